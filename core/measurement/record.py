@@ -1,0 +1,80 @@
+"""What one launch found: raw samples, memory by parts, and the environment they were taken in."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from core.measurement.protocol import MemoryMethod
+
+FailureReason = Literal[
+    "out_of_memory",  # infeasible: the device has not enough memory for it
+    "over_time",  # infeasible: slower than the protocol's time limit
+    "crashed",  # the child died by a signal or an exit code
+    "build_error",  # the model could not be built
+    "run_error",  # the runtime raised while running
+    "not_finite",  # the model's output held NaN or infinities
+    "unsupported",  # this agent lacks the runtime, provider or memory method
+]
+INFEASIBLE: frozenset[str] = frozenset({"out_of_memory", "over_time"})
+
+Milliseconds = Annotated[float, Field(gt=0, le=3.6e6, allow_inf_nan=False)]
+Bytes = Annotated[int, Field(ge=0, le=1 << 50)]
+Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+Fact = str | bool | int | Annotated[float, Field(allow_inf_nan=False)] | None
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LatencySamples(_Record):
+    """Wall time of each forward pass, in the order they ran."""
+
+    warmup_ms: Annotated[tuple[Milliseconds, ...], Field(max_length=100)] = ()
+    samples_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000)]
+
+
+class PeakMemory(_Record):
+    """High-water marks of the child, less what it held before it began (bytes).
+
+    `peak_bytes` is the objective: forward-pass peak plus the weights mapped from files. `mapped_weight_bytes` are
+    those. `build_peak_bytes` is the high-water mark while the model was built.
+    """
+
+    method: MemoryMethod
+    peak_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
+    forward_peak_bytes: Bytes
+    build_peak_bytes: Bytes
+    mapped_weight_bytes: Bytes = 0
+
+
+class LaunchResult(_Record):
+    """One launch: samples and memory when `done`, else a reason and a message."""
+
+    outcome: Literal["done", "infeasible", "failed"]
+    reason: FailureReason | None = None
+    message: Annotated[str, Field(max_length=4000)] = ""
+    latency: LatencySamples | None = None
+    memory: PeakMemory | None = None
+    environment: Annotated[dict[Annotated[str, Field(max_length=64)], Fact], Field(max_length=64)] = Field(
+        default_factory=dict
+    )
+    """Versions, pinned cores, load, clocks, temperature: whatever explains the number later."""
+    build_s: Seconds = 0.0
+    measuring_s: Seconds = 0.0
+    """Warm-up and timed passes."""
+    wall_s: Seconds = 0.0
+    """From the fork to the result: everything this launch cost the device."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> LaunchResult:
+        if self.outcome == "done":
+            if self.latency is None or self.memory is None or self.reason is not None:
+                raise ValueError("a done launch has latency and memory and no reason")
+        elif self.reason is None:
+            raise ValueError(f"a launch that {self.outcome} has a reason")
+        elif (self.outcome == "infeasible") != (self.reason in INFEASIBLE):
+            raise ValueError(f"reason {self.reason} does not go with outcome {self.outcome}")
+        return self

@@ -1,0 +1,52 @@
+"""Candidates: architectures proposed for a target, with their lineage and what is known of them there."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
+
+
+class Candidate(Base):
+    __tablename__ = "candidate"
+    __table_args__ = (
+        UniqueConstraint("target_id", "number"),
+        UniqueConstraint("target_id", "digest", "role"),
+        Index("ix_candidate_target_frontier", "target_id", "on_frontier"),
+        Index("ix_candidate_target_state", "target_id", "state"),
+    )
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("cnd"))
+    job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), index=True)
+    target_id: Mapped[str] = mapped_column(ForeignKey("target.id", ondelete="CASCADE"), index=True)
+    measurement_id: Mapped[str | None] = mapped_column(ForeignKey("measurement.id"), index=True)
+    number: Mapped[int]  # order of proposal within the target, from 0, baselines first
+    role: Mapped[str] = mapped_column(String(10))  # baseline, search
+    generation: Mapped[int]  # -1 for baselines
+    operator: Mapped[str] = mapped_column(String(20))  # baseline, sample, mutate, crossover …
+    parents: Mapped[list[str]] = mapped_column(Json)  # candidate ids
+    genome: Mapped[Any] = mapped_column(Json)
+    digest: Mapped[str] = mapped_column(String(64), index=True)
+    architecture: Mapped[dict[str, Any]] = mapped_column(Json)  # canonical description
+    decoder_parameters: Mapped[int] = mapped_column(BigInt)
+    total_parameters: Mapped[int] = mapped_column(BigInt)
+    weight_bytes: Mapped[int] = mapped_column(BigInt)
+    flops: Mapped[int] = mapped_column(BigInt)
+    proxy: Mapped[float]
+    seed: Mapped[int] = mapped_column(BigInt)  # of its random weights
+    state: Mapped[str] = mapped_column(String(15))  # core.wire.jobs.CandidateState
+    reason: Mapped[str | None] = mapped_column(Text)
+    # Copied from the measurement at each report, so that filters, sorts and frontiers need no join.
+    latency_ms: Mapped[float | None]
+    latency_half_width_ms: Mapped[float | None]
+    latency_p90_ms: Mapped[float | None]
+    memory_bytes: Mapped[int | None] = mapped_column(BigInt)
+    build_peak_bytes: Mapped[int | None] = mapped_column(BigInt)
+    launches: Mapped[int] = mapped_column(default=0)
+    on_frontier: Mapped[bool] = mapped_column(default=False)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    measured_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -1,0 +1,73 @@
+"""Jobs, their targets, and the generations of each target."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ForeignKey, String, Text, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
+
+
+class Job(Base):
+    __tablename__ = "job"
+    __table_args__ = (UniqueConstraint("owner", "idempotency_key"),)
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("job"))
+    name: Mapped[str] = mapped_column(String(100))
+    owner: Mapped[str] = mapped_column(String(100), index=True)
+    request: Mapped[dict[str, Any]] = mapped_column(Json)  # core.wire.jobs.JobRequest
+    request_digest: Mapped[str] = mapped_column(String(64))
+    idempotency_key: Mapped[str | None] = mapped_column(String(200))
+    state: Mapped[str] = mapped_column(String(10), index=True)  # core.wire.jobs.JobState
+    reason: Mapped[str | None] = mapped_column(Text)
+    last_event: Mapped[int] = mapped_column(default=0)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class Target(Base):
+    """One search of a job: its device or device class, its protocol, its generations and its frontier."""
+
+    __tablename__ = "target"
+    __table_args__ = (UniqueConstraint("job_id", "position"),)
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("tgt"))
+    job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), index=True)
+    position: Mapped[int]
+    name: Mapped[str] = mapped_column(String(200))
+    device_key: Mapped[str] = mapped_column(String(120), index=True)  # "device:<id>" or "class:<name>"
+    protocol: Mapped[dict[str, Any]] = mapped_column(Json)  # core.measurement.protocol.MeasurementProtocol
+    protocol_digest: Mapped[str] = mapped_column(String(64))
+    limits: Mapped[dict[str, Any]] = mapped_column(Json)  # core.wire.jobs.Limits
+    seed: Mapped[int] = mapped_column(BigInt)
+    state: Mapped[str] = mapped_column(String(10), index=True)  # core.wire.jobs.TargetState
+    note: Mapped[str] = mapped_column(Text, default="")
+    generation: Mapped[int] = mapped_column(default=-1)  # the last one asked for; -1: only baselines
+    reference: Mapped[dict[str, float] | None] = mapped_column(Json)  # proxy, latency_ms, memory_bytes, proxy_scale
+    hypervolume: Mapped[float] = mapped_column(default=0.0)
+    frontier_size: Mapped[int] = mapped_column(default=0)
+    candidates: Mapped[int] = mapped_column(default=0)
+    settled: Mapped[int] = mapped_column(default=0)
+    launches_done: Mapped[int] = mapped_column(default=0)
+    refinements: Mapped[int] = mapped_column(default=0)  # launches beyond the first that were asked for
+    busy_s: Mapped[float] = mapped_column(default=0.0)
+    measuring_s: Mapped[float] = mapped_column(default=0.0)
+    started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class Generation(Base):
+    """What a generation was asked with: the same snapshot and seed propose the same candidates."""
+
+    __tablename__ = "generation"
+    __table_args__ = (UniqueConstraint("target_id", "number"),)
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("gen"))
+    target_id: Mapped[str] = mapped_column(ForeignKey("target.id", ondelete="CASCADE"), index=True)
+    number: Mapped[int]
+    snapshot: Mapped[list[Any]] = mapped_column(Json)  # core.search.interface.Snapshot.to_json
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -1,0 +1,76 @@
+"""Measurements, their launches, and the leases that devices hold on launches."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
+
+
+class Measurement(Base):
+    """What is known of an architecture on a device (or device class) by a protocol: the aggregate of its launches."""
+
+    __tablename__ = "measurement"
+    __table_args__ = (UniqueConstraint("digest", "device_key", "protocol_digest", "seed"),)
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("mea"))
+    digest: Mapped[str] = mapped_column(String(64))
+    device_key: Mapped[str] = mapped_column(String(120))
+    protocol_digest: Mapped[str] = mapped_column(String(64))
+    protocol: Mapped[dict[str, Any]] = mapped_column(Json)
+    architecture: Mapped[dict[str, Any]] = mapped_column(Json)
+    seed: Mapped[int] = mapped_column(BigInt)
+    state: Mapped[str] = mapped_column(String(10))  # wanted, measured, infeasible, failed
+    reason: Mapped[str | None] = mapped_column(Text)
+    launches: Mapped[int] = mapped_column(default=0)  # done ones
+    latency_ms: Mapped[float | None]  # median over launches of each launch's median
+    latency_p90_ms: Mapped[float | None]
+    log_mean: Mapped[float | None]  # of the launches' log medians
+    log_m2: Mapped[float | None]  # sum of squared deviations from it: pooled over the device for the interval
+    memory_bytes: Mapped[int | None] = mapped_column(BigInt)
+    build_peak_bytes: Mapped[int | None] = mapped_column(BigInt)
+    measured_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class Launch(Base):
+    """One child process that builds and times one architecture once."""
+
+    __tablename__ = "launch"
+    __table_args__ = (
+        Index("ix_launch_wanted", "state", "device_key", "priority", "id"),
+        Index("ix_launch_lease", "lease_id"),
+    )
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("lau"))
+    measurement_id: Mapped[str] = mapped_column(ForeignKey("measurement.id", ondelete="CASCADE"), index=True)
+    target_id: Mapped[str | None] = mapped_column(ForeignKey("target.id", ondelete="SET NULL"), index=True)
+    device_key: Mapped[str] = mapped_column(String(120))
+    state: Mapped[str] = mapped_column(String(10))  # wanted, leased, done, failed, infeasible, cancelled
+    purpose: Mapped[str] = mapped_column(String(10))  # first, refinement
+    priority: Mapped[int] = mapped_column(default=0)  # lower goes first
+    attempts: Mapped[int] = mapped_column(default=0)  # deaths of the child, or of the agent after it started this
+    fence: Mapped[int] = mapped_column(default=0)  # rises with every claim
+    lease_id: Mapped[str | None] = mapped_column(ForeignKey("lease.id"))
+    device_id: Mapped[str | None] = mapped_column(ForeignKey("device.id"), index=True)
+    started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    result: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.measurement.record.LaunchResult
+    report_digest: Mapped[str | None] = mapped_column(String(64))
+    reason: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class Lease(Base):
+    """A timed, exclusive claim of a device on launches; expires by the database's clock."""
+
+    __tablename__ = "lease"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("lse"))
+    device_id: Mapped[str] = mapped_column(ForeignKey("device.id", ondelete="CASCADE"), index=True)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime, index=True)

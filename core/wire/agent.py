@@ -1,0 +1,149 @@
+"""Messages between agent and server. `PROTOCOL_VERSION` rises when they change; the server reads one version back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.measurement.protocol import MeasurementProtocol, MemoryMethod, Runtime
+from core.measurement.record import Fact, LaunchResult
+
+PROTOCOL_VERSION = 1
+MAX_BATCH = 32
+MAX_WAIT_S = 60
+
+Identifier = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_\-]+$")]
+Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w .:@()+,/\-]+$")]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RuntimeFacts(_Message):
+    """A runtime on the device, with the providers and memory methods that work there."""
+
+    runtime: Runtime
+    version: Annotated[str, Field(max_length=100)]
+    providers: Annotated[tuple[Annotated[str, Field(max_length=40)], ...], Field(max_length=32)]
+    memory_methods: Annotated[tuple[MemoryMethod, ...], Field(max_length=8)]
+
+
+class DeviceFacts(_Message):
+    """What a device is, as its agent sees it."""
+
+    hostname: Annotated[str, Field(max_length=255)]
+    system: Annotated[str, Field(max_length=100)]
+    """Operating system and release, such as `Linux 6.1.0`."""
+    architecture: Annotated[str, Field(max_length=40)]
+    """Of the processor: x86_64, aarch64 …"""
+    cpu: Annotated[str, Field(max_length=200)]
+    cpu_features: Annotated[tuple[Annotated[str, Field(max_length=40)], ...], Field(max_length=256)] = ()
+    cores: Annotated[int, Field(ge=1, le=4096)]
+    """Cores that the agent may use."""
+    memory_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
+    gpus: Annotated[tuple[Annotated[dict[str, Fact], Field(max_length=32)], ...], Field(max_length=64)] = ()
+    runtimes: Annotated[tuple[RuntimeFacts, ...], Field(max_length=8)]
+    extra: Annotated[dict[str, Fact], Field(max_length=64)] = Field(default_factory=dict)
+
+
+class EnrolRequest(_Message):
+    """An enrolment token (as the bearer) is traded for the device's own credential."""
+
+    protocol_version: int = PROTOCOL_VERSION
+    name: Name
+    """Unique among devices; the host name unless the user says otherwise."""
+    device_class: Name
+    """Interchangeable devices share one: CPU or GPU model, architecture and core count unless the user says."""
+    facts: DeviceFacts
+
+
+class EnrolResponse(_Message):
+    protocol_version: int = PROTOCOL_VERSION
+    device_id: Identifier
+    credential: str
+    """The secret; shown once, stored hashed."""
+
+
+class LeaseRequest(_Message):
+    protocol_version: int = PROTOCOL_VERSION
+    max_items: Annotated[int, Field(ge=1, le=MAX_BATCH)] = 8
+    wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S, allow_inf_nan=False)] = 25.0
+    """How long the server may hold the request while there is no work."""
+    facts: DeviceFacts | None = None
+    """Sent on the first lease of a process, so that the server knows of changed hardware or versions."""
+
+
+class LeaseItem(_Message):
+    """One launch to make. `fence` goes back with every word about it."""
+
+    launch_id: Identifier
+    fence: int
+    digest: str
+    architecture: dict[str, Any]
+    """The canonical description; the agent parses it with `Architecture.parse`."""
+    protocol: MeasurementProtocol
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)]
+    """Of the random weights and tokens."""
+
+
+class LeaseResponse(_Message):
+    """`items` is empty when there was no work in the time; then `lease_id` is None."""
+
+    lease_id: Identifier | None = None
+    items: tuple[LeaseItem, ...] = ()
+    expires_at: datetime | None = None
+    ttl_s: float = 0.0
+    heartbeat_s: float = 0.0
+    """Send a heartbeat this often while the lease is held."""
+    state: Literal["active", "draining"] = "active"
+    """A draining device gets no work."""
+
+
+class StartRequest(_Message):
+    """The agent tells that it now starts this item: from here a death of the agent costs it an attempt."""
+
+    fence: int
+
+
+class HeartbeatResponse(_Message):
+    expires_at: datetime
+    state: Literal["active", "draining"] = "active"
+    cancelled: tuple[Identifier, ...] = ()
+    """Launches of this lease that are wanted no more (job paused, cancelled): skip them if not yet started."""
+
+
+class ReleaseRequest(_Message):
+    """Give back items that were not started; all of the lease's unfinished items if empty."""
+
+    launch_ids: Annotated[tuple[Identifier, ...], Field(max_length=MAX_BATCH)] = ()
+
+
+class LaunchReport(_Message):
+    launch_id: Identifier
+    fence: int
+    result: LaunchResult
+
+
+class ReportRequest(_Message):
+    protocol_version: int = PROTOCOL_VERSION
+    reports: Annotated[tuple[LaunchReport, ...], Field(min_length=1, max_length=MAX_BATCH)]
+    busy_s: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0
+    """Wall time since the agent's last report while it held work; with the launches' `measuring_s` it makes the
+    measuring share."""
+
+
+class ReportReceipt(_Message):
+    """accepted: counted. duplicate: the same report came before, answered as then. conflict: another report has
+    settled this launch; drop yours. unknown: no such launch (its job was deleted); drop yours. cancelled: the job
+    wants it no more; the measurement is kept all the same."""
+
+    launch_id: Identifier
+    outcome: Literal["accepted", "duplicate", "conflict", "unknown", "cancelled"]
+    detail: str = ""
+
+
+class ReportResponse(_Message):
+    receipts: tuple[ReportReceipt, ...]

@@ -1,0 +1,221 @@
+"""Public requests and responses about jobs, candidates, frontiers and events. Shared by the API and the client."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from core.measurement.protocol import MeasurementProtocol
+from core.wire.agent import Identifier, Name
+
+JobState = Literal["running", "paused", "cancelled", "finished", "failed"]
+TargetState = Literal["baselines", "searching", "refining", "finished", "cancelled", "failed"]
+CandidateState = Literal["waiting", "measured", "out_of_bounds", "infeasible", "failed", "cancelled"]
+
+Positive = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class SpaceRequest(_Request):
+    """A catalogued space, narrowed: each gene to some of its values, as a list or as {min, max, step}."""
+
+    name: Annotated[str, Field(max_length=64)] = "lts-gpt2"
+    narrow: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
+
+
+class Limits(_Request):
+    """Beyond these a measured candidate is out of bounds: kept and shown, never on the frontier, never a parent."""
+
+    latency_ms: Positive | None = None
+    memory_mb: Positive | None = None
+    """Peak memory in MiB."""
+
+
+class TargetRequest(_Request):
+    """One device (its id or name) or a device class, and how to measure there."""
+
+    name: Name | None = None
+    """Shown to people; made from the device and runtime if absent. Unique within the job."""
+    device: Name | None = None
+    device_class: Name | None = None
+    protocol: MeasurementProtocol = MeasurementProtocol()
+    limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _one_place(self) -> TargetRequest:
+        if self.device is not None and self.device_class is not None:
+            raise ValueError("give device or device_class, not both")
+        return self
+
+
+class AlgorithmRequest(_Request):
+    """`settings` are the algorithm's own (see `GET /v1/catalogue/algorithms`)."""
+
+    name: Literal["lts", "random", "nsga2"] = "lts"
+    settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
+
+
+class Budget(_Request):
+    """A target ends at the first of these that it meets; the algorithm's own end counts too."""
+
+    candidates: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Architectures proposed by the search for each target; baselines do not count."""
+    minutes: Positive | None = None
+    """Wall-clock time from the first measurement of a target."""
+    refinement: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = 0.5
+    """Further launches of uncertain frontier points, as a share of the number of first launches."""
+
+
+class ParameterLimits(_Request):
+    """Settled before anything is measured: the search proposes nothing outside."""
+
+    min_decoder: Annotated[int, Field(ge=0)] | None = None
+    max_decoder: Annotated[int, Field(ge=1)] | None = None
+    max_total: Annotated[int, Field(ge=1)] | None = None
+
+
+class JobRequest(_Request):
+    name: Name = "search"
+    space: SpaceRequest = SpaceRequest()
+    targets: Annotated[tuple[TargetRequest, ...], Field(min_length=1, max_length=16)]
+    algorithm: AlgorithmRequest = AlgorithmRequest()
+    budget: Budget = Budget()
+    parameters: ParameterLimits = ParameterLimits()
+    baseline_layers: Annotated[tuple[Annotated[int, Field(ge=1, le=256)], ...], Field(max_length=64)] | None = None
+    """Depths at which the stock model is measured; every depth of the narrowed space if absent."""
+    proxy: Literal["decoder_parameters"] = "decoder_parameters"
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
+
+
+class Versus(_View):
+    """A candidate against the layer-scaled baseline at equal decoder parameters (linear between two depths)."""
+
+    latency_ms: float
+    memory_bytes: float
+    speedup: float
+    """Baseline latency over the candidate's: 1.5 is one and a half times as fast."""
+    memory_ratio: float
+    """Baseline peak memory over the candidate's."""
+    extrapolated: bool
+    """The candidate lies outside the baseline's range of parameters."""
+
+
+class CandidateView(_View):
+    id: Identifier
+    job_id: Identifier
+    target_id: Identifier
+    number: int
+    role: Literal["baseline", "search"]
+    generation: int
+    operator: str
+    parents: tuple[Identifier, ...]
+    state: CandidateState
+    reason: str | None
+    digest: str
+    architecture: dict[str, Any]
+    decoder_parameters: int
+    total_parameters: int
+    weight_bytes: int
+    flops: int
+    proxy: float
+    latency_ms: float | None
+    latency_half_width_ms: float | None
+    """Half of the 95 % interval of the median, over launches with the launch variance pooled per device."""
+    latency_p90_ms: float | None
+    memory_bytes: int | None
+    build_peak_bytes: int | None
+    launches: int
+    on_frontier: bool
+    versus_baseline: Versus | None
+    created_at: datetime
+    measured_at: datetime | None
+
+
+class TargetView(_View):
+    id: Identifier
+    name: str
+    device: str
+    """Device or device class, as asked for."""
+    state: TargetState
+    protocol: MeasurementProtocol
+    limits: Limits
+    generation: int
+    candidates: int
+    settled: int
+    planned: int | None
+    """Candidates that the budget and algorithm will have proposed at the end, baselines included."""
+    launches_done: int
+    frontier_size: int
+    hypervolume: float
+    """In units of the box between the ideal corner and the reference point, 0 to 1 and above."""
+    reference: dict[str, float] | None
+    measuring_share: float | None
+    seconds_left: float | None
+    devices_online: int
+    note: str
+    """What a person should know: waiting for a device, paused, why it failed."""
+    summary: str
+    """The claim in one sentence: so much faster and smaller than the baseline at equal parameters."""
+
+
+class JobView(_View):
+    id: Identifier
+    name: str
+    owner: str
+    state: JobState
+    reason: str | None
+    request: JobRequest
+    targets: tuple[TargetView, ...]
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    last_event: int
+
+
+class JobPage(_View):
+    items: tuple[JobView, ...]
+    next_cursor: str | None = None
+
+
+class CandidatePage(_View):
+    items: tuple[CandidateView, ...]
+    next_cursor: str | None = None
+
+
+class FrontierView(_View):
+    """The non-dominated candidates of a target, by rising decoder parameters, with the baseline beside them."""
+
+    job_id: Identifier
+    target_id: Identifier
+    target: str
+    hypervolume: float
+    reference: dict[str, float] | None
+    points: tuple[CandidateView, ...]
+    baseline: tuple[CandidateView, ...]
+    summary: str
+
+
+class EventView(_View):
+    """One line of a job's log. `number` rises by one within the job and is the SSE id."""
+
+    number: int
+    kind: Literal[
+        "job_state",  # data: state, reason
+        "target_state",  # data: state, note
+        "generation",  # data: number, candidates (how many were proposed)
+        "candidate",  # data: a CandidateView; it was proposed, measured or settled
+        "frontier",  # data: joined [ids], left [ids], size, hypervolume, summary
+        "launch",  # data: launch_id, candidate_ids, outcome, reason; progress of measuring
+    ]
+    target_id: Identifier | None
+    data: dict[str, Any]
+    created_at: datetime

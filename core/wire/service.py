@@ -1,0 +1,140 @@
+"""Public requests and responses about devices, keys, the catalogue and the service itself."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.wire.agent import DeviceFacts, Identifier, Name
+
+Role = Literal["admin", "user", "agent"]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Problem(_View):
+    """RFC 9457 problem document. `kind` is the stable word; `field`, `value`, `allowed` come with invalid input."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    kind: str
+    instance: str | None = None
+    field: str | None = None
+    value: Any = None
+    allowed: str | None = None
+
+
+class DeviceView(_View):
+    id: Identifier
+    name: str
+    device_class: str
+    owner: str
+    state: Literal["active", "draining", "revoked"]
+    online: bool
+    """Seen within the last minute."""
+    last_seen_at: datetime | None
+    enrolled_at: datetime
+    facts: DeviceFacts
+    leased: int
+    """Launches it holds now."""
+    measuring_share: float | None
+
+
+class DevicePage(_View):
+    items: tuple[DeviceView, ...]
+    next_cursor: str | None = None
+
+
+class EnrolmentTokenRequest(_Request):
+    name: Name = "device"
+    minutes: Annotated[int, Field(ge=1, le=60 * 24 * 30)] = 60
+    uses: Annotated[int, Field(ge=1, le=10_000)] = 1
+
+
+class EnrolmentTokenView(_View):
+    id: Identifier
+    name: str
+    expires_at: datetime
+    uses_left: int
+    revoked: bool
+    token: str | None = None
+    """The secret; only in the answer that made it."""
+
+
+class KeyRequest(_Request):
+    name: Name
+    role: Literal["admin", "user"] = "user"
+    owner: Name | None = None
+    """Whose rows it sees; the name if absent. Admins see all."""
+    days: Annotated[int, Field(ge=1, le=3650)] | None = None
+
+
+class KeyView(_View):
+    id: Identifier
+    name: str
+    owner: str
+    role: Role
+    prefix: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked: bool
+    key: str | None = None
+    """The secret; only in the answer that made it."""
+
+
+class Costs(_View):
+    """Exact costs of an architecture, as `edgefront describe` prints them."""
+
+    digest: str
+    decoder_parameters: int
+    position_parameters: int
+    embedding_parameters: int
+    total_parameters: int
+    flops: int
+    weight_bytes: int
+    sequence_length: int
+    batch: int
+    dtype: str
+
+
+class SpaceView(_View):
+    name: str
+    title: str
+    source: str
+    genes: dict[str, Any]
+    """Gene → its permitted values as {values} or {min, max, step}, and whether it is per layer."""
+    size: str
+    """Number of architectures, a decimal integer as text (it passes 2^64)."""
+
+
+class AlgorithmView(_View):
+    name: str
+    title: str
+    source: str
+    settings: dict[str, Any]
+    """JSON schema of its settings, with defaults."""
+
+
+class NamedModelView(_View):
+    name: str
+    source: str
+    architecture: dict[str, Any]
+    costs: Costs
+
+
+class HealthView(_View):
+    status: Literal["ok", "unavailable"]
+    version: str
+    checks: dict[str, str] = Field(default_factory=dict)
