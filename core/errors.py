@@ -1,19 +1,19 @@
 """The exception tree. Every error that a user can cause or see is one of these.
 
-    EdgefrontError
-    ├── InvalidInput            a value is wrong: names the field, the value and what is allowed
-    │   ├── ArchitectureError   an architecture description is wrong
-    │   ├── SpaceError          a search space or its narrowing is wrong, or leaves nothing
-    │   └── ProtocolError       a measurement protocol is wrong
-    ├── Unauthenticated         no credential, or not a valid one
-    ├── Forbidden               a valid credential that may not do this
-    ├── NotFound                no such thing, or not yours
-    ├── Conflict                the thing's state does not allow this now
-    ├── Gone                    it existed and was ended (a revoked device, a deleted job)
-    ├── TooLarge                a body, batch or file above its bound
-    ├── TooManyRequests         a rate bound was met; says when to come back
-    ├── Unavailable             the service or something it needs is away for now; try again
-    └── MeasurementError        a measurement could not be made on this machine
+EdgefrontError
+├── InvalidInput            a value is wrong: names the field, the value and what is allowed
+│   ├── ArchitectureError   an architecture description is wrong
+│   ├── SpaceError          a search space or its narrowing is wrong, or leaves nothing
+│   └── ProtocolError       a measurement protocol is wrong
+├── Unauthenticated         no credential, or not a valid one
+├── Forbidden               a valid credential that may not do this
+├── NotFound                no such thing, or not yours
+├── Conflict                the thing's state does not allow this now
+├── Gone                    it existed and was ended (a revoked device, a deleted job)
+├── TooLarge                a body, batch or file above its bound
+├── TooManyRequests         a rate bound was met; says when to come back
+├── Unavailable             the service or something it needs is away for now; try again
+└── MeasurementError        a measurement could not be made on this machine
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class EdgefrontError(Exception):
         self.extra = extra
 
 
-class InvalidInput(EdgefrontError):
+class InvalidInput(EdgefrontError, ValueError):
     """A wrong value.
 
     Args:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -75,7 +76,7 @@ class Embedding(_Part):
     @model_validator(mode="after")
     def _clusters_hold_tokens(self) -> Embedding:
         edges = (0, *self.cutoffs, self.vocab_size)
-        if any(low >= high for low, high in zip(edges, edges[1:], strict=False)):
+        if any(low >= high for low, high in pairwise(edges)):
             raise ArchitectureError(
                 f"cutoffs must rise and stay below vocab_size {self.vocab_size}, not {list(self.cutoffs)}",
                 field="cutoffs",
