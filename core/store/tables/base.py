@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import JSON, BigInteger, DateTime, Integer, MetaData, String
 from sqlalchemy.dialects.postgresql import JSONB
@@ -49,7 +49,7 @@ class UtcDateTime(TypeDecorator[datetime]):
             return None
         if isinstance(value, str):
             return datetime.strptime(value, "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=timezone.utc)
-        return value.astimezone(timezone.utc)
+        return cast(datetime, value).astimezone(timezone.utc)
 
 
 Json = JSON().with_variant(JSONB(), "postgresql")
