@@ -1,0 +1,51 @@
+# Two commands: `make demo` shows the whole loop on this machine, `make test` runs the whole suite.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint types migrations constraints clean
+
+demo: $(VENV)/demo.installed
+	@$(BIN)/edgefront demo $(ARGS)
+
+test: $(VENV)/dev.installed
+	@$(BIN)/python scripts/find_browser.py
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/dev.installed
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(VENV)/dev.installed
+	@$(BIN)/mypy
+
+migrations: $(VENV)/dev.installed
+	@$(BIN)/python scripts/check_migrations.py
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	    { echo "edgefront needs Python 3.10 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	    { rm -rf $(VENV); echo "Python's venv module is missing. On Debian: apt-get install python3-venv" >&2; exit 1; }
+
+$(VENV)/demo.installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Installing edgefront and its demo into $(VENV) (once; a few minutes, most of it torch) ..."
+	@$(INSTALL) -e '.[demo]'
+	@touch $@
+
+$(VENV)/dev.installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Installing edgefront and its test tools into $(VENV) (once; a few minutes, most of it torch) ..."
+	@$(INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/demo.installed
+
+# Pins for every supported Python and platform; CUDA libraries come with whichever torch build the index offers.
+constraints: $(VENV)/bin/python
+	@$(BIN)/python -m pip install --quiet --upgrade uv
+	@$(BIN)/uv pip compile pyproject.toml --upgrade --all-extras --universal --python-version 3.10 \
+	    --no-annotate --no-header --no-emit-index-url --quiet -o $(VENV)/constraints.raw
+	@{ sed -n '/^#/p' constraints.txt; grep -vE '^(nvidia-|cuda-|triton)' $(VENV)/constraints.raw; } > $(VENV)/constraints.new
+	@mv $(VENV)/constraints.new constraints.txt
+
+clean:
+	rm -rf $(VENV) build dist demo-output *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
