@@ -25,7 +25,7 @@ def main() -> int:
         sys.stderr.write("No Chromium here: installing Debian's package for the browser tests ...\n")
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "chromium"]):
-            subprocess.run(command, check=False, env=environment, stdout=subprocess.DEVNULL)  # noqa: S603
+            subprocess.run(command, check=False, env=environment, stdout=subprocess.DEVNULL)
         browser = find_browser()
     if browser is None:
         sys.stderr.write(

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import servers
 from hypothesis import HealthCheck, settings
 from sqlalchemy import URL, make_url
 
+import servers
 from core.store.database import Database
 
 # One profile for everyone: no deadlines (shared machines are noisy), and failures that can be repeated.
