@@ -1,0 +1,52 @@
+"""One parameter of a model: its name, its shape and what it is filled with before training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Fill = Literal["random", "ones", "zeros"]
+Group = Literal["decoder", "position", "embedding"]
+
+
+@dataclass(frozen=True)
+class ParameterSpec:
+    """A named tensor. The name is the same in torch (state_dict), in ONNX (initializer) and in safetensors.
+
+    `fill` says how an untrained model is made: "random" is uniform with standard deviation 0.02 (`core.graph.weights`).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    fill: Fill = "random"
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def group(self) -> Group:
+        """Which of the three published counts it belongs to: decoder (blocks and final norm), position or embedding."""
+        part = self.name.partition(".")[0]
+        if part in ("blocks", "final_norm"):
+            return "decoder"
+        return "position" if part == "positions" else "embedding"
+
+    def under(self, prefix: str) -> ParameterSpec:
+        """The same parameter as a part of the module `prefix`."""
+        return replace(self, name=f"{prefix}.{self.name}")
+
+
+def linear(name: str, fan_in: int, fan_out: int) -> Iterator[ParameterSpec]:
+    """Weight (fan_out, fan_in) and bias (fan_out,) of y = W·x + b."""
+    yield ParameterSpec(f"{name}.weight", (fan_out, fan_in))
+    yield ParameterSpec(f"{name}.bias", (fan_out,), "zeros")
+
+
+def norm(name: str, width: int) -> Iterator[ParameterSpec]:
+    """Gain and bias of a layer norm over `width` features."""
+    yield ParameterSpec(f"{name}.weight", (width,), "ones")
+    yield ParameterSpec(f"{name}.bias", (width,), "zeros")
