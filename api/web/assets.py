@@ -1,0 +1,70 @@
+"""The pages' own scripts, styles and images, and the Plotly bundle of the `plotly` package: read once, kept in memory.
+
+Every address holds the version of what it names, so browsers may keep an asset for good and never see an old one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+
+STATIC = Path(__file__).parent / "static"
+MEDIA_TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True)
+class Asset:
+    body: bytes
+    media_type: str
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.body).hexdigest()[:32]
+
+    @cached_property
+    def compressed(self) -> bytes:
+        """The body in gzip; the same bytes in every process, since no time is written into it."""
+        return gzip.compress(self.body, compresslevel=6, mtime=0)
+
+
+@lru_cache(maxsize=1)
+def own_assets() -> dict[str, Asset]:
+    """Path below `static/` → asset."""
+    return {
+        path.relative_to(STATIC).as_posix(): Asset(path.read_bytes(), MEDIA_TYPES[path.suffix])
+        for path in sorted(STATIC.rglob("*"))
+        if path.suffix in MEDIA_TYPES
+    }
+
+
+@lru_cache(maxsize=1)
+def own_version() -> str:
+    """Changes with any of the pages' own assets: their modules import each other by relative address."""
+    whole = hashlib.sha256()
+    for path, asset in own_assets().items():
+        whole.update(f"{path}\0{asset.digest}\0".encode())
+    return whole.hexdigest()[:16]
+
+
+@lru_cache(maxsize=1)
+def plotly_version() -> str:
+    return version("plotly")
+
+
+@lru_cache(maxsize=1)
+def plotly_bundle() -> Asset:
+    """Plotly's JavaScript as the Python package ships it (about 5 MB, 1.5 MB in gzip)."""
+    return Asset((files("plotly") / "package_data" / "plotly.min.js").read_bytes(), MEDIA_TYPES[".js"])
+
+
+def own_address(path: str) -> str:
+    return f"/static/own/{own_version()}/{path}"
+
+
+def plotly_address() -> str:
+    return f"/static/plotly/{plotly_version()}/plotly.min.js"
