@@ -1,0 +1,120 @@
+"""What follows from raw samples: medians, p90, and how far a latency may be from its true value.
+
+Launches of one architecture differ more than the repeats within one launch, so an interval is taken over launches.
+One candidate has too few of them to tell their variance, but all candidates of a device share it in relative terms:
+it is pooled over them on the logarithms of the launches' medians (a pooled variance, as in a one-way layout).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from core.measurement.interval import t_quantile
+
+P90_SAMPLES = 20
+"""Fewer samples than this say nothing about the slowest tenth."""
+
+# Variance of the median of n normal samples, times n, relative to the mean's (by numerical integration of the
+# order statistics' densities). Beyond the table the asymptotic form serves.
+_MEDIAN_VARIANCE = (
+    *(1.0, 1.0, 1.346013, 1.192798, 1.434168, 1.288456, 1.473128, 1.345447, 1.494912, 1.383264),
+    *(1.508787, 1.410194, 1.518387, 1.43035, 1.52542, 1.446003, 1.530792, 1.458513, 1.535029, 1.468741),
+)
+
+
+def median(samples: Sequence[float]) -> float:
+    """The middle sample, or the mean of the two middle ones. ValueError without samples."""
+    if not samples:
+        raise ValueError("the median of no samples")
+    return float(statistics.median(samples))
+
+
+def p90(samples: Sequence[float]) -> float | None:
+    """The 0.9 quantile, linear between samples (Hyndman & Fan's type 7); None from fewer than 20 samples."""
+    if len(samples) < P90_SAMPLES:
+        return None
+    ordered = sorted(samples)
+    position = 0.9 * (len(ordered) - 1)
+    below = int(position)
+    above = min(below + 1, len(ordered) - 1)
+    return float(ordered[below] + (position - below) * (ordered[above] - ordered[below]))
+
+
+@dataclass(frozen=True)
+class LogLaunches:
+    """Running mean and spread of the natural logarithms of launches' medians (Welford 1962).
+
+    `mean` and `sum_squares` (squared deviations from the mean) are what a measurement keeps of its launches.
+    """
+
+    count: int = 0
+    mean: float = 0.0
+    sum_squares: float = 0.0
+
+    def with_launch(self, median_ms: float) -> LogLaunches:
+        """These and one launch more, whose median latency was `median_ms` (> 0)."""
+        value = math.log(median_ms)
+        count = self.count + 1
+        mean = self.mean + (value - self.mean) / count
+        return LogLaunches(count, mean, self.sum_squares + (value - self.mean) * (value - mean))
+
+    @classmethod
+    def of(cls, medians_ms: Iterable[float]) -> LogLaunches:
+        launches = cls()
+        for value in medians_ms:
+            launches = launches.with_launch(value)
+        return launches
+
+
+@dataclass(frozen=True)
+class LaunchVariance:
+    """Variance of a launch's log median, pooled over the measurements of a device under one protocol.
+
+    `sum_squares` adds the measurements' squared deviations, `degrees` their launches less one each.
+    """
+
+    sum_squares: float = 0.0
+    degrees: int = 0
+
+    @classmethod
+    def pooled(cls, measurements: Iterable[tuple[int, float]]) -> LaunchVariance:
+        """From (launches, squared deviations) of each measurement; those with one launch tell nothing."""
+        total, degrees = 0.0, 0
+        for launches, sum_squares in measurements:
+            if launches > 1:
+                total += sum_squares
+                degrees += launches - 1
+        return cls(total, degrees)
+
+    @property
+    def relative(self) -> float | None:
+        """Standard deviation of a launch's median, relative to it; None while no measurement has two launches."""
+        return math.sqrt(self.sum_squares / self.degrees) if self.degrees else None
+
+
+def relative_half_width(launches: int, variance: LaunchVariance) -> float | None:
+    """Half of the 95 % interval of the logarithm of the latency: the median over `launches` launches.
+
+    None without launches, or while `variance` has no degrees of freedom.
+    """
+    spread = variance.relative
+    if launches < 1 or spread is None:
+        return None
+    known = launches <= len(_MEDIAN_VARIANCE)
+    excess = _MEDIAN_VARIANCE[launches - 1] if known else math.pi / 2
+    return t_quantile(0.975, variance.degrees) * spread * math.sqrt(excess / launches)
+
+
+def interval_ms(median_ms: float, launches: int, variance: LaunchVariance) -> tuple[float, float] | None:
+    """The 95 % interval of a latency in ms: even on the logarithm, so it never reaches below zero."""
+    half = relative_half_width(launches, variance)
+    return None if half is None else (median_ms * math.exp(-half), median_ms * math.exp(half))
+
+
+def half_width_ms(median_ms: float, launches: int, variance: LaunchVariance) -> float | None:
+    """Half the width of `interval_ms`, in ms."""
+    bounds = interval_ms(median_ms, launches, variance)
+    return None if bounds is None else (bounds[1] - bounds[0]) / 2
