@@ -1,0 +1,80 @@
+// Talking to /v1 with the session cookie.
+
+/** What the service answered instead of the data: `detail` is its sentence, `status` the HTTP status. */
+export class Refused extends Error {
+  constructor(status, problem) {
+    super(problem.detail || problem.title || `the service answered ${status}`);
+    this.status = status;
+    this.kind = problem.kind || "";
+    this.retryAfter = 0;
+  }
+}
+
+/** The service could not be reached, or is away for now: try again. */
+export class Away extends Error {}
+
+export function toLogin() {
+  const here = location.pathname + location.search + location.hash;
+  location.replace(`/login?next=${encodeURIComponent(here)}`);
+}
+
+/** JSON from `path`. Throws `Away` when trying again may help, `Refused` when it will not; 401 leads to the login. */
+export async function request(path, { method = "GET", body, headers = {} } = {}) {
+  const options = { method, headers: { accept: "application/json", ...headers }, credentials: "same-origin" };
+  if (body !== undefined) {
+    options.body = JSON.stringify(body);
+    options.headers["content-type"] = "application/json";
+  }
+  let answer;
+  try {
+    answer = await fetch(path, options);
+  } catch {
+    throw new Away("the service cannot be reached");
+  }
+  if (answer.ok) return answer.status === 204 ? null : answer.json();
+  if (answer.status === 401 && !path.startsWith("/v1/session")) {
+    toLogin();
+    return new Promise(() => {}); // The page is being left: nobody goes on with half an answer.
+  }
+  if ([429, 502, 503, 504].includes(answer.status)) throw new Away(`the service is busy (${answer.status})`);
+  const problem = await answer.json().catch(() => ({}));
+  throw new Refused(answer.status, problem);
+}
+
+export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** As `request`, but goes on trying while the service is away; `onAway` hears of each failure. */
+export async function patiently(path, onAway = () => {}) {
+  for (let wait = 500; ; wait = Math.min(wait * 2, 15000)) {
+    try {
+      return await request(path);
+    } catch (error) {
+      if (!(error instanceof Away)) throw error;
+      onAway(error);
+      await pause(wait * (0.5 + Math.random()));
+    }
+  }
+}
+
+/** Every item of a paged list, page by page. */
+export async function* eachPage(path, onAway) {
+  const joint = path.includes("?") ? "&" : "?";
+  let cursor = null;
+  do {
+    const page = await patiently(cursor === null ? path : `${path}${joint}cursor=${encodeURIComponent(cursor)}`, onAway);
+    yield page.items;
+    cursor = page.next_cursor;
+  } while (cursor);
+}
+
+/** The signed-in owner in the page's head, and the way out. */
+export async function showAccount() {
+  const leave = document.getElementById("leave");
+  leave.addEventListener("click", async () => {
+    await request("/v1/session", { method: "DELETE" }).catch(() => {});
+    location.assign("/login");
+  });
+  const me = await patiently("/v1/me");
+  document.getElementById("owner").textContent = me.name || me.owner || "";
+  leave.hidden = false;
+}

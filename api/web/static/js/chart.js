@@ -1,0 +1,207 @@
+// The rotatable 3-D scatter of one target: latency, peak memory, decoder parameters.
+
+import { byId, element } from "./dom.js";
+import { GROUPS, groupOf, isMeasured } from "./candidates.js";
+import { latency, mebibytes, millions, times, whole } from "./format.js";
+
+const SHOWN = ["dominated", "outside", "baseline", "frontier"]; // Drawn in this order: the frontier on top.
+const EYE = { x: 1.55, y: 1.55, z: 0.75 };
+const TURN = Math.PI / 24;
+
+export class FrontierChart {
+  /** `onPick(id)` hears which candidate was clicked. */
+  constructor(node, legend, onPick) {
+    this.node = node;
+    this.legend = legend;
+    this.onPick = onPick;
+    this.held = false;
+    this.waiting = null;
+    this.drawing = false;
+    this.lastDrawMs = 0;
+    if (!hasWebGl()) this.#say("This browser has no WebGL, which the chart needs. The table below has every number.");
+    else if (!window.Plotly) this.#say("The chart could not be loaded. The table below has every number.");
+    // A redraw while the chart is being turned would let go of it.
+    node.addEventListener("pointerdown", () => (this.held = true));
+    for (const end of ["pointerup", "pointercancel"]) {
+      addEventListener(end, () => {
+        this.held = false;
+        this.#goOn();
+      });
+    }
+    node.addEventListener("keydown", (event) => this.#turnByKey(event));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.last && this.draw(...this.last));
+  }
+
+  get available() {
+    return !this.message;
+  }
+
+  /** Milliseconds to wait between redraws: a chart of many points must not use up the page. */
+  get restMs() {
+    return Math.max(250, 4 * this.lastDrawMs);
+  }
+
+  async draw(candidates, selectedId) {
+    this.last = [candidates, selectedId];
+    this.#tell(candidates);
+    if (!this.available) return;
+    if (this.held || this.drawing) {
+      this.waiting = this.last;
+      return;
+    }
+    this.drawing = true;
+    const began = performance.now();
+    const first = !this.node.data;
+    try {
+      await window.Plotly.react(this.node, traces(candidates, selectedId), layout(), CONFIG);
+    } finally {
+      this.drawing = false;
+    }
+    this.lastDrawMs = performance.now() - began;
+    if (first) this.node.on("plotly_click", ({ points }) => points[0].customdata && this.onPick(points[0].customdata));
+    this.#goOn();
+  }
+
+  #goOn() {
+    const waiting = this.waiting;
+    if (!waiting || this.held || this.drawing) return;
+    this.waiting = null;
+    this.draw(...waiting);
+  }
+
+  #tell(candidates) {
+    const counts = new Map(SHOWN.map((name) => [name, 0]));
+    for (const candidate of candidates) {
+      const group = groupOf(candidate);
+      if (counts.has(group) && isMeasured(candidate)) counts.set(group, counts.get(group) + 1);
+    }
+    const items = GROUPS.filter(({ name }) => counts.has(name) && (counts.get(name) || name === "frontier"));
+    this.legend.replaceChildren(
+      ...items.map(({ name, title }) =>
+        element("li", {}, element("span", { class: `swatch ${name}` }), `${title} (${whole(counts.get(name))})`)),
+    );
+  }
+
+  #say(message) {
+    this.message = message;
+    this.node.replaceChildren(element("p", { class: "empty", text: message }));
+    this.node.setAttribute("role", "note");
+    byId("chart-help").hidden = true;
+  }
+
+  #turnByKey(event) {
+    if (!this.node.data || event.ctrlKey || event.metaKey || event.altKey) return;
+    const eye = turned(this.node.layout.scene.camera?.eye ?? EYE, event.key);
+    if (!eye) return;
+    event.preventDefault();
+    window.Plotly.relayout(this.node, { "scene.camera.eye": eye });
+  }
+}
+
+function hasWebGl() {
+  const canvas = document.createElement("canvas");
+  return Boolean(canvas.getContext("webgl2") || canvas.getContext("webgl"));
+}
+
+/** Where the camera stands after this key, or null if the key does not turn the chart. */
+function turned({ x, y, z }, key) {
+  const distance = Math.hypot(x, y, z);
+  let around = Math.atan2(y, x);
+  let up = Math.asin(z / distance);
+  let away = distance;
+  if (key === "ArrowLeft") around -= TURN;
+  else if (key === "ArrowRight") around += TURN;
+  else if (key === "ArrowUp") up = Math.min(up + TURN, 1.5);
+  else if (key === "ArrowDown") up = Math.max(up - TURN, -1.5);
+  else if (key === "+" || key === "=") away = Math.max(distance / 1.15, 0.4);
+  else if (key === "-" || key === "−") away = Math.min(distance * 1.15, 8);
+  else if (key === "0") return { ...EYE };
+  else return null;
+  return { x: away * Math.cos(up) * Math.cos(around), y: away * Math.cos(up) * Math.sin(around), z: away * Math.sin(up) };
+}
+
+const CONFIG = {
+  displaylogo: false,
+  responsive: true,
+  showTips: false,
+  modeBarButtonsToRemove: ["resetCameraLastSave3d", "hoverClosest3d"],
+  toImageButtonOptions: { filename: "edgefront-frontier", scale: 2 },
+};
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+const STYLES = {
+  frontier: () => ({ mode: "markers", marker: { size: 6, color: colour("frontier"), line: { width: 1, color: colour("card") } } }),
+  dominated: () => ({ mode: "markers", marker: { size: 3, color: colour("dominated"), opacity: 0.45 } }),
+  outside: () => ({ mode: "markers", marker: { size: 3.5, symbol: "x", color: colour("outside"), opacity: 0.6 } }),
+  baseline: () => ({
+    mode: "lines+markers",
+    marker: { size: 4.5, symbol: "diamond", color: colour("baseline") },
+    line: { width: 3, color: colour("baseline") },
+  }),
+};
+
+function traces(candidates, selectedId) {
+  const groups = new Map(SHOWN.map((name) => [name, []]));
+  for (const candidate of candidates) if (isMeasured(candidate)) groups.get(groupOf(candidate))?.push(candidate);
+  groups.get("baseline").sort((a, b) => a.decoder_parameters - b.decoder_parameters);
+  const drawn = SHOWN.map((name) => trace(name, GROUPS.find((group) => group.name === name).title, groups.get(name), STYLES[name]()));
+  const selected = candidates.filter((candidate) => candidate.id === selectedId && isMeasured(candidate));
+  const ring = { size: 11, symbol: "circle-open", color: colour("selected"), line: { width: 3, color: colour("selected") } };
+  return [...drawn, { ...trace("selected", "Selected", selected, { mode: "markers", marker: ring }), hoverinfo: "skip" }];
+}
+
+function trace(uid, name, points, style) {
+  return {
+    type: "scatter3d",
+    uid,
+    name,
+    x: points.map((point) => point.latency_ms),
+    y: points.map((point) => point.memory_bytes / 2 ** 20),
+    z: points.map((point) => point.decoder_parameters / 1e6),
+    text: points.map(hover),
+    customdata: points.map((point) => point.id),
+    hovertemplate: "%{text}<extra></extra>",
+    ...style,
+  };
+}
+
+const plain = (text) => String(text).replace(/[<>&%{}]/g, "");
+
+function hover(point) {
+  const versus = point.versus_baseline;
+  return [
+    `<b>#${whole(point.number)}</b> ${plain(point.operator)}, ${plain(point.shape)}`,
+    latency(point.latency_ms, point.latency_half_width_ms),
+    mebibytes(point.memory_bytes),
+    `${millions(point.decoder_parameters)} decoder parameters`,
+    ...(versus ? [`the baseline takes ${times(versus.speedup)} the time`, `and ${times(versus.memory_ratio)} the memory`] : []),
+  ].join("<br>");
+}
+
+function layout() {
+  const [ink, soft, line] = [colour("ink"), colour("soft"), colour("line")];
+  const axis = (text) => ({
+    title: { text, font: { size: 13, color: ink } },
+    tickfont: { size: 11, color: soft },
+    gridcolor: line,
+    zerolinecolor: line,
+    showspikes: false,
+    backgroundcolor: "rgba(0,0,0,0)",
+  });
+  return {
+    uirevision: "kept", // The reader's camera outlives every redraw.
+    showlegend: false,
+    margin: { l: 0, r: 0, t: 0, b: 0 },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    font: { family: "system-ui, sans-serif", color: ink },
+    hoverlabel: { align: "left" },
+    scene: {
+      aspectmode: "cube",
+      camera: { eye: { ...EYE }, center: { x: 0, y: 0, z: -0.1 } },
+      xaxis: axis("latency (ms)"),
+      yaxis: axis("peak memory (MiB)"),
+      zaxis: axis("decoder parameters (M)"),
+    },
+  };
+}

@@ -1,0 +1,36 @@
+// Numbers as people read them. A missing value is an en dash.
+
+export const MISSING = "–";
+
+const number = (digits) => new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+const formats = [0, 1, 2, 3].map(number);
+
+/** Three significant digits, never an exponent. */
+export function figure(value) {
+  const size = Math.abs(value);
+  return formats[size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3].format(value);
+}
+
+const known = (format) => (value) => (value === null || value === undefined ? MISSING : format(value));
+
+export const whole = known((value) => formats[0].format(value));
+export const milliseconds = known((value) => `${figure(value)} ms`);
+export const mebibytes = known((value) => `${figure(value / 2 ** 20)} MiB`);
+export const millions = known((value) => `${figure(value / 1e6)} M`);
+export const times = known((value) => `${formats[2].format(value)}×`);
+export const percent = known((value) => `${formats[0].format(100 * value)} %`);
+
+export function latency(value, halfWidth) {
+  if (value === null || value === undefined) return MISSING;
+  return halfWidth === null || halfWidth === undefined ? milliseconds(value) : `${figure(value)} ± ${figure(halfWidth)} ms`;
+}
+
+export const duration = known((seconds) => {
+  if (seconds < 60) return `${Math.max(1, Math.round(seconds))} s`;
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 60) return `${minutes} min`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+});
+
+const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+export const moment = known((text) => clock.format(new Date(text)));

@@ -1,0 +1,174 @@
+// A job's live page: loads the job and its candidates, then follows its events.
+
+import { eachPage, patiently, pause, Refused, request, showAccount } from "./api.js";
+import { Candidates } from "./candidates.js";
+import { FrontierChart } from "./chart.js";
+import { byId, element, setNotice, setText, throttled } from "./dom.js";
+import { moment } from "./format.js";
+import { EventStream } from "./stream.js";
+import { CandidateTable } from "./table.js";
+import { TargetTabs } from "./tabs.js";
+import { showTarget } from "./target.js";
+
+const ENDED = new Set(["finished", "cancelled", "failed"]);
+const JOB_REFRESH_MS = 1000; // While events arrive; agents that come and go make none, hence the slow round too.
+const SLOW_ROUND_MS = 10000;
+
+const id = document.body.dataset.job;
+const path = `/v1/jobs/${encodeURIComponent(id)}`;
+const candidates = new Candidates();
+
+let job = null;
+let chosen = null; // target id
+let selected = null; // candidate id
+let stream = null;
+
+const chart = new FrontierChart(byId("chart"), byId("legend"), pick);
+const table = new CandidateTable(byId("candidates"), { onPick: pick, numberOf: (each) => candidates.numbers.get(each) });
+const tabs = new TargetTabs(byId("tabs"), choose);
+const drawTable = throttled(() => table.show(candidates.of(chosen)), () => 250);
+const drawChart = throttled(() => chart.draw(candidates.of(chosen), selected), () => chart.restMs);
+const refresh = throttled(loadJob, () => JOB_REFRESH_MS);
+
+function redraw() {
+  drawTable();
+  drawChart();
+}
+
+function pick(candidateId) {
+  selected = candidateId;
+  table.select(candidateId);
+  drawChart();
+}
+
+function choose(targetId) {
+  chosen = targetId;
+  selected = null;
+  history.replaceState(null, "", `#target=${encodeURIComponent(targetId)}`);
+  showJob();
+  redraw();
+}
+
+const lost = (error) => setLive("lost", `${error.message}; trying again`);
+
+async function loadJob() {
+  try {
+    job = await patiently(path, lost);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    stream?.close();
+    setNotice(byId("notice"), error.status === 404 ? "There is no such job, or it is not yours. It may have been deleted." : error.message, "bad");
+    byId("job").hidden = true;
+    throw error;
+  }
+  showJob();
+}
+
+function showJob() {
+  if (!job.targets.some((target) => target.id === chosen)) chosen = wantedTarget() ?? job.targets[0].id;
+  document.title = `${job.name} · edgefront`;
+  setText(byId("job-name"), job.name);
+  const badge = byId("job-state");
+  setText(badge, job.state);
+  badge.className = `badge ${job.state}`;
+  badge.hidden = false;
+  setText(byId("job-facts"), [
+    `space ${job.request.space.name}`, `algorithm ${job.request.algorithm.name}`, `seed ${job.request.seed}`,
+    `by ${job.owner}`, `started ${moment(job.created_at)}`, ...(job.finished_at ? [`ended ${moment(job.finished_at)}`] : []),
+  ].join(" · "));
+  const reason = job.reason ? `: ${job.reason}` : "";
+  if (job.state === "failed") setNotice(byId("notice"), `This job failed${reason}`, "bad");
+  else if (job.state === "paused") setNotice(byId("notice"), `Paused${reason}. Nothing new is measured until it is resumed.`, "warn");
+  else setNotice(byId("notice"), job.state === "cancelled" ? `Cancelled${reason}` : "");
+  byId("pause").hidden = job.state !== "running";
+  byId("resume").hidden = job.state !== "paused";
+  byId("cancel").hidden = ENDED.has(job.state);
+  tabs.show(job.targets, chosen);
+  showTarget(job.targets.find((target) => target.id === chosen), job);
+  showExports();
+  byId("job").hidden = false;
+}
+
+function wantedTarget() {
+  const wanted = new URLSearchParams(location.hash.slice(1)).get("target");
+  return job.targets.find((target) => target.id === wanted)?.id;
+}
+
+function showExports() {
+  if (byId("export").dataset.target === chosen) return;
+  byId("export").dataset.target = chosen;
+  byId("export").replaceChildren(...["csv", "parquet"].map((format) => element("a", {
+    href: `${path}/candidates?target=${encodeURIComponent(chosen)}&format=${format}`, download: "",
+    text: format === "csv" ? "CSV" : "Parquet", "aria-label": `Candidates of this target as ${format}`,
+  })));
+}
+
+function setLive(state, text) {
+  byId("live").className = `live ${{ live: "on", lost: "off" }[state] ?? ""}`;
+  setText(byId("live"), text);
+}
+
+function hear(event) {
+  if (event.kind === "candidate") candidates.put(event.data);
+  if (event.kind === "frontier") candidates.moveFrontier(event.target_id, event.data.joined ?? [], event.data.left ?? []);
+  if (event.target_id === chosen) redraw();
+  refresh();
+}
+
+function follow() {
+  stream = new EventStream((after) => `${path}/events?after=${after}`, job.last_event, hear, (state) => {
+    if (state === "live") setLive("live", "live");
+    else if (state === "lost") setLive("lost", "connection lost; trying again");
+    else setLive("", "");
+    if (state === "live") refresh();
+  });
+  stream.open();
+}
+
+/** Ends the stream of an ended job once its last event was heard, and keeps the slow figures fresh until then. */
+async function attend() {
+  while (!(ENDED.has(job.state) && stream.after >= job.last_event)) {
+    await pause(ENDED.has(job.state) ? JOB_REFRESH_MS : SLOW_ROUND_MS);
+    if (!document.hidden) await loadJob();
+  }
+  stream.close();
+}
+
+async function control(action, button) {
+  button.disabled = true;
+  try {
+    job = await request(`${path}/${action}`, { method: "POST" });
+    showJob();
+  } catch (error) {
+    setNotice(byId("notice"), `Could not ${action} the job: ${error.message}`, "bad");
+  } finally {
+    button.disabled = false;
+  }
+}
+
+byId("pause").addEventListener("click", (event) => control("pause", event.target));
+byId("resume").addEventListener("click", (event) => control("resume", event.target));
+byId("cancel").addEventListener("click", () => byId("confirm").showModal());
+byId("confirm").addEventListener("close", () => {
+  if (byId("confirm").returnValue === "cancel") control("cancel", byId("cancel"));
+  byId("confirm").returnValue = "";
+});
+addEventListener("hashchange", () => wantedTarget() && wantedTarget() !== chosen && choose(wantedTarget()));
+
+async function start() {
+  showAccount();
+  await loadJob(); // Its last event is read before the candidates: what happens between is heard again, not missed.
+  const after = job.last_event;
+  for await (const page of eachPage(`${path}/candidates?limit=500`, lost)) {
+    page.forEach((view) => candidates.put(view));
+    redraw();
+  }
+  job = { ...job, last_event: after };
+  redraw();
+  follow();
+  await attend();
+}
+
+start().catch((error) => {
+  if (!(error instanceof Refused)) throw error; // A refusal has been shown by then.
+});

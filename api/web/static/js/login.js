@@ -1,0 +1,40 @@
+// Trades an API key for a session: one typed in, or one from the address's fragment, which no server ever sees.
+
+import { Refused, request } from "./api.js";
+import { byId, setText } from "./dom.js";
+
+const fragment = new URLSearchParams(location.hash.slice(1));
+const wanted = fragment.get("next") ?? new URLSearchParams(location.search).get("next");
+history.replaceState(null, "", location.pathname); // Out of the address bar and the history before anything else.
+
+/** Only ever a page of this site. */
+function destination() {
+  const address = new URL(wanted || "/", location.origin);
+  const home = address.origin === location.origin && !address.pathname.startsWith("/login");
+  return home ? address.pathname + address.search + address.hash : "/";
+}
+
+async function signIn(key) {
+  const button = byId("login").querySelector("button");
+  button.disabled = true;
+  setText(byId("problem"), "");
+  try {
+    await request("/v1/session", { method: "POST", body: { key } });
+    location.replace(destination());
+  } catch (error) {
+    const refused = error instanceof Refused && [401, 403, 422].includes(error.status);
+    setText(byId("problem"), refused ? "This key is not valid, or it was revoked or has expired." : `Could not sign in: ${error.message}`);
+    button.disabled = false;
+    byId("key").focus();
+  }
+}
+
+byId("login").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const key = byId("key").value.trim();
+  if (key) signIn(key);
+  else setText(byId("problem"), "Type or paste a key.");
+});
+
+if (fragment.get("key")) signIn(fragment.get("key"));
+else byId("key").focus();

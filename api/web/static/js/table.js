@@ -1,0 +1,223 @@
+// The candidate table: filter, sort, and pages, so that thousands of candidates cost no more than fifty.
+
+import { byId, element, setText } from "./dom.js";
+import { GROUPS, groupOf } from "./candidates.js";
+import { latency, mebibytes, millions, MISSING, times, whole } from "./format.js";
+
+const PAGE = 50;
+const TITLES = new Map(GROUPS.map(({ name, title }) => [name, title]));
+const RANKS = new Map(GROUPS.map(({ name }, rank) => [name, rank]));
+const FORMATS = ["onnx", "safetensors", "architecture"];
+
+// `value` sorts (missing ones always last), `text` shows; a column without `text` fills its cell itself.
+const COLUMNS = [
+  { name: "number", title: "#", number: true, value: (c) => c.number },
+  { name: "state", title: "State", value: (c) => RANKS.get(groupOf(c)), text: stateText, wraps: true },
+  { name: "parameters", title: "Decoder parameters", number: true, value: (c) => c.decoder_parameters, text: (c) => millions(c.decoder_parameters) },
+  { name: "latency", title: "Latency", number: true, value: (c) => c.latency_ms, text: (c) => latency(c.latency_ms, c.latency_half_width_ms) },
+  { name: "memory", title: "Peak memory", number: true, value: (c) => c.memory_bytes, text: (c) => mebibytes(c.memory_bytes) },
+  { name: "speedup", title: "Faster than baseline", number: true, value: (c) => c.versus_baseline?.speedup, text: (c) => versus(c, "speedup") },
+  { name: "smaller", title: "Smaller than baseline", number: true, value: (c) => c.versus_baseline?.memory_ratio, text: (c) => versus(c, "memory_ratio") },
+  { name: "launches", title: "Launches", number: true, value: (c) => c.launches, text: (c) => whole(c.launches) },
+  { name: "shape", title: "Shape", value: (c) => c.shape, text: (c) => c.shape },
+  { name: "lineage", title: "Lineage", value: (c) => c.generation },
+  { name: "digest", title: "Digest", value: (c) => c.digest },
+  { name: "download", title: "Download (untrained weights)" },
+];
+
+export class CandidateTable {
+  /** `onPick(id)` hears which candidate was chosen; `numberOf(id)` gives a parent's number. */
+  constructor(table, { onPick, numberOf }) {
+    this.body = table.tBodies[0];
+    this.onPick = onPick;
+    this.numberOf = numberOf;
+    this.candidates = [];
+    this.rows = new Map(); // candidate id → {row, version, selected}, of this page only
+    this.sort = { column: COLUMNS[2], down: false };
+    this.group = "frontier";
+    this.page = 0;
+    this.selected = null;
+    this.#makeHead(table.tHead);
+    this.#makeFilter();
+    byId("previous").addEventListener("click", () => this.#turn(this.page - 1));
+    byId("next").addEventListener("click", () => this.#turn(this.page + 1));
+  }
+
+  show(candidates) {
+    this.candidates = candidates;
+    this.#draw();
+  }
+
+  /** Marks a candidate and turns to the page it is on, widening the filter if it hides it. */
+  select(id) {
+    this.selected = id;
+    const candidate = this.candidates.find((each) => each.id === id);
+    if (candidate && this.group !== "all" && groupOf(candidate) !== this.group) this.#setGroup("all");
+    const index = this.#wanted().findIndex((each) => each.id === id);
+    if (index >= 0) this.page = Math.floor(index / PAGE);
+    this.#draw();
+    this.rows.get(id)?.row.scrollIntoView({ block: "nearest" });
+  }
+
+  #setGroup(group) {
+    this.group = group;
+    byId("filter").value = group;
+  }
+
+  #wanted() {
+    const chosen = this.group === "all" ? [...this.candidates] : this.candidates.filter((c) => groupOf(c) === this.group);
+    const { column, down } = this.sort;
+    return chosen.sort((a, b) => compare(column.value(a), column.value(b), down) || a.number - b.number);
+  }
+
+  #turn(page) {
+    this.page = page;
+    this.#draw();
+  }
+
+  #draw() {
+    this.#countGroups();
+    const wanted = this.#wanted();
+    const pages = Math.max(1, Math.ceil(wanted.length / PAGE));
+    this.page = Math.min(Math.max(this.page, 0), pages - 1);
+    this.#fill(wanted.slice(this.page * PAGE, (this.page + 1) * PAGE));
+    setText(byId("page-label"), `Page ${whole(this.page + 1)} of ${whole(pages)}`);
+    byId("previous").disabled = this.page === 0;
+    byId("next").disabled = this.page === pages - 1;
+    byId("previous").parentElement.hidden = pages === 1;
+    byId("table-empty").hidden = wanted.length > 0;
+    setText(byId("table-empty"), this.candidates.length ? "No candidate here yet." : "No candidates yet: the baselines come first.");
+  }
+
+  /** Rows are kept and only changed where needed, so that focus and selection survive the stream of events. */
+  #fill(candidates) {
+    const focused = this.body.contains(document.activeElement) ? document.activeElement : null;
+    const rows = new Map();
+    candidates.forEach((candidate, index) => {
+      const selected = candidate.id === this.selected;
+      let known = this.rows.get(candidate.id);
+      if (!known) known = { row: this.#makeRow(candidate), version: 0 };
+      if (known.version !== candidate.version) this.#update(known.row, candidate);
+      known.version = candidate.version;
+      known.row.classList.toggle("selected", selected);
+      known.row.querySelector("button.pick").setAttribute("aria-pressed", selected);
+      rows.set(candidate.id, known);
+      if (this.body.children[index] !== known.row) this.body.insertBefore(known.row, this.body.children[index] ?? null);
+    });
+    for (const [id, { row }] of this.rows) if (!rows.has(id)) row.remove();
+    this.rows = rows;
+    if (focused && focused.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true });
+  }
+
+  #makeRow(candidate) {
+    const row = element("tr", { "data-id": candidate.id });
+    for (const column of COLUMNS) {
+      row.append(element("td", { class: [column.number && "number", column.wraps && "wrap"].filter(Boolean).join(" ") || null }));
+    }
+    const cells = cellsOf(row);
+    const number = whole(candidate.number);
+    const pick = element("button", {
+      type: "button", class: "pick", text: number, "aria-label": `Candidate ${number}: show in the chart`,
+      on: { click: () => this.onPick(candidate.id) },
+    });
+    cells.number.append(pick);
+    const record = `/v1/candidates/${encodeURIComponent(candidate.id)}`;
+    cells.digest.append(
+      element("a", { href: record, title: candidate.digest, "aria-label": `Record of candidate ${number}, digest ${candidate.digest}` },
+        element("code", { text: candidate.digest.slice(0, 10) })),
+      " ",
+      element("a", { href: `${record}/launches`, text: "samples", "aria-label": `Raw samples of candidate ${number}` }),
+    );
+    cells.download.append(element("span", { class: "links" }, ...FORMATS.map((format) => downloadLink(record, format, number))));
+    return row;
+  }
+
+  #update(row, candidate) {
+    const cells = cellsOf(row);
+    for (const column of COLUMNS) if (column.text) setText(cells[column.name], column.text(candidate));
+    setText(cells.lineage, this.#lineage(candidate));
+  }
+
+  #lineage({ role, generation, operator, parents }) {
+    if (role === "baseline") return "baseline";
+    const names = parents.map((id) => (this.numberOf(id) === undefined ? id : `#${whole(this.numberOf(id))}`));
+    return `generation ${whole(generation)}, ${operator}${names.length ? ` of ${names.join(" and ")}` : ""}`;
+  }
+
+  #makeHead(head) {
+    const row = element("tr");
+    for (const column of COLUMNS) {
+      const cell = element("th", { scope: "col", class: column.number ? "number" : null });
+      column.head = cell;
+      if (column.value) cell.append(element("button", { type: "button", text: column.title, on: { click: () => this.#sortBy(column) } }));
+      else cell.textContent = column.title;
+      row.append(cell);
+    }
+    head.replaceChildren(row);
+    this.#markSort();
+  }
+
+  #sortBy(column) {
+    this.sort = { column, down: this.sort.column === column && !this.sort.down };
+    this.page = 0;
+    this.#markSort();
+    this.#draw();
+  }
+
+  #markSort() {
+    for (const column of COLUMNS) {
+      if (column !== this.sort.column) column.head.removeAttribute("aria-sort");
+      else column.head.setAttribute("aria-sort", this.sort.down ? "descending" : "ascending");
+    }
+  }
+
+  #makeFilter() {
+    const filter = byId("filter");
+    this.options = new Map([...TITLES, ["all", "All"]].map(([value, title]) => [value, { title, node: element("option", { value, text: title }) }]));
+    filter.replaceChildren(...[...this.options.values()].map(({ node }) => node));
+    filter.value = this.group;
+    filter.addEventListener("change", () => {
+      this.group = filter.value;
+      this.page = 0;
+      this.#draw();
+    });
+  }
+
+  #countGroups() {
+    const counts = new Map([["all", this.candidates.length]]);
+    for (const candidate of this.candidates) {
+      const group = groupOf(candidate);
+      counts.set(group, (counts.get(group) ?? 0) + 1);
+    }
+    for (const [value, { title, node }] of this.options) setText(node, `${title} (${whole(counts.get(value) ?? 0)})`);
+  }
+}
+
+const cellsOf = (row) => Object.fromEntries(COLUMNS.map(({ name }, index) => [name, row.cells[index]]));
+
+function downloadLink(record, format, number) {
+  const what = format === "architecture" ? `Architecture of candidate ${number} as JSON` : `${format} file of candidate ${number}, untrained weights`;
+  const label = { onnx: "ONNX", safetensors: "safetensors", architecture: "architecture" }[format];
+  return element("a", { href: `${record}/model?format=${format}`, download: "", text: label, "aria-label": what });
+}
+
+function stateText(candidate) {
+  const title = TITLES.get(groupOf(candidate));
+  if (candidate.state === "infeasible" || candidate.state === "failed" || candidate.state === "cancelled") {
+    return candidate.reason ? `${candidate.state}: ${candidate.reason}` : candidate.state;
+  }
+  return candidate.role === "baseline" && candidate.state !== "measured" ? `${title}, ${candidate.state.replaceAll("_", " ")}` : title;
+}
+
+function versus(candidate, name) {
+  const value = candidate.versus_baseline?.[name];
+  if (value === undefined || value === null) return MISSING;
+  return candidate.versus_baseline.extrapolated ? `≈ ${times(value)}` : times(value);
+}
+
+function compare(a, b, down) {
+  const [noA, noB] = [a === null || a === undefined, b === null || b === undefined];
+  if (noA || noB) return noA - noB;
+  const order = typeof a === "string" ? a.localeCompare(b) : a - b;
+  return down ? -order : order;
+}
