@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any, cast
 
-from sqlalchemy import JSON, BigInteger, DateTime, Integer, MetaData, String
+from sqlalchemy import JSON, BigInteger, DateTime, Double, Integer, MetaData, String
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase
@@ -14,6 +14,7 @@ from ulid import ULID
 
 
 class Base(DeclarativeBase):
+    type_annotation_map: ClassVar[dict[Any, Any]] = {float: Double()}
     metadata = MetaData(
         naming_convention={
             "ix": "ix_%(column_0_N_label)s",
@@ -52,7 +53,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return cast(datetime, value).astimezone(timezone.utc)
 
 
-Json = JSON().with_variant(JSONB(), "postgresql")
+Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 BigInt = BigInteger()
 AutoId = BigInteger().with_variant(Integer(), "sqlite")
 

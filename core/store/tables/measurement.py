@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
@@ -15,7 +15,17 @@ class Measurement(Base):
     """What is known of an architecture on a device (or device class) by a protocol: the aggregate of its launches."""
 
     __tablename__ = "measurement"
-    __table_args__ = (UniqueConstraint("digest", "device_key", "protocol_digest", "seed"),)
+    __table_args__ = (
+        UniqueConstraint("digest", "device_key", "protocol_digest", "seed"),
+        # Launch variance is pooled over the measurements that have at least two launches.
+        Index(
+            "ix_measurement_pooled",
+            "device_key",
+            "protocol_digest",
+            postgresql_where=text("launches > 1"),
+            sqlite_where=text("launches > 1"),
+        ),
+    )
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("mea"))
     digest: Mapped[str] = mapped_column(String(64))
@@ -49,7 +59,7 @@ class Launch(Base):
     measurement_id: Mapped[str] = mapped_column(ForeignKey("measurement.id", ondelete="CASCADE"), index=True)
     target_id: Mapped[str | None] = mapped_column(ForeignKey("target.id", ondelete="SET NULL"), index=True)
     device_key: Mapped[str] = mapped_column(String(120))
-    state: Mapped[str] = mapped_column(String(10))  # wanted, leased, done, failed, infeasible, cancelled
+    state: Mapped[str] = mapped_column(String(10))  # wanted, paused, leased, done, failed, infeasible, cancelled
     purpose: Mapped[str] = mapped_column(String(10))  # first, refinement
     priority: Mapped[int] = mapped_column(default=0)  # lower goes first
     attempts: Mapped[int] = mapped_column(default=0)  # deaths of the child, or of the agent after it started this
@@ -58,7 +68,7 @@ class Launch(Base):
     device_id: Mapped[str | None] = mapped_column(ForeignKey("device.id"), index=True)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     result: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.measurement.record.LaunchResult
-    report_digest: Mapped[str | None] = mapped_column(String(64))
+    reports: Mapped[list[str]] = mapped_column(Json, default=list)  # digests of the reports that counted
     reason: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -1,0 +1,142 @@
+"""Engines for the two databases, and the one error that callers see when a database is away."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+import orjson
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from core.errors import InvalidInput, Unavailable
+
+WRITE = "edgefront_write"
+"""Execution option: begin with the write lock (SQLite)."""
+
+BUSY_TIMEOUT_S = 15
+"""How long a writer waits for another before the database is called unavailable."""
+
+# Shutdown, start-up, too many connections, deadlock, serialisation, lock timeout: all mean "try again".
+_TRY_AGAIN = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "40001", "40P01", "55P03", "25P03"})
+
+
+def parse_url(text: str) -> URL:
+    """The URL with its driver settled; only SQLite files and Postgres are known."""
+    url = make_url(text)
+    backend = url.get_backend_name()
+    if backend == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    if backend == "sqlite" and url.database and url.database != ":memory:":
+        return url
+    raise InvalidInput(
+        f"database URL {url.render_as_string()!r}: give a SQLite file or a Postgres database",
+        field="database.url",
+        value=url.render_as_string(),
+        allowed="sqlite:////path/file.db or postgresql+psycopg://user@host/database",
+    )
+
+
+def make_engine(url: URL, *, pool_size: int, migrating: bool = False) -> Engine:
+    """An engine for `url`.
+
+    SQLite runs in WAL mode with `synchronous=FULL`: an acknowledged report survives a power cut as it does on
+    Postgres, and the agent may drop it. SQLite and migrations: foreign keys are off while migrating, since rebuilding
+    a table drops it and would cascade.
+    """
+    common: dict[str, Any] = {
+        "json_serializer": lambda value: orjson.dumps(value).decode(),
+        "json_deserializer": orjson.loads,
+    }
+    if migrating:
+        common["poolclass"] = NullPool
+    elif url.get_backend_name() == "postgresql":
+        common |= {"pool_size": pool_size, "max_overflow": 0, "pool_timeout": BUSY_TIMEOUT_S, "pool_pre_ping": True}
+    else:
+        common |= {"pool_size": pool_size, "max_overflow": 16, "pool_timeout": BUSY_TIMEOUT_S}
+    if url.get_backend_name() == "postgresql":
+        arguments = {"connect_timeout": 5, "keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3}
+        return create_engine(url, connect_args=arguments, **common)
+    if url.database:
+        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}, **common)
+    _control_transactions(engine, foreign_keys=not migrating)
+    return engine
+
+
+def _control_transactions(engine: Engine, *, foreign_keys: bool) -> None:
+    # The sqlite3 module begins transactions late and only for some statements; SQLAlchemy's recipe takes over.
+    @event.listens_for(engine, "connect")
+    def connect(connection: sqlite3.Connection, _record: Any) -> None:
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute(f"PRAGMA foreign_keys={'ON' if foreign_keys else 'OFF'}")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        write = connection.get_execution_options().get(WRITE, False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+@contextmanager
+def unavailable_when_away() -> Iterator[None]:
+    """Turns the errors of a database that cannot be reached, is full, or is busy for too long into `Unavailable`."""
+    try:
+        yield
+    except PoolTimeout as error:
+        raise Unavailable("the database is busy: no connection came free; try again", retry_after_s=2) from error
+    except (OperationalError, InterfaceError) as error:
+        raise Unavailable(f"the database is away: {_first_line(error)}; try again", retry_after_s=2) from error
+    except DBAPIError as error:
+        if error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _TRY_AGAIN:
+            raise Unavailable(f"the database is away: {_first_line(error)}; try again", retry_after_s=2) from error
+        raise
+
+
+def _first_line(error: DBAPIError) -> str:
+    return (str(error.orig).strip().splitlines() or ["no answer"])[0]
+
+
+class WriterLock:
+    """One writer at a time among the threads of this process: SQLite's own waiting is a lottery."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        if self._owner == threading.get_ident():
+            raise RuntimeError("this thread is writing already; a write within a write would wait for itself")
+        if not self._lock.acquire(timeout=BUSY_TIMEOUT_S):
+            raise Unavailable("the database is busy with another write; try again", retry_after_s=2)
+        self._owner = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._owner = None
+            self._lock.release()
+
+
+_locks: WeakValueDictionary[str, WriterLock] = WeakValueDictionary()
+_locks_guard = threading.Lock()
+
+
+def writer_lock(url: URL) -> WriterLock:
+    """The lock of a SQLite file, the same for every `Database` on it in this process."""
+    path = str(Path(url.database or "").resolve())
+    with _locks_guard:
+        lock = _locks.get(path)
+        if lock is None:
+            lock = _locks[path] = WriterLock()
+        return lock

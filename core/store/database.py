@@ -1,0 +1,94 @@
+"""The database: sessions to read and to write in, its clock, its migrations.
+
+Only the edge (an endpoint, a task, a command) opens sessions; services take one and never commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import func, select, text
+from sqlalchemy.orm import Session
+
+from core.store import outbox
+from core.store.connection import WRITE, make_engine, parse_url, unavailable_when_away, writer_lock
+from core.store.tables.base import UtcDateTime
+
+MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
+_MIGRATION_LOCK = 0x65646765  # any constant number: Postgres advisory locks have no names
+
+
+class Database:
+    """One database, by its URL.
+
+    Args:
+        url: `sqlite:////path/file.db` or `postgresql+psycopg://user@host/database`.
+        send: delivers a task by its name and arguments after a commit; None drops them (the sweeper catches up).
+        pool_size: at most so many connections to Postgres.
+
+    Both kinds of session raise `core.errors.Unavailable` when the database is away or busy for too long; the next
+    session tries anew, so it recovers by itself.
+    """
+
+    def __init__(self, url: str, *, send: outbox.Send | None = None, pool_size: int = 8) -> None:
+        self.url = parse_url(url)
+        self.send = send
+        self.sqlite = self.url.get_backend_name() == "sqlite"
+        self.engine = make_engine(self.url, pool_size=pool_size)
+        snapshot: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        self._reading = self.engine.execution_options(**({} if self.sqlite else snapshot))
+        self._writing = self.engine.execution_options(**{WRITE: True})
+        self._lock = writer_lock(self.url) if self.sqlite else None
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A session that sees one snapshot of the database from its first query on, and is not to write."""
+        with unavailable_when_away(), Session(self._reading, autoflush=False) as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """A session whose work is committed on leaving, then its outbox sent; an exception undoes and drops both."""
+        with unavailable_when_away(), self._lock() if self._lock else nullcontext():
+            with Session(self._writing, expire_on_commit=False) as session, session.begin():
+                yield session
+            messages = outbox.take(session)
+        outbox.deliver(messages, self.send)
+
+    @staticmethod
+    def now(session: Session) -> datetime:
+        """The database's clock, aware, the same for every process that asks it; microseconds (SQLite: milliseconds)."""
+        if session.get_bind().dialect.name == "sqlite":
+            clock = func.strftime("%Y-%m-%d %H:%M:%f000", "now", type_=UtcDateTime)
+        else:
+            clock = func.clock_timestamp(type_=UtcDateTime)
+        return session.execute(select(clock)).scalar_one()
+
+    def migrate(self) -> None:
+        """Brings the schema to this release's. Several processes may call it at once: one works, the others wait."""
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+        engine = make_engine(self.url, pool_size=1, migrating=True).execution_options(**{WRITE: True})
+        try:
+            with (
+                unavailable_when_away(),
+                self._lock() if self._lock else nullcontext(),
+                engine.connect() as connection,
+                connection.begin(),
+            ):
+                if not self.sqlite:
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
+        finally:
+            engine.dispose()
+
+    def dispose(self) -> None:
+        """Closes the pooled connections."""
+        self.engine.dispose()
