@@ -1,0 +1,28 @@
+"""edgefront: finds the language model that fits a device.
+
+    from edgefront import Client
+
+    client = Client()  # the service that `edgefront up` runs here, or the one at EDGEFRONT_URL
+    for point in client.frontier("job_01J…", target="jetson").points:
+        print(point.latency_ms, point.memory_bytes)
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgefront.client import Client
+
+__all__ = ["Client", "__version__"]
+__version__ = version("edgefront")
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy, so that `edgefront --help` and shell completion need not load the HTTP client.
+    if name == "Client":
+        from edgefront.client import Client
+
+        return Client
+    raise AttributeError(f"module 'edgefront' has no attribute {name!r}")

@@ -1,0 +1,108 @@
+"""The `edgefront` command."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from edgefront.commands import access, catalogue, devices, frontier, jobs, measure, models, service
+from edgefront.commands.base import Json, Key, Url, root_options
+
+_EPILOG = (
+    "Exit codes: 0 done · 1 failed · 2 wrong usage · 3 not found · 4 no access · 5 server away, try again · "
+    "6 invalid input, or not in this state · 130 interrupted."
+)
+
+app = typer.Typer(
+    name="edgefront",
+    help="Finds the language model that fits a device.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+service.add_to(app)
+app.add_typer(jobs.app, name="job")
+frontier.add_to(app)
+app.add_typer(models.app, name="model")
+app.add_typer(catalogue.spaces, name="space")
+catalogue.add_to(app)
+measure.add_to(app)
+app.add_typer(devices.app, name="device")
+app.add_typer(access.tokens, name="token")
+app.add_typer(access.keys, name="key")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from edgefront import __version__
+
+        typer.echo(f"edgefront {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    url: Url = None,
+    key: Key = None,
+    json: Json = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    root_options.url, root_options.key, root_options.json = url, key, json
+
+
+def main() -> None:
+    """Runs the command line and ends the process with one of the documented exit codes."""
+    from edgefront import exits
+    from edgefront.extras import advice
+
+    try:
+        app()
+    except KeyboardInterrupt:
+        code = exits.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has left. Python would complain once more when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = exits.BROKEN_PIPE
+    except ModuleNotFoundError as error:
+        message = advice(error)
+        if message is None:
+            raise
+        _complain(message)
+        code = exits.ERROR
+    except OSError as error:
+        _complain(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
+        code = exits.ERROR
+    except Exception as error:
+        code = _expected(error)
+    else:
+        code = exits.OK
+    sys.exit(code)
+
+
+def _expected(error: Exception) -> int:
+    """The message and code of an error that users can cause; anything else is a bug and goes on with its trace."""
+    from core.errors import EdgefrontError, InvalidInput
+    from edgefront.exits import ERROR, exit_code
+
+    if isinstance(error, TimeoutError):
+        _complain(str(error))
+        return ERROR
+    if not isinstance(error, EdgefrontError):
+        raise error
+    _complain(error.detail)
+    if isinstance(error, InvalidInput) and error.allowed and error.allowed not in error.detail:
+        _complain(error.allowed, label="allowed")
+    return exit_code(error)
+
+
+def _complain(message: str, label: str = "error") -> None:
+    from edgefront.output import console
+
+    text = console(stderr=True)
+    text.print(f"[bold red]{label}:[/] ", end="")
+    text.print(message, markup=False, soft_wrap=True)

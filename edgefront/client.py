@@ -1,0 +1,126 @@
+"""The typed, synchronous client of the service: `from edgefront import Client`.
+
+Methods return the wire models (`core.wire`); what goes wrong is an exception of `core.errors`, chosen by the `kind` of
+the server's problem document. Requests that may be repeated are, with jitter, while the server is away.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from core.errors import Unavailable
+from core.spaces.architecture import Architecture
+from core.wire.jobs import FrontierView
+from core.wire.service import Costs, HealthView
+from edgefront.local import LocalServer, default_home, read_key
+from edgefront.resources.access import Keys
+from edgefront.resources.candidates import Candidates, frontier
+from edgefront.resources.catalogue import Catalogue
+from edgefront.resources.fleet import Devices, Tokens
+from edgefront.resources.jobs import Jobs
+from edgefront.resources.models import Models
+from edgefront.transport import Transport
+
+
+class Client:
+    """One server, one key. Thread-safe; a context manager that closes its connections.
+
+    Args:
+        url: the server; else `EDGEFRONT_URL`; else the embedded service that runs on this machine (`edgefront up`).
+        key: the API key; else `EDGEFRONT_KEY`; else, for the embedded service, the key in its data folder.
+        home: data folder of the embedded service; else `EDGEFRONT_HOME`; else the user's data folder.
+        timeout_s: of a single request.
+        patience_s: how long to go on trying while the server is away.
+
+    Raises `Unavailable` if no server is named and none runs here.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        home: str | os.PathLike[str] | None = None,
+        timeout_s: float = 30.0,
+        patience_s: float = 15.0,
+    ) -> None:
+        folder = Path(home) if home is not None else default_home()
+        url = url or (os.environ.get("EDGEFRONT_URL") if home is None else None)
+        key = key or (os.environ.get("EDGEFRONT_KEY") if home is None else None)
+        if url is None:
+            url = LocalServer.find(folder).url
+            key = key or read_key(folder)
+        elif key is None and _is_local(url, folder):
+            key = read_key(folder)
+        self._transport = Transport(url, key, timeout_s=timeout_s, patience_s=patience_s)
+        self.url = self._transport.url
+        self.jobs = Jobs(self._transport)
+        self.candidates = Candidates(self._transport)
+        self.models = Models(self._transport)
+        self.devices = Devices(self._transport)
+        self.tokens = Tokens(self._transport)
+        self.keys = Keys(self._transport)
+        self.catalogue = Catalogue(self._transport)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def frontier(
+        self,
+        job_id: str,
+        *,
+        target: str | None = None,
+        max_latency_ms: float | None = None,
+        max_memory_mb: float | None = None,
+    ) -> FrontierView:
+        """The frontier of a job on a target (its id or name; may be left out if the job has one), within limits as in
+        "the best under 50 ms and 300 MB"."""
+        return frontier(
+            self._transport, job_id, target=target, max_latency_ms=max_latency_ms, max_memory_mb=max_memory_mb
+        )
+
+    def describe(
+        self,
+        architecture: Architecture | Mapping[str, Any],
+        *,
+        sequence_length: int = 192,
+        batch: int = 1,
+        dtype: str = "float32",
+    ) -> Costs:
+        """Exact costs of an architecture, from the server."""
+        described = Architecture.parse(architecture)
+        response = self._transport.request(
+            "POST",
+            "/v1/catalogue/describe",
+            content={
+                "architecture": described.canonical,
+                "sequence_length": sequence_length,
+                "batch": batch,
+                "dtype": dtype,
+            },
+            repeatable=True,
+        )
+        return Costs.model_validate_json(response.content)
+
+    def health(self) -> HealthView:
+        """That the server lives, and its version. Needs no key."""
+        return HealthView.model_validate_json(self._transport.request("GET", "/v1/health").content)
+
+
+def _is_local(url: str, home: Path) -> bool:
+    try:
+        return LocalServer.find(home).url.rstrip("/") == url.rstrip("/")
+    except Unavailable:
+        return False

@@ -1,0 +1,106 @@
+"""`edgefront token …` and `edgefront key …`"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from edgefront.commands.base import Session, command, group
+
+tokens = group("Enrolment tokens: what lets a new device in.")
+keys = group("API keys.")
+
+
+@command(tokens, "create")
+def create_token(
+    session: Session,
+    name: Annotated[str, typer.Option(help="What it is for.")] = "device",
+    minutes: Annotated[int, typer.Option(min=1, help="How long it is valid.")] = 60,
+    uses: Annotated[int, typer.Option(min=1, help="How many devices may enrol with it.")] = 1,
+) -> None:
+    """Make an enrolment token. Put it into a file on the device: `edgefront agent --token-file FILE`."""
+    token = session.client.tokens.create(name=name, minutes=minutes, uses=uses)
+
+    def show() -> None:
+        session.out.print(token.token, markup=False, soft_wrap=True)
+        session.note("shown only once")
+
+    session.put(token, show)
+
+
+@command(tokens, "list")
+def list_tokens(session: Session) -> None:
+    """List the enrolment tokens."""
+    from edgefront.output import moment, table
+
+    found = session.client.tokens.list()
+
+    def show() -> None:
+        shown = table("id", "name", "uses left", "expires", "revoked", right=("uses left",))
+        for token in found:
+            shown.add_row(token.id, token.name, str(token.uses_left), moment(token.expires_at), _mark(token.revoked))
+        session.out.print(shown)
+
+    session.put(found, show)
+
+
+@command(tokens, "revoke")
+def revoke_token(session: Session, token: Annotated[str, typer.Argument(help="Id of the token.")]) -> None:
+    """Revoke an enrolment token. Devices that came with it stay."""
+    session.client.tokens.revoke(token)
+    session.put({"revoked": token}, lambda: session.note(f"revoked {token}"))
+
+
+@command(keys, "create")
+def create_key(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="Whose or what for.")],
+    role: Annotated[Literal["admin", "user"], typer.Option(help="What it may do.")] = "user",
+    owner: Annotated[str | None, typer.Option(help="Whose jobs it sees. Default: its name.")] = None,
+    days: Annotated[int | None, typer.Option(min=1, help="Valid for so long. Default: no end.")] = None,
+) -> None:
+    """Make an API key."""
+    key = session.client.keys.create(name, role=role, owner=owner, days=days)
+
+    def show() -> None:
+        session.out.print(key.key, markup=False, soft_wrap=True)
+        session.note("shown only once")
+
+    session.put(key, show)
+
+
+@command(keys, "list")
+def list_keys(session: Session) -> None:
+    """List the API keys."""
+    from edgefront.output import moment, table
+
+    found = session.client.keys.list()
+
+    def show() -> None:
+        shown = table("id", "name", "owner", "role", "begins with", "created", "expires", "revoked")
+        for key in found:
+            shown.add_row(
+                key.id,
+                key.name,
+                key.owner,
+                key.role,
+                key.prefix,
+                moment(key.created_at),
+                moment(key.expires_at),
+                _mark(key.revoked),
+            )
+        session.out.print(shown)
+
+    session.put(found, show)
+
+
+@command(keys, "revoke")
+def revoke_key(session: Session, key: Annotated[str, typer.Argument(help="Id of the key.")]) -> None:
+    """Revoke an API key."""
+    session.client.keys.revoke(key)
+    session.put({"revoked": key}, lambda: session.note(f"revoked {key}"))
+
+
+def _mark(yes: bool) -> str:
+    return "yes" if yes else ""

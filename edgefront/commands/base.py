@@ -1,0 +1,123 @@
+"""What every command shares: the options --url, --key and --json, the client, and how results are put out."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from edgefront.client import Client
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="EDGEFRONT_URL",
+        help="The server. Default: the one that runs on this machine.",
+        show_envvar=True,
+        rich_help_panel="Connection",
+    ),
+]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        envvar="EDGEFRONT_KEY",
+        help="API key. Better given as EDGEFRONT_KEY: a command line can be seen by others.",
+        show_envvar=True,
+        rich_help_panel="Connection",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+# A person waits for the command: give up sooner than a program would.
+_PATIENCE_S = 3.0
+
+
+@dataclass
+class Session:
+    """One run of the command."""
+
+    url: str | None = None
+    key: str | None = None
+    json: bool = False
+
+    @cached_property
+    def client(self) -> Client:
+        from edgefront.client import Client
+
+        return Client(self.url, self.key, patience_s=_PATIENCE_S)
+
+    @cached_property
+    def out(self) -> Console:
+        from edgefront.output import console
+
+        return console()
+
+    @cached_property
+    def err(self) -> Console:
+        from edgefront.output import console
+
+        return console(stderr=True)
+
+    def note(self, text: str) -> None:
+        """A line for people, on standard error; nothing with --json."""
+        if not self.json:
+            self.err.print(text, style="dim", markup=False, soft_wrap=True)
+
+    def put(self, value: Any, show: Callable[[], None]) -> None:
+        """The result: as JSON, or as `show` prints it for people."""
+        if self.json:
+            from edgefront.output import print_json
+
+            print_json(value)
+        else:
+            show()
+
+
+root_options = Session()
+"""What was given before the command: `edgefront --url … job list`."""
+
+
+def command(app: typer.Typer, name: str, *, server: bool = True, hidden: bool = False) -> Callable[..., Any]:
+    """Registers a function as a command. Its first parameter is the `Session`; the options of that are added here."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(function, eval_str=True)
+        shared = {"json": Json} | ({"url": Url, "key": Key} if server else {})
+        added = [
+            inspect.Parameter(
+                option, inspect.Parameter.KEYWORD_ONLY, default=False if option == "json" else None, annotation=kind
+            )
+            for option, kind in shared.items()
+        ]
+        kept = [item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in list(own.parameters.values())[1:]]
+
+        def run(**given: Any) -> None:
+            session = Session(
+                url=given.pop("url", None) or root_options.url,
+                key=given.pop("key", None) or root_options.key,
+                json=given.pop("json") or root_options.json,
+            )
+            function(session, **given)
+
+        run.__name__ = function.__name__
+        run.__doc__ = function.__doc__
+        run.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+        run.__annotations__ = {item.name: item.annotation for item in [*kept, *added]}
+        app.command(name, hidden=hidden)(run)
+        return function
+
+    return register
+
+
+def group(help: str) -> typer.Typer:
+    """A group of commands that shows its help when called without one."""
+    return typer.Typer(help=help, no_args_is_help=True)

@@ -1,0 +1,61 @@
+"""Shell completion of names that live on the server or in the catalogue. Never slow, never an error."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgefront.client import Client
+
+Items = list[tuple[str, str]]
+_MANY = 30
+
+
+def complete_job(incomplete: str) -> Items:
+    """Ids of the newest jobs, with their names."""
+    found: Items = []
+    with suppress(Exception), _client() as client:
+        for job in client.jobs.list(limit=_MANY):
+            if job.id.startswith(incomplete):
+                found.append((job.id, f"{job.name} ({job.state})"))
+            if len(found) == _MANY:
+                break
+    return found
+
+
+def complete_device(incomplete: str) -> Items:
+    """Names of devices, with what they are."""
+    with suppress(Exception), _client() as client:
+        return [(item.name, item.device_class) for item in client.devices.list() if item.name.startswith(incomplete)]
+    return []
+
+
+def complete_device_id(incomplete: str) -> Items:
+    with suppress(Exception), _client() as client:
+        return [(item.id, item.name) for item in client.devices.list() if item.id.startswith(incomplete)]
+    return []
+
+
+def complete_space(incomplete: str) -> Items:
+    """Names of the catalogue's search spaces."""
+    with suppress(Exception):
+        from core.spaces.catalogue import spaces
+
+        return [(space.name, space.title) for space in spaces().values() if space.name.startswith(incomplete)]
+    return []
+
+
+def complete_model(incomplete: str) -> Items:
+    """Names of the catalogue's models; the shell adds files by itself where there is none."""
+    with suppress(Exception):
+        from core.spaces.catalogue import named_models
+
+        return [(model.name, model.source) for model in named_models().values() if model.name.startswith(incomplete)]
+    return []
+
+
+def _client() -> Client:
+    from edgefront.client import Client
+
+    return Client(timeout_s=1.0, patience_s=0.0)

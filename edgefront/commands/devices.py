@@ -1,0 +1,107 @@
+"""`edgefront device …`"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgefront.commands.base import Session, command, group
+from edgefront.commands.completion import complete_device
+
+if TYPE_CHECKING:
+    from core.wire.service import DeviceView
+
+app = group("Devices: see, drain, revoke.")
+
+DeviceName = Annotated[
+    str, typer.Argument(metavar="DEVICE", help="Name or id of the device.", autocompletion=complete_device)
+]
+
+
+@command(app, "list")
+def list_devices(session: Session) -> None:
+    """List the devices."""
+    from edgefront.output import MIB, moment, share, table
+
+    devices = list(session.client.devices.list())
+
+    def show() -> None:
+        shown = table(
+            "name", "class", "state", "runtimes", "cores", "memory MiB", "measuring", "seen", "id",
+            right=("cores", "memory MiB", "measuring"),
+        )  # fmt: skip
+        for device in devices:
+            shown.add_row(
+                device.name,
+                device.device_class,
+                device.state if device.online or device.state == "revoked" else f"{device.state}, offline",
+                ", ".join(runtime.runtime for runtime in device.facts.runtimes),
+                str(device.facts.cores),
+                str(device.facts.memory_bytes // MIB),
+                share(device.measuring_share),
+                moment(device.last_seen_at),
+                device.id,
+            )
+        session.out.print(shown)
+
+    session.put(devices, show)
+
+
+@command(app, "show")
+def show_device(session: Session, device: DeviceName) -> None:
+    """Show all that a device says of itself."""
+    found = _find(session, device)
+
+    def show() -> None:
+        from edgefront.output import plain, table
+
+        shown = table("fact", "value")
+        for name, value in plain(found).items():
+            for fact, of_it in value.items() if name == "facts" else ((name, value),):
+                shown.add_row(fact, _readable(of_it))
+        session.out.print(shown)
+
+    session.put(found, show)
+
+
+@command(app, "drain")
+def drain(session: Session, device: DeviceName) -> None:
+    """Let a device finish what it has begun and give it no more."""
+    _steered(session, session.client.devices.drain(_find(session, device).id))
+
+
+@command(app, "activate")
+def activate(session: Session, device: DeviceName) -> None:
+    """Give a drained device work again."""
+    _steered(session, session.client.devices.activate(_find(session, device).id))
+
+
+@command(app, "revoke")
+def revoke(session: Session, device: DeviceName) -> None:
+    """End a device's credential for good. Its measurements stay."""
+    _steered(session, session.client.devices.revoke(_find(session, device).id))
+
+
+def _find(session: Session, name_or_id: str) -> DeviceView:
+    """By id, or by name: the one that is not revoked, if several had it."""
+    from core.errors import NotFound
+
+    devices = [item for item in session.client.devices.list() if name_or_id in (item.id, item.name)]
+    if not devices:
+        raise NotFound(f"no device {name_or_id!r}")
+    return min(devices, key=lambda item: (item.id != name_or_id, item.state == "revoked"))
+
+
+def _steered(session: Session, device: DeviceView) -> None:
+    session.put(device, lambda: session.out.print(f"{device.name} {device.state}", markup=False))
+
+
+def _readable(value: object) -> str:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ", ".join(value)
+    if isinstance(value, list | dict):
+        import json
+
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)

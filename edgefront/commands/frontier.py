@@ -1,0 +1,55 @@
+"""`edgefront frontier`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgefront.commands.base import Session, command
+from edgefront.commands.jobs import JobId
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app, "frontier")(frontier)
+
+
+def frontier(
+    session: Session,
+    job: JobId,
+    target: Annotated[str | None, typer.Option(help="Id or name of a target. Default: all of the job's.")] = None,
+    max_latency_ms: Annotated[float | None, typer.Option(help="Only models at least so fast.")] = None,
+    max_memory_mb: Annotated[float | None, typer.Option(help="Only models with at most this peak (MiB).")] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it to a PNG, SVG or PDF file (extra: demo).")
+    ] = None,
+) -> None:
+    """Show the best models of a job: none of them is beaten in parameters, latency and memory at once."""
+    from edgefront.tables import frontier_csv, frontier_table
+
+    if csv and session.json:
+        raise typer.BadParameter("give --csv or --json, not both")
+    client = session.client
+    names = [target] if target else [item.id for item in client.jobs.get(job).targets]
+    found = [
+        client.frontier(job, target=name, max_latency_ms=max_latency_ms, max_memory_mb=max_memory_mb) for name in names
+    ]
+    if picture is not None:
+        from edgefront.picture import draw
+
+        draw(found, picture)
+        session.note(f"drew {picture}")
+    if csv:
+        typer.echo(frontier_csv(found), nl=False)
+        return
+
+    def show() -> None:
+        for view in found:
+            session.out.print(frontier_table(view))
+            if view.summary:
+                session.out.print(view.summary, markup=False, soft_wrap=True)
+                session.out.print()
+
+    session.put(found[0] if target else found, show)

@@ -1,0 +1,232 @@
+"""`edgefront job …`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgefront.commands.base import Session, command, group
+from edgefront.commands.completion import complete_device, complete_job, complete_space
+
+if TYPE_CHECKING:
+    from core.wire.jobs import JobRequest, JobView
+
+app = group("Search jobs: submit, watch, steer.")
+
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.", autocompletion=complete_job)]
+
+
+@command(app, "submit")
+def submit(
+    session: Session,
+    file: Annotated[
+        Path | None, typer.Argument(help="A job as JSON (as POST /v1/jobs takes it); else give the options.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="What to call it.")] = "search",
+    space: Annotated[str, typer.Option(help="Search space.", autocompletion=complete_space)] = "lts-gpt2",
+    narrow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GENE=VALUES", help="Only these values: n_layer=2..6, d_model=128..512:64, n_head=2,4."),
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DEVICE[:RUNTIME[:THREADS]]",
+            help="Where to measure, and how; class=NAME for a device class. Repeat for more targets. "
+            "Default: the only active device.",
+            autocompletion=complete_device,
+        ),
+    ] = None,
+    max_latency_ms: Annotated[float | None, typer.Option(help="Slower candidates are out of bounds.")] = None,
+    max_memory_mb: Annotated[float | None, typer.Option(help="Candidates with a higher peak (MiB) are too.")] = None,
+    sequence_length: Annotated[int | None, typer.Option(help="Tokens of a forward pass.")] = None,
+    precision: Annotated[float | None, typer.Option(help="Wanted 95 % half-width, relative: 0.02.")] = None,
+    algorithm: Annotated[str, typer.Option(help="lts, random or nsga2.")] = "lts",
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the algorithm.")
+    ] = None,
+    candidates: Annotated[int | None, typer.Option(help="Candidates for each target.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Wall-clock time for each target.")] = None,
+    min_parameters: Annotated[int | None, typer.Option(help="Decoder parameters at least.")] = None,
+    max_parameters: Annotated[int | None, typer.Option(help="Decoder parameters at most.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed proposes the same candidates.")] = 0,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="Submitting again with the same key gives the same job.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Stay and watch it.")] = False,
+) -> None:
+    """Submit a search job."""
+    from edgefront import submission
+
+    if file is not None:
+        request = submission.read_request(file)
+    else:
+        limits = {"latency_ms": max_latency_ms, "memory_mb": max_memory_mb}
+        protocol = {"sequence_length": sequence_length, "precision": precision}
+        targets = [submission.target(given) for given in target or [_only_device(session)]]
+        for wanted in targets:
+            wanted["protocol"] |= {field: value for field, value in protocol.items() if value is not None}
+            wanted["limits"] = limits
+        request = submission.parse_request(
+            {
+                "name": name,
+                "space": {"name": space, "narrow": submission.narrowing(narrow or [])},
+                "targets": targets,
+                "algorithm": {"name": algorithm, "settings": submission.settings(setting or [])},
+                "budget": {"candidates": candidates, "minutes": minutes},
+                "parameters": {"min_decoder": min_parameters, "max_decoder": max_parameters},
+                "seed": seed,
+            }
+        )
+    _submit(session, request, idempotency_key, watch)
+
+
+def _submit(session: Session, request: JobRequest, idempotency_key: str | None, watch: bool) -> None:
+    job = session.client.jobs.create(request, idempotency_key=idempotency_key)
+    if watch:
+        session.note(f"submitted {job.id}")
+        _watch(session, job.id, after=0)
+        return
+
+    def show() -> None:
+        session.out.print(job.id)
+        for target in job.targets:
+            session.note(f"{target.name}: {target.note or target.state}")
+        session.note(f"watch it with `edgefront job watch {job.id}`, or at {session.client.url}/jobs/{job.id}")
+
+    session.put(job, show)
+
+
+def _only_device(session: Session) -> str:
+    from core.errors import InvalidInput
+
+    devices = [device for device in session.client.devices.list() if device.state == "active"]
+    if len(devices) == 1:
+        return devices[0].name
+    names = ", ".join(device.name for device in devices)
+    raise InvalidInput(
+        f"say where to measure with --target: the devices are {names}"
+        if names
+        else "no device is enrolled: start an agent with `edgefront agent`, or name a class that will come",
+        field="target",
+        allowed=names,
+    )
+
+
+@command(app, "list")
+def list_jobs(
+    session: Session,
+    state: Annotated[str | None, typer.Option(help="Only jobs in this state.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
+) -> None:
+    """List jobs, the newest first."""
+    from itertools import islice
+
+    from edgefront.output import moment, table
+
+    found = (job for job in session.client.jobs.list() if state is None or job.state == state)
+    jobs = list(islice(found, limit))
+
+    def show() -> None:
+        shown = table("id", "name", "state", "targets", "measured", "frontier", "created", right=("measured", "frontier"))
+        for job in jobs:
+            shown.add_row(
+                job.id,
+                job.name,
+                job.state,
+                ", ".join(target.name for target in job.targets),
+                str(sum(target.settled for target in job.targets)),
+                str(sum(target.frontier_size for target in job.targets)),
+                moment(job.created_at),
+            )
+        session.out.print(shown)
+
+    session.put(jobs, show)
+
+
+@command(app, "show")
+def show_job(session: Session, job: JobId) -> None:
+    """Show a job and its targets."""
+    found = session.client.jobs.get(job)
+    session.put(found, lambda: _print(session, found))
+
+
+@command(app, "watch")
+def watch_job(
+    session: Session,
+    job: JobId,
+    after: Annotated[int, typer.Option(help="With --json: only events behind this number.")] = 0,
+) -> None:
+    """Watch a job until it ends. With --json: one event a line. Ctrl-C leaves the job running."""
+    _watch(session, job, after)
+
+
+def _watch(session: Session, job_id: str, after: int) -> None:
+    from edgefront import follow, progress
+    from edgefront.output import print_json
+
+    client = session.client
+    if session.json:
+        ended: JobView | None = follow.each_event(client, job_id, after, lambda event: print_json(event, line=True))
+    else:
+        ended = progress.show(follow.views(client, job_id), session.out)
+        for target in ended.targets if ended else ():
+            if target.summary:
+                session.out.print(f"{target.name}: {target.summary}", markup=False, soft_wrap=True)
+    if ended is not None and ended.state == "failed":
+        from core.errors import EdgefrontError
+
+        raise EdgefrontError(f"job {job_id} failed: {ended.reason or 'see its targets'}")
+
+
+@command(app, "pause")
+def pause(session: Session, job: JobId) -> None:
+    """Measure no more until it is resumed; what is being measured is still taken in."""
+    _steered(session, session.client.jobs.pause(job))
+
+
+@command(app, "resume")
+def resume(session: Session, job: JobId) -> None:
+    """Go on with a paused job."""
+    _steered(session, session.client.jobs.resume(job))
+
+
+@command(app, "cancel")
+def cancel(session: Session, job: JobId) -> None:
+    """End a job for good; what it found stays."""
+    _steered(session, session.client.jobs.cancel(job))
+
+
+@command(app, "delete")
+def delete(session: Session, job: JobId) -> None:
+    """Delete a job with its candidates. Measurements stay known."""
+    session.client.jobs.delete(job)
+    session.put({"deleted": job}, lambda: session.note(f"deleted {job}"))
+
+
+def _steered(session: Session, job: JobView) -> None:
+    session.put(job, lambda: session.out.print(f"{job.id} {job.state}"))
+
+
+def _print(session: Session, job: JobView) -> None:
+    from edgefront.output import moment
+    from edgefront.progress import progress_table
+
+    session.out.print(progress_table(job))
+    facts: dict[str, Any] = {
+        "space": job.request.space.name,
+        "narrowed": job.request.space.narrow or "not at all",
+        "algorithm": job.request.algorithm.name,
+        "seed": job.request.seed,
+        "created": moment(job.created_at),
+        "finished": moment(job.finished_at),
+    }
+    if job.reason:
+        facts["reason"] = job.reason
+    for fact, value in facts.items():
+        session.out.print(f"{fact:10} {value}", markup=False)
+    for target in job.targets:
+        if target.summary:
+            session.out.print(f"{target.name}: {target.summary}", markup=False, soft_wrap=True)

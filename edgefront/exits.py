@@ -1,0 +1,54 @@
+"""Exit codes of the `edgefront` command: part of its interface, for scripts."""
+
+from __future__ import annotations
+
+from core.errors import (
+    Conflict,
+    EdgefrontError,
+    Forbidden,
+    Gone,
+    InvalidInput,
+    NotFound,
+    TooLarge,
+    TooManyRequests,
+    Unauthenticated,
+    Unavailable,
+)
+
+OK = 0
+ERROR = 1
+USAGE = 2
+NOT_FOUND = 3
+NO_ACCESS = 4
+SERVER_AWAY = 5
+REFUSED = 6
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+TABLE = (
+    (OK, "done"),
+    (ERROR, "something failed: the message says what"),
+    (USAGE, "wrong usage: an unknown command or option, or a value that cannot be read"),
+    (NOT_FOUND, "no such job, candidate, device … or it is gone"),
+    (NO_ACCESS, "no valid key, or one that may not do this"),
+    (SERVER_AWAY, "no server, or it cannot answer now: try again"),
+    (REFUSED, "the input is invalid, or the state of the thing does not allow it"),
+    (INTERRUPTED, "interrupted (Ctrl-C)"),
+)
+
+_BY_CLASS: tuple[tuple[type[EdgefrontError], int], ...] = (
+    (NotFound, NOT_FOUND),
+    (Gone, NOT_FOUND),
+    (Unauthenticated, NO_ACCESS),
+    (Forbidden, NO_ACCESS),
+    (Unavailable, SERVER_AWAY),
+    (TooManyRequests, SERVER_AWAY),
+    (InvalidInput, REFUSED),
+    (Conflict, REFUSED),
+    (TooLarge, REFUSED),
+)
+
+
+def exit_code(error: EdgefrontError) -> int:
+    """The exit code of an expected error."""
+    return next((code for error_class, code in _BY_CLASS if isinstance(error, error_class)), ERROR)

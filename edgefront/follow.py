@@ -1,0 +1,55 @@
+"""Following a job: events wake a reader, which looks at the whole job again at a bearable rate."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from core.errors import EdgefrontError
+from core.wire.jobs import EventView, JobView
+from edgefront.client import Client
+from edgefront.resources.jobs import ENDED
+
+_LOOK_AGAIN_S = 2.0
+_REST_S = 0.4
+
+
+def views(client: Client, job_id: str) -> Iterator[JobView]:
+    """The job as it is now, and again whenever something happened or time has passed, until it has ended.
+
+    The last view is the ended job. `Unavailable` if the server stays away longer than the client's patience.
+    """
+    news: queue.Queue[None] = queue.Queue(maxsize=1)
+    over = threading.Event()
+
+    def listen() -> None:
+        # Only a wake-up call: if the stream breaks for good, the views below meet the same error and raise it.
+        with suppress(EdgefrontError):
+            for _ in client.jobs.events(job_id, after=client.jobs.get(job_id).last_event):
+                with suppress(queue.Full):
+                    news.put_nowait(None)
+                if over.is_set():
+                    return
+
+    threading.Thread(target=listen, name="edgefront-events", daemon=True).start()
+    try:
+        while True:
+            job = client.jobs.get(job_id)
+            yield job
+            if job.state in ENDED:
+                return
+            time.sleep(_REST_S)
+            with suppress(queue.Empty):
+                news.get(timeout=_LOOK_AGAIN_S - _REST_S)
+    finally:
+        over.set()
+
+
+def each_event(client: Client, job_id: str, after: int, tell: Callable[[EventView], None]) -> JobView:
+    """Calls `tell` with every event of the job to its end, and returns the ended job."""
+    for event in client.jobs.events(job_id, after=after):
+        tell(event)
+    return client.jobs.get(job_id)

@@ -1,0 +1,90 @@
+"""The data folder of the embedded service: where a client on this machine finds the running server and its key.
+
+    <home>/server.json   {"url", "pid", "version"} while `edgefront up` runs
+    <home>/key           the admin key, made at the first start, mode 0600
+    <home>/lock          held by the running service
+    <home>/agent/        credential, spool and caches of the embedded agent
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from platformdirs import user_data_dir
+
+from core.errors import Unavailable
+
+START_ONE = "start one with `edgefront up`, or name one with --url (EDGEFRONT_URL)"
+
+
+def default_home() -> Path:
+    """`EDGEFRONT_HOME`, or the user's data folder."""
+    return Path(os.environ.get("EDGEFRONT_HOME") or user_data_dir("edgefront"))
+
+
+@dataclass(frozen=True)
+class LocalServer:
+    """The embedded service as others on this machine find it."""
+
+    url: str
+    pid: int
+    version: str
+
+    @classmethod
+    def find(cls, home: Path) -> LocalServer:
+        """The server that runs in `home`; `Unavailable` says how to start one."""
+        try:
+            found = cls(**json.loads((home / "server.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            raise Unavailable(f"no edgefront server runs on this machine: {START_ONE}") from None
+        if not is_alive(found.pid):
+            raise Unavailable(f"the edgefront server of {home} has ended (process {found.pid}): {START_ONE}")
+        return found
+
+    def announce(self, home: Path) -> None:
+        """Writes server.json in one step: a reader sees the whole of it or nothing."""
+        write_private(home / "server.json", json.dumps(asdict(self)) + "\n")
+
+    @staticmethod
+    def withdraw(home: Path) -> None:
+        with suppress(FileNotFoundError):
+            (home / "server.json").unlink()
+
+
+def read_key(home: Path) -> str | None:
+    """The admin key of the embedded service, if this user may read it."""
+    try:
+        return (home / "key").read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that only its owner can read (mode 0600), atomically."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+        raise
+
+
+def is_alive(pid: int) -> bool:
+    """A process of this id exists (whoever owns it)."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

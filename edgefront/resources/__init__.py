@@ -1,0 +1,1 @@
+"""The parts of `Client`, one a resource of the API."""

@@ -1,0 +1,89 @@
+"""Candidates of a job, and the frontier of a target."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from core.wire.jobs import CandidatePage, CandidateView, FrontierView
+from edgefront.transport import Transport
+
+ExportFormat = Literal["csv", "parquet"]
+
+
+class Candidates:
+    """`client.candidates`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(
+        self,
+        job_id: str,
+        *,
+        target: str | None = None,
+        state: str | None = None,
+        role: str | None = None,
+        on_frontier: bool | None = None,
+        max_latency_ms: float | None = None,
+        max_memory_mb: float | None = None,
+        sort: str | None = None,
+        limit: int = 200,
+    ) -> Iterator[CandidateView]:
+        """Candidates over all pages. `target` is a target's id or name, `limit` the size of a page, `sort` a field of
+        a candidate, with `-` in front for falling order."""
+        params = {
+            "target": target,
+            "state": state,
+            "role": role,
+            "on_frontier": on_frontier,
+            "max_latency_ms": max_latency_ms,
+            "max_memory_mb": max_memory_mb,
+            "sort": sort,
+            "limit": limit,
+        }
+        cursor: str | None = None
+        while True:
+            response = self._transport.request(
+                "GET", f"/v1/jobs/{job_id}/candidates", params={**params, "cursor": cursor}
+            )
+            page = CandidatePage.model_validate_json(response.content)
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def get(self, candidate_id: str) -> CandidateView:
+        return CandidateView.model_validate_json(
+            self._transport.request("GET", f"/v1/candidates/{candidate_id}").content
+        )
+
+    def export(
+        self, job_id: str, path: str | os.PathLike[str], *, format: ExportFormat | None = None, target: str | None = None
+    ) -> Path:
+        """Writes all candidates of a job to a file: CSV, or Parquet if `format` or the file's ending says so."""
+        path = Path(path)
+        chosen = format or ("parquet" if path.suffix == ".parquet" else "csv")
+        temporary = path.with_name(f".{path.name}.part")
+        url = f"/v1/jobs/{job_id}/candidates"
+        with self._transport.stream(url, params={"format": chosen, "target": target}, read_timeout_s=300) as response:
+            with temporary.open("wb") as file:
+                for chunk in response.iter_bytes():
+                    file.write(chunk)
+        temporary.replace(path)
+        return path
+
+
+def frontier(
+    transport: Transport,
+    job_id: str,
+    *,
+    target: str | None,
+    max_latency_ms: float | None,
+    max_memory_mb: float | None,
+) -> FrontierView:
+    params = {"target": target, "max_latency_ms": max_latency_ms, "max_memory_mb": max_memory_mb}
+    response = transport.request("GET", f"/v1/jobs/{job_id}/frontier", params=params)
+    return FrontierView.model_validate_json(response.content)

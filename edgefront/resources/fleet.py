@@ -1,0 +1,67 @@
+"""Devices, and the enrolment tokens that let new ones in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from core.wire.service import DevicePage, DeviceView, EnrolmentTokenRequest, EnrolmentTokenView
+from edgefront.transport import Transport
+from edgefront.resources.lists import views
+
+
+class Devices:
+    """`client.devices`. A device is named by its id."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self, *, limit: int = 100) -> Iterator[DeviceView]:
+        """Devices over all pages."""
+        cursor: str | None = None
+        while True:
+            params = {"limit": limit, "cursor": cursor}
+            page = DevicePage.model_validate_json(self._transport.request("GET", "/v1/devices", params=params).content)
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def get(self, device_id: str) -> DeviceView:
+        return DeviceView.model_validate_json(self._transport.request("GET", f"/v1/devices/{device_id}").content)
+
+    def drain(self, device_id: str) -> DeviceView:
+        """The device finishes what it has begun and gets no more."""
+        return self._steer(device_id, "drain")
+
+    def activate(self, device_id: str) -> DeviceView:
+        """Ends a drain."""
+        return self._steer(device_id, "activate")
+
+    def revoke(self, device_id: str) -> DeviceView:
+        """Ends the device's credential for good; its measurements stay."""
+        return self._steer(device_id, "revoke")
+
+    def _steer(self, device_id: str, verb: str) -> DeviceView:
+        return DeviceView.model_validate_json(
+            self._transport.request("POST", f"/v1/devices/{device_id}/{verb}").content
+        )
+
+
+class Tokens:
+    """`client.tokens`: enrolment tokens."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(self, *, name: str = "device", minutes: int = 60, uses: int = 1) -> EnrolmentTokenView:
+        """A new token; its secret (`token`) is in this answer only."""
+        request = EnrolmentTokenRequest(name=name, minutes=minutes, uses=uses)
+        return EnrolmentTokenView.model_validate_json(
+            self._transport.request("POST", "/v1/enrolment-tokens", body=request).content
+        )
+
+    def list(self) -> list[EnrolmentTokenView]:
+        return views(EnrolmentTokenView, self._transport.request("GET", "/v1/enrolment-tokens"))
+
+    def revoke(self, token_id: str) -> None:
+        self._transport.request("DELETE", f"/v1/enrolment-tokens/{token_id}")

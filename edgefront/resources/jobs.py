@@ -1,0 +1,141 @@
+"""Jobs: create, follow, steer."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import httpx
+from httpx_sse import EventSource
+from pydantic import ValidationError
+
+from core.errors import InvalidInput, Unavailable
+from core.validation import invalid_input
+from core.wire.jobs import EventView, JobPage, JobRequest, JobView
+from edgefront.transport import Transport
+
+ENDED: frozenset[str] = frozenset({"cancelled", "finished", "failed"})
+"""Job states that nothing follows."""
+
+# The server says something (an event or a comment) far more often: silence for so long is a dead connection.
+_SILENCE_S = 60.0
+
+
+class Jobs:
+    """`client.jobs`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(self, request: JobRequest | Mapping[str, Any], *, idempotency_key: str | None = None) -> JobView:
+        """Submits a job. Sent again safely: the same key and request give the same job.
+
+        Raises `InvalidInput` that names the field, here for what the client can see and else from the server.
+        """
+        if not isinstance(request, JobRequest):
+            try:
+                request = JobRequest.model_validate(dict(request))
+            except ValidationError as error:
+                raise invalid_input(error, InvalidInput) from None
+        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        response = self._transport.request("POST", "/v1/jobs", body=request, headers=headers, repeatable=True)
+        return JobView.model_validate_json(response.content)
+
+    def list(self, *, limit: int = 50) -> Iterator[JobView]:
+        """Jobs, newest first, over all pages. `limit` is the size of a page."""
+        cursor: str | None = None
+        while True:
+            params: dict[str, str | int | None] = {"limit": limit, "cursor": cursor}
+            page = JobPage.model_validate_json(self._transport.request("GET", "/v1/jobs", params=params).content)
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def get(self, job_id: str) -> JobView:
+        return JobView.model_validate_json(self._transport.request("GET", f"/v1/jobs/{job_id}").content)
+
+    def pause(self, job_id: str) -> JobView:
+        return self._steer(job_id, "pause")
+
+    def resume(self, job_id: str) -> JobView:
+        return self._steer(job_id, "resume")
+
+    def cancel(self, job_id: str) -> JobView:
+        return self._steer(job_id, "cancel")
+
+    def delete(self, job_id: str) -> None:
+        """Deletes an ended job with its candidates; `Conflict` while it runs. Measurements stay known."""
+        self._transport.request("DELETE", f"/v1/jobs/{job_id}")
+
+    def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
+        """Returns the job once it has finished, failed or been cancelled; `TimeoutError` after `timeout_s`."""
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        pause_s = 0.1
+        while True:
+            job = self.get(job_id)
+            if job.state in ENDED:
+                return job
+            if end is not None and time.monotonic() + pause_s > end:
+                raise TimeoutError(f"job {job_id} is still {job.state} after {timeout_s:g} s")
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, 2.0)
+
+    def events(
+        self, job_id: str, *, after: int = 0, kinds: Collection[str] | None = None, follow: bool = True
+    ) -> Iterator[EventView]:
+        """The job's log from the event behind `after`, then live until the job has ended. None is skipped or doubled.
+
+        A broken connection is taken up again from the last event; `Unavailable` if that fails for as long as the
+        client's patience. With `follow=False` it ends with the last event that was there at the call. `kinds` keeps
+        only these; the numbers then have gaps.
+        """
+        last = after
+        end: int | None = None
+        silent_since: float | None = None
+        delay_s = 0.1
+        while True:
+            job = self.get(job_id)
+            if job.state in ENDED or not follow:
+                end = job.last_event if end is None else max(end, job.last_event) if follow else end
+            if end is not None and last >= end:
+                return
+            try:
+                for event in self._connection(job_id, last):
+                    silent_since, delay_s = None, 0.1
+                    if event.number <= last:
+                        continue
+                    last = event.number
+                    if kinds is None or event.kind in kinds:
+                        yield event
+                    if end is not None and last >= end:
+                        return
+                    if event.kind == "job_state" and event.data.get("state") in ENDED:
+                        return
+            except Unavailable:
+                now = time.monotonic()
+                silent_since = silent_since or now
+                if now - silent_since > self._transport.patience_s:
+                    raise
+            time.sleep(delay_s)
+            delay_s = min(delay_s * 2, 5.0)
+
+    def _connection(self, job_id: str, last: int) -> Iterator[EventView]:
+        headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+        if last:
+            headers["Last-Event-ID"] = str(last)
+        path = f"/v1/jobs/{job_id}/events"
+        with self._transport.stream(path, headers=headers, read_timeout_s=_SILENCE_S) as response:
+            try:
+                for message in EventSource(response).iter_sse():
+                    if message.data:
+                        yield EventView.model_validate_json(message.data)
+            except httpx.StreamError as error:
+                raise Unavailable(f"the event stream broke: {error}") from error
+
+    def _steer(self, job_id: str, verb: str) -> JobView:
+        # Pausing a paused job changes nothing, nor do the others: they may be sent again.
+        response = self._transport.request("POST", f"/v1/jobs/{job_id}/{verb}", repeatable=True)
+        return JobView.model_validate_json(response.content)

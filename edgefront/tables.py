@@ -1,0 +1,109 @@
+"""A frontier as a table and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from core.wire.jobs import CandidateView, FrontierView
+from edgefront.output import NONE, mebibytes, milliseconds, millions, table, times
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_CSV = (
+    "target",
+    "role",
+    "id",
+    "digest",
+    "decoder_parameters",
+    "total_parameters",
+    "latency_ms",
+    "latency_half_width_ms",
+    "memory_bytes",
+    "speedup",
+    "memory_ratio",
+    "launches",
+)
+
+
+def frontier_table(view: FrontierView, *, baseline: bool = True) -> Table:
+    """The points by rising decoder parameters, with the baseline beside them."""
+    shown = table(
+        "model",
+        "parameters",
+        "layers",
+        "d_model",
+        "d_inner",
+        "latency ms",
+        "memory MiB",
+        "faster",
+        "smaller",
+        "launches",
+        title=f"{view.target}: {len(view.points)} models on the frontier, hypervolume {view.hypervolume:.4f}",
+        right=("parameters", "layers", "d_model", "latency ms", "memory MiB", "faster", "smaller", "launches"),
+    )
+    for point in view.points:
+        shown.add_row(point.id, *_cells(point))
+    if baseline and view.baseline:
+        shown.add_section()
+        for point in sorted(view.baseline, key=lambda item: item.decoder_parameters):
+            shown.add_row(f"baseline, {_layers(point)} layers", *_cells(point), style="dim")
+    return shown
+
+
+def _cells(point: CandidateView) -> list[str]:
+    versus = point.versus_baseline if point.role == "search" else None
+    mark = "*" if versus is not None and versus.extrapolated else ""
+    return [
+        millions(point.decoder_parameters),
+        str(_layers(point)),
+        str(point.architecture.get("d_model", NONE)),
+        spread(_inner_widths(point)),
+        milliseconds(point.latency_ms, point.latency_half_width_ms),
+        mebibytes(point.memory_bytes),
+        times(versus.speedup) + mark if versus else "",
+        times(versus.memory_ratio) + mark if versus else "",
+        str(point.launches),
+    ]
+
+
+def frontier_csv(views: Iterable[FrontierView]) -> str:
+    """Every point and every baseline of these frontiers, a line each, under a header."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _CSV, lineterminator="\n")
+    writer.writeheader()
+    for view in views:
+        for point in (*view.points, *view.baseline):
+            writer.writerow({name: _field(view, point, name) for name in _CSV})
+    return text.getvalue()
+
+
+def _field(view: FrontierView, point: CandidateView, name: str) -> Any:
+    if name == "target":
+        return view.target
+    if name in ("speedup", "memory_ratio"):
+        return getattr(point.versus_baseline, name, None)
+    return getattr(point, name)
+
+
+def spread(values: Sequence[int]) -> str:
+    """One value, or the range of several: 512, 256–1024."""
+    if not values:
+        return NONE
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low}–{high}"
+
+
+def _blocks(point: CandidateView, kind: str) -> list[dict[str, Any]]:
+    return [block for block in point.architecture.get("blocks", ()) if block.get("kind") == kind]
+
+
+def _layers(point: CandidateView) -> int:
+    return len(_blocks(point, "attention"))
+
+
+def _inner_widths(point: CandidateView) -> list[int]:
+    return [int(block["d_inner"]) for block in _blocks(point, "feed_forward")]

@@ -1,0 +1,230 @@
+"""HTTP below the client: one place that decides what is sent again, and that turns problem documents into exceptions.
+
+What is sent again: anything that surely was not begun (no connection, 429) and, when repeating cannot do it twice
+(GET, DELETE, a POST with an Idempotency-Key), also what may have been (a broken answer, 502, 503, 504). The waits grow
+from 0.1 s with jitter, honour Retry-After, and end after `patience_s` in all.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+from pydantic import BaseModel
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_exponential_jitter
+
+from core import errors
+from core.errors import EdgefrontError, InvalidInput, MeasurementError, TooManyRequests, Unavailable
+
+Query = Mapping[str, str | int | float | bool | None]
+
+_BACKOFF = wait_exponential_jitter(initial=0.1, max=5.0, jitter=0.2)
+_NOT_BEGUN = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+class Transport:
+    """Sends requests to one server with one key. Thread-safe."""
+
+    def __init__(self, url: str, key: str | None, *, timeout_s: float, patience_s: float) -> None:
+        self.url = url.rstrip("/")
+        self.patience_s = patience_s
+        try:
+            parsed = httpx.URL(self.url)
+        except httpx.InvalidURL as error:
+            raise _bad_url(url, str(error)) from None
+        if parsed.scheme not in ("http", "https") or not parsed.host:
+            raise _bad_url(url, "it has no http:// or https:// in front of a host")
+        from edgefront import __version__
+
+        headers = {"User-Agent": f"edgefront/{__version__}", "Accept": "application/json"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        self._http = httpx.Client(
+            base_url=self.url,
+            headers=headers,
+            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
+            # A proxy set for the internet must not catch what goes to this machine.
+            trust_env=not _is_loopback(parsed.host),
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Query | None = None,
+        body: BaseModel | None = None,
+        content: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool | None = None,
+    ) -> httpx.Response:
+        """The answer, if it is a success; else the exception of its problem document."""
+        sent = dict(headers or {})
+        payload: bytes | None = None
+        if body is not None:
+            payload = body.model_dump_json().encode()
+            sent["Content-Type"] = "application/json"
+        again = method in ("GET", "DELETE") if repeatable is None else repeatable
+        for attempt in self._attempts(again):
+            with attempt, self._errors():
+                response = self._http.request(
+                    method,
+                    path,
+                    params=_present(params),
+                    content=payload,
+                    json=content if payload is None else None,
+                    headers=sent,
+                )
+                raise_for_problem(response)
+                return response
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    @contextmanager
+    def stream(
+        self,
+        path: str,
+        *,
+        params: Query | None = None,
+        headers: Mapping[str, str] | None = None,
+        read_timeout_s: float,
+    ) -> Iterator[httpx.Response]:
+        """One GET whose body is read as it comes. Sent once: who reads knows where to go on from."""
+        timeout = httpx.Timeout(read_timeout_s, connect=min(read_timeout_s, 10.0))
+        with (
+            self._errors(),
+            self._http.stream("GET", path, params=_present(params), headers=headers, timeout=timeout) as response,
+        ):
+            if response.is_error:
+                response.read()
+            raise_for_problem(response)
+            yield response
+
+    def _attempts(self, repeatable: bool) -> Retrying:
+        def worth_another(error: BaseException) -> bool:
+            if isinstance(error, TooManyRequests):
+                return True
+            return isinstance(error, Unavailable) and (repeatable or isinstance(error.__cause__, _NOT_BEGUN))
+
+        return Retrying(
+            retry=retry_if_exception(worth_another),
+            wait=_wait,
+            stop=stop_before_delay(self.patience_s),
+            reraise=True,
+        )
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.TransportError as error:
+            reason = str(error) or type(error).__name__
+            raise Unavailable(f"cannot reach the edgefront server at {self.url}: {reason}") from error
+        except (httpx.InvalidURL, httpx.TooManyRedirects) as error:
+            raise _bad_url(self.url, str(error)) from None
+
+
+def raise_for_problem(response: httpx.Response) -> None:
+    """Nothing for a success; else the exception that the server's problem document stands for."""
+    if response.is_success:
+        return
+    raise problem_error(response)
+
+
+def problem_error(response: httpx.Response) -> EdgefrontError:
+    """The exception of a problem document (RFC 9457) by its `kind`, or by the status if the answer is none."""
+    document = _document(response)
+    kind = document.get("kind")
+    error_class = _BY_KIND.get(kind) if isinstance(kind, str) else None
+    error_class = error_class or _BY_STATUS.get(response.status_code) or _by_range(response.status_code)
+    detail = document.get("detail") or _plain_detail(response)
+    known = {"type", "title", "status", "detail", "kind", "instance"}
+    extra = {name: value for name, value in document.items() if name not in known}
+    if issubclass(error_class, InvalidInput):
+        return error_class(
+            detail,
+            field=str(extra.get("field") or ""),
+            value=extra.get("value"),
+            allowed=str(extra.get("allowed") or ""),
+        )
+    if issubclass(error_class, MeasurementError):
+        return error_class(detail, reason=str(extra.pop("reason", "unsupported")), **extra)
+    if "retry-after" in response.headers:
+        extra.setdefault("retry_after", response.headers["retry-after"])
+    return error_class(detail, **extra)
+
+
+def _document(response: httpx.Response) -> dict[str, Any]:
+    try:
+        value = response.json()
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _plain_detail(response: httpx.Response) -> str:
+    address = response.request.url.copy_with(query=None)
+    if response.is_redirect:
+        return f"{address} sends elsewhere ({response.headers.get('location', '?')}): give the server's own URL"
+    return f"{address} answered {response.status_code} {response.reason_phrase} without saying why"
+
+
+def _error_classes(base: type[EdgefrontError]) -> Iterator[type[EdgefrontError]]:
+    for child in base.__subclasses__():
+        yield child
+        yield from _error_classes(child)
+
+
+_BY_KIND = {error_class.kind: error_class for error_class in _error_classes(errors.EdgefrontError)}
+_BY_STATUS: dict[int, type[EdgefrontError]] = {
+    error_class.status: error_class
+    for error_class in errors.EdgefrontError.__subclasses__()
+    if error_class is not MeasurementError
+}
+
+
+def _by_range(status: int) -> type[EdgefrontError]:
+    return Unavailable if status in (502, 504) else EdgefrontError
+
+
+def _wait(state: RetryCallState) -> float:
+    backoff = _BACKOFF(state)
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.extra.get("retry_after") if isinstance(error, EdgefrontError) else None
+    try:
+        return max(backoff, float(asked)) if asked is not None else backoff
+    except (TypeError, ValueError):
+        return backoff
+
+
+def _present(params: Query | None) -> dict[str, str] | None:
+    if not params:
+        return None
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in params.items()
+        if value is not None
+    }
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _bad_url(url: str, reason: str) -> InvalidInput:
+    return InvalidInput(
+        f"{url!r} is not the URL of a server: {reason}",
+        field="url",
+        value=url,
+        allowed="such as http://127.0.0.1:8090 or https://edgefront.example.org",
+    )
