@@ -1,0 +1,120 @@
+"""What every search algorithm is: a pure question from a snapshot of results to the next generation.
+
+No algorithm keeps state. `ask` sees the job's seed, the generation's number and the snapshot of results so far, and the
+same three give the same proposals on any worker, after any crash. What an algorithm needs to know of its own past (how
+often a candidate was a parent) it reads off the lineage in the snapshot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Protocol, get_args
+
+import numpy as np
+
+from core.spaces.architecture import Architecture
+from core.spaces.space import Genome
+
+ResultState = Literal["waiting", "measured", "out_of_bounds", "infeasible", "failed", "cancelled"]
+_STATES = frozenset(get_args(ResultState))
+
+SAMPLE = "sample"
+MUTATE = "mutate"
+CROSSOVER = "crossover"
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One candidate of a target and what is known of it: `latency_ms` and `memory_bytes` once it was measured."""
+
+    id: str
+    genome: Genome
+    digest: str
+    state: ResultState
+    proxy: float
+    latency_ms: float | None
+    memory_bytes: int | None
+    generation: int
+    parents: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.state not in _STATES:
+            raise ValueError(f"state {self.state!r} is none of {sorted(_STATES)}")
+        if self.state == "measured" and (self.latency_ms is None or self.memory_bytes is None):
+            raise ValueError(f"{self.id} is measured and needs latency_ms and memory_bytes")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The candidates of a target's search (baselines left out) as a generation is asked with them."""
+
+    results: tuple[Evaluated, ...] = ()
+
+    def to_json(self) -> list[Any]:
+        """A list of JSON objects, one a result, in order."""
+        names = [field.name for field in fields(Evaluated)]
+        return [
+            {name: list(result.parents) if name == "parents" else getattr(result, name) for name in names}
+            for result in self.results
+        ]
+
+    @classmethod
+    def from_json(cls, value: Iterable[Mapping[str, Any]]) -> Snapshot:
+        """The inverse of `to_json`."""
+        return cls(tuple(Evaluated(**{**item, "parents": tuple(item["parents"])}) for item in value))
+
+    def in_bounds(self) -> tuple[Evaluated, ...]:
+        """Measured results within the job's limits, ordered by digest.
+
+        The order is that of the architectures and not of identifiers or arrival, so that what is proposed depends on
+        what was found alone.
+        """
+        return tuple(sorted((r for r in self.results if r.state == "measured"), key=lambda r: (r.digest, r.id)))
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """An architecture to measure, with its lineage: `operator` made it from the candidates `parents` (their ids)."""
+
+    genome: Genome
+    architecture: Architecture
+    operator: str
+    parents: tuple[str, ...] = ()
+
+
+class Algorithm(Protocol):
+    """A search algorithm with its settings, space and acceptance test."""
+
+    @property
+    def generations(self) -> int | None:
+        """How many generations it runs, the first included; None: until the budget is spent."""
+        ...
+
+    def generation_size(self, generation: int) -> int:
+        """How many architectures generation `generation` (from 0) proposes unless the space is exhausted."""
+        ...
+
+    def ask(self, seed: int, generation: int, snapshot: Snapshot) -> tuple[Proposal, ...]:
+        """The proposals of a generation; the same arguments give the same answer.
+
+        None of them has a digest of the snapshot, none repeats another, and each was accepted. Fewer than
+        `generation_size` mean that hardly any permitted architecture is left, none that none is left.
+        """
+        ...
+
+
+def generator(seed: int, generation: int, name: str) -> np.random.Generator:
+    """The random generator of one generation: PCG64 keyed by the SHA-256 of algorithm, seed and generation.
+
+    Neighbouring seeds and generations are thus unrelated, and no generation depends on how much another has drawn.
+    """
+    key = hashlib.sha256(f"edgefront/{name}/{seed}/{generation}".encode("ascii")).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(key, "little")))
+
+
+def objectives(results: Sequence[Evaluated]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Rows of (proxy, latency_ms, memory_bytes) of measured results, float64 of shape (n, 3)."""
+    rows = [(r.proxy, r.latency_ms, r.memory_bytes) for r in results]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), 3)

@@ -1,0 +1,165 @@
+"""Lightweight Transformer Search (LTS, arXiv 2203.02094): Algorithm 1 with the set-up of Appendix B.
+
+How the paper's loop maps to generations that are asked for and measured elsewhere:
+
+- Generation 0 is the first population: `population` uniform samples (100).
+- Every later generation takes `parents` (20) from the frontier F of everything measured so far, and makes `mutants`
+  (40, each gene drawn anew with probability 0.3) and `crossovers` (40, each gene from either parent with probability
+  0.5) of them. Parents belong to the population of 100 but were measured before and are not measured again, so a later
+  generation measures 80.
+- `iterations` (30) counts generations, the first included: 100 + 29 · 80 = 2,420 architectures in all.
+- F, "recalibrated" after each iteration, is the non-dominated set of the results within the limits, which the snapshot
+  holds; the paper speaks of its lower convex hull, which neither its text nor its code goes on to use.
+
+Parents are drawn as the reference code draws them (microsoft/archai, branch neurips-lts): with replacement, weighted
+1 / (1 + times used). The times used are the earlier generations in which a candidate became the parent of another,
+read off the lineage in the snapshot.
+
+Where the reference code differs, and why it is not followed:
+
+- It checks limits and repetitions after the measurement and throws a fifth of what it has measured away. Here what
+  needs no device is settled before, and each slot is tried again until it holds an architecture worth measuring.
+- Its frontier drops a point only if another is strictly better in all three objectives. Here dominance is the usual one.
+- Its crossover leaves d_inner below 2·d_model as it falls, and its floor is 1.7. Here genomes are repaired (to 2).
+- Its ranges leave out their last value (d_model 1024, d_inner 4096). Here they hold it, as the paper prints them.
+- The last iteration's measurements never enter its frontier. Here all do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from core.errors import InvalidInput
+from core.pareto.frontier import nondominated
+from core.search.interface import CROSSOVER, MUTATE, Evaluated, Proposal, Snapshot, generator, objectives
+from core.search.proposals import Proposals
+from core.search.settings import shared
+from core.spaces.architecture import Architecture
+from core.spaces.space import Genome, SearchSpace
+
+_PARTS = {"parents": 20, "mutants": 40, "crossovers": 40}
+
+
+class LtsSettings(BaseModel):
+    """Parents, mutants and crossovers that are not given share what the others leave of the population as 1 : 2 : 2."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    iterations: Annotated[int, Field(ge=1, le=100_000, description="Generations, the first included.")] = 30
+    population: Annotated[int, Field(ge=1, le=10_000, description="Parents, mutants and crossovers together.")] = 100
+    parents: Annotated[int, Field(ge=1, le=10_000, description="Drawn from the frontier; not measured again.")] = 20
+    mutants: Annotated[int, Field(ge=0, le=10_000, description="Mutated parents in each generation.")] = 40
+    crossovers: Annotated[int, Field(ge=0, le=10_000, description="Children of two parents in each generation.")] = 40
+    mutation_probability: Annotated[float, Field(ge=0, le=1, description="That a gene of a mutant is drawn anew.")] = (
+        0.3
+    )
+    crossover_probability: Annotated[
+        float, Field(ge=0, le=1, description="That a gene comes from the second parent.")
+    ] = 0.5
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fit_the_population(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        given = {name: value[name] for name in _PARTS if name in value}
+        sizes = [*given.values(), value.get("population", 0)]
+        if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes):
+            return value  # the fields themselves say what is wrong
+        if "population" in value:
+            return {**value, **_at_least_one_parent(shared(value["population"], given, _PARTS), given)}
+        return {**value, "population": sum({**_PARTS, **given}.values())}
+
+    @model_validator(mode="after")
+    def _add_up(self) -> LtsSettings:
+        together = self.parents + self.mutants + self.crossovers
+        if self.mutants + self.crossovers == 0:
+            raise InvalidInput(
+                "mutants and crossovers cannot both be 0: a generation would propose nothing",
+                field="mutants",
+                value=0,
+                allowed="1 or more, or crossovers of 1 or more",
+            )
+        if together != self.population:
+            raise InvalidInput(
+                f"population {self.population} is not parents {self.parents} + mutants {self.mutants} + crossovers "
+                f"{self.crossovers} = {together}",
+                field="population",
+                value=self.population,
+                allowed=str(together),
+            )
+        return self
+
+
+class LightweightTransformerSearch:
+    """Evolution from the measured frontier."""
+
+    def __init__(self, settings: LtsSettings, space: SearchSpace, accept: Callable[[Architecture], bool]) -> None:
+        self._settings, self._space, self._accept = settings, space, accept
+
+    @property
+    def generations(self) -> int | None:
+        return self._settings.iterations
+
+    def generation_size(self, generation: int) -> int:
+        settings = self._settings
+        return settings.population if generation == 0 else settings.mutants + settings.crossovers
+
+    def ask(self, seed: int, generation: int, snapshot: Snapshot) -> tuple[Proposal, ...]:
+        """Samples in generation 0, then mutants and crossovers of the frontier.
+
+        Slots that the frontier cannot fill (it is empty, or its neighbourhood is exhausted) hold uniform samples, so
+        that generations keep their size for as long as the space has anything left.
+        """
+        settings, space = self._settings, self._space
+        rng = generator(seed, generation, "lts")
+        proposals = Proposals(space, self._accept, snapshot, rng)
+        parents = self._parents(snapshot, rng) if generation > 0 else []
+
+        def mutant() -> tuple[Genome, tuple[str, ...]]:
+            parent = parents[int(rng.integers(len(parents)))]
+            return space.mutate(parent.genome, rng, settings.mutation_probability), (parent.id,)
+
+        def child() -> tuple[Genome, tuple[str, ...]]:
+            one, two = (parents[int(index)] for index in rng.choice(len(parents), size=2, replace=False))
+            return space.crossover(one.genome, two.genome, rng, settings.crossover_probability), (one.id, two.id)
+
+        if parents:
+            proposals.make(settings.mutants, MUTATE, mutant)
+        if len({parent.digest for parent in parents}) > 1:
+            proposals.make(settings.crossovers, CROSSOVER, child)
+        proposals.fill(self.generation_size(generation))
+        return proposals.made
+
+    def _parents(self, snapshot: Snapshot, rng: np.random.Generator) -> list[Evaluated]:
+        """This generation's parents: drawn from the frontier with replacement, the little used ones more often."""
+        results = snapshot.in_bounds()
+        mask = nondominated(objectives(results))
+        frontier = [result for result, stays in zip(results, mask, strict=True) if stays]
+        if not frontier:
+            return []
+        used = times_used(snapshot)
+        weights = np.array([1.0 / (1 + used.get(result.id, 0)) for result in frontier])
+        drawn = rng.choice(len(frontier), size=self._settings.parents, p=weights / weights.sum())
+        return [frontier[int(index)] for index in drawn]
+
+
+def times_used(snapshot: Snapshot) -> dict[str, int]:
+    """Candidate id → in how many generations it was a parent."""
+    uses = {(parent, result.generation) for result in snapshot.results for parent in result.parents}
+    counted: dict[str, int] = {}
+    for parent, _ in uses:
+        counted[parent] = counted.get(parent, 0) + 1
+    return counted
+
+
+def _at_least_one_parent(parts: dict[str, int], given: dict[str, int]) -> dict[str, int]:
+    if parts["parents"] == 0 and "parents" not in given and parts["mutants"] + parts["crossovers"] > 1:
+        donor = max(("mutants", "crossovers"), key=lambda name: -1 if name in given else parts[name])
+        if donor not in given:
+            return {**parts, "parents": 1, donor: parts[donor] - 1}
+    return parts

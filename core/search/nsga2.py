@@ -1,0 +1,130 @@
+"""NSGA-II (Deb et al. 2002) over the same genome, with pymoo's survival and operators.
+
+Pure like the others: each generation is bred from the survivors of everything measured within the limits so far, rather
+than of a population carried along, so nothing good is ever lost to truncation. Only pymoo's operators are used, not its
+algorithm object: that one keeps state.
+
+A genome is coded as one integer a locus, the index of its value among the gene's values; offspring are decoded and then
+repaired into the space, as mutants and crossovers of `lts` are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.search.interface import Evaluated, Proposal, Snapshot, generator, objectives
+from core.search.proposals import ATTEMPTS, Proposals
+from core.spaces.architecture import Architecture
+from core.spaces.space import Genome, SearchSpace
+
+OFFSPRING = "offspring"
+
+
+class Nsga2Settings(BaseModel):
+    """pymoo's defaults for integer variables, LTS's number of generations and population."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    iterations: Annotated[int, Field(ge=1, le=100_000, description="Generations, the first included.")] = 30
+    population: Annotated[int, Field(ge=2, le=10_000, description="Survivors, and offspring a generation.")] = 100
+    crossover_probability: Annotated[float, Field(ge=0, le=1, description="That two parents are crossed.")] = 0.9
+    crossover_eta: Annotated[
+        float, Field(gt=0, le=1000, description="Simulated binary crossover: higher stays nearer to the parents.")
+    ] = 15.0
+    mutation_eta: Annotated[
+        float, Field(gt=0, le=1000, description="Polynomial mutation: higher stays nearer to the parent.")
+    ] = 20.0
+
+
+class Nsga2:
+    """NSGA-II's survival, tournament, simulated binary crossover and polynomial mutation."""
+
+    def __init__(self, settings: Nsga2Settings, space: SearchSpace, accept: Callable[[Architecture], bool]) -> None:
+        self._settings, self._space, self._accept = settings, space, accept
+        self._loci = space.loci()
+        # A gene with one value has nothing to evolve.
+        self._free = tuple(index for index, locus in enumerate(self._loci) if len(locus.gene.values) > 1)
+
+    @property
+    def generations(self) -> int | None:
+        return self._settings.iterations
+
+    def generation_size(self, generation: int) -> int:
+        return self._settings.population
+
+    def ask(self, seed: int, generation: int, snapshot: Snapshot) -> tuple[Proposal, ...]:
+        rng = generator(seed, generation, "nsga2")
+        proposals = Proposals(self._space, self._accept, snapshot, rng)
+        size = self.generation_size(generation)
+        results = snapshot.in_bounds() if generation > 0 else ()
+        if len(results) > 1 and self._free:
+            self._breed(results, size, proposals, rng)
+        proposals.fill(size)
+        return proposals.made
+
+    def _breed(self, results: tuple[Evaluated, ...], size: int, proposals: Proposals, rng: np.random.Generator) -> None:
+        from pymoo.core.population import Population
+        from pymoo.core.problem import Problem
+        from pymoo.operators.crossover.sbx import SBX
+        from pymoo.operators.mutation.pm import PM
+        from pymoo.operators.repair.rounding import RoundingRepair
+        from pymoo.operators.selection.tournament import TournamentSelection
+        from pymoo.operators.survival.rank_and_crowding import RankAndCrowding
+
+        settings = self._settings
+        upper = np.array([len(self._loci[index].gene.values) - 1 for index in self._free])
+        problem = Problem(n_var=len(upper), n_obj=3, xl=np.zeros_like(upper), xu=upper, vtype=int)
+        codes = np.array([self._encode(result.genome) for result in results])
+        everything = Population.new(
+            X=codes, F=objectives(results) * (-1.0, 1.0, 1.0), index=np.arange(len(results), dtype=int)
+        )
+        survivors = RankAndCrowding().do(
+            problem, everything, n_survive=min(settings.population, len(results)), random_state=rng
+        )
+        selection = TournamentSelection(func_comp=_by_rank_and_crowding)
+        crossover = SBX(prob=settings.crossover_probability, eta=settings.crossover_eta, vtype=float)
+        crossover.repair = RoundingRepair()
+        mutation = PM(eta=settings.mutation_eta, vtype=float)
+        mutation.repair = RoundingRepair()
+
+        fruitless = 0
+        while len(proposals) < size and fruitless < ATTEMPTS:
+            matings = (size - len(proposals) + 1) // 2
+            pairs = selection(problem, survivors, matings, n_parents=2, to_pop=False, random_state=rng)
+            offspring = mutation(problem, crossover(problem, survivors, pairs, random_state=rng), random_state=rng)
+            # pymoo lists the first child of every mating, then the second of every one.
+            for code, pair in zip(offspring.get("X"), np.concatenate([pairs, pairs]), strict=True):
+                parents = [results[int(index)] for index in survivors[pair].get("index")]
+                if len(proposals) < size:
+                    lineage = tuple(dict.fromkeys(parent.id for parent in parents))
+                    made = proposals.offer(self._decode(code, parents[0].genome), OFFSPRING, lineage)
+                    fruitless = 0 if made else fruitless + 1
+
+    def _encode(self, genome: Genome) -> list[int]:
+        loci = [self._loci[index] for index in self._free]
+        return [locus.gene.values.index(locus.read(genome)) for locus in loci]
+
+    def _decode(self, code: Any, like: Genome) -> Genome:
+        genome = self._space.repair(like)
+        for index, value in zip(self._free, code, strict=True):
+            locus = self._loci[index]
+            locus.write(genome, locus.gene.values[int(value)])
+        return self._space.repair(genome)
+
+
+def _by_rank_and_crowding(population: Any, pairs: Any, *, random_state: Any, **_: Any) -> Any:
+    """The winner of each pair: the lower rank, then the larger crowding distance, then a coin."""
+    rank, crowding = population.get("rank"), population.get("crowding")
+    winners = np.empty((len(pairs), 1), dtype=int)
+    for row, (a, b) in enumerate(pairs):
+        if rank[a] != rank[b]:
+            winners[row] = a if rank[a] < rank[b] else b
+        elif crowding[a] != crowding[b]:
+            winners[row] = a if crowding[a] > crowding[b] else b
+        else:
+            winners[row] = (a, b)[int(random_state.integers(2))]
+    return winners

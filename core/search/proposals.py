@@ -1,0 +1,75 @@
+"""A generation in the making: what needs no device is settled here, before anything is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from core.search.interface import SAMPLE, Proposal, Snapshot
+from core.spaces.architecture import Architecture
+from core.spaces.space import Genome, SearchSpace
+
+ATTEMPTS = 200
+"""Fruitless attempts in a row before a generation gives up making one more proposal in a given way."""
+WALKABLE = 4096
+"""Spaces of at most so many architectures are walked through rather than sampled when they run dry."""
+
+
+class Proposals:
+    """Collects the proposals of one generation: new, distinct and accepted ones only.
+
+    An architecture that is known from the snapshot, was proposed before in this generation or is refused by `accept`
+    is not measured; the attempt is simply made again, up to a bound.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        accept: Callable[[Architecture], bool],
+        snapshot: Snapshot,
+        rng: np.random.Generator,
+    ) -> None:
+        self._space, self._accept, self._rng = space, accept, rng
+        self._settled = {result.digest for result in snapshot.results}
+        self._made: list[Proposal] = []
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    @property
+    def made(self) -> tuple[Proposal, ...]:
+        """The proposals so far, in order."""
+        return tuple(self._made)
+
+    def offer(self, genome: Genome, operator: str, parents: tuple[str, ...] = ()) -> bool:
+        """Takes the genome's architecture as a proposal; False if it is known, repeated or refused."""
+        architecture = self._space.architecture(genome)
+        if architecture.digest in self._settled:
+            return False
+        # A refused one is settled too: asking again would give the same answer.
+        self._settled.add(architecture.digest)
+        if not self._accept(architecture):
+            return False
+        self._made.append(Proposal(genome, architecture, operator, parents))
+        return True
+
+    def make(self, count: int, operator: str, attempt: Callable[[], tuple[Genome, tuple[str, ...]]]) -> None:
+        """Adds up to `count` proposals from `attempt`, which gives a genome and its parents each time."""
+        wanted, fruitless = len(self) + count, 0
+        while len(self) < wanted and fruitless < ATTEMPTS:
+            genome, parents = attempt()
+            fruitless = 0 if self.offer(genome, operator, parents) else fruitless + 1
+
+    def fill(self, size: int) -> None:
+        """Adds uniform samples until there are `size` proposals, or the space has hardly anything left.
+
+        A small space is then walked through, so that it is searched to its last architecture.
+        """
+        self.make(size - len(self), SAMPLE, lambda: (self._space.sample(self._rng), ()))
+        if len(self) < size and self._space.size() <= WALKABLE:
+            left = list(self._space.enumerate())
+            for index in self._rng.permutation(len(left)):
+                if len(self) >= size:
+                    return
+                self.offer(left[index], SAMPLE)

@@ -1,0 +1,85 @@
+"""The algorithms by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from core.errors import InvalidInput
+from core.search.interface import Algorithm
+from core.search.lts import LightweightTransformerSearch, LtsSettings
+from core.search.nsga2 import Nsga2, Nsga2Settings
+from core.search.random_search import RandomSearch, RandomSettings
+from core.spaces.architecture import Architecture
+from core.spaces.space import SearchSpace
+from core.validation import invalid_input
+
+Accept = Callable[[Architecture], bool]
+
+
+@dataclass(frozen=True)
+class AlgorithmInfo:
+    """An algorithm for people: `settings_schema` is the JSON schema of its settings, with defaults."""
+
+    title: str
+    source: str
+    settings_schema: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    title: str
+    source: str
+    settings: type[BaseModel]
+    build: Callable[[Any, SearchSpace, Accept], Algorithm]
+
+
+_ENTRIES = {
+    "lts": _Entry(
+        "Lightweight Transformer Search: evolution from the measured frontier",
+        "LTS (arXiv 2203.02094) Algorithm 1 and Appendix B",
+        LtsSettings,
+        LightweightTransformerSearch,
+    ),
+    "random": _Entry("Uniform random search", "the control of LTS §4", RandomSettings, RandomSearch),
+    "nsga2": _Entry(
+        "NSGA-II over the same genome, with pymoo's operators", "Deb et al. 2002; pymoo", Nsga2Settings, Nsga2
+    ),
+}
+
+
+def algorithms() -> dict[str, AlgorithmInfo]:
+    """Every algorithm by name."""
+    return {
+        name: AlgorithmInfo(entry.title, entry.source, entry.settings.model_json_schema())
+        for name, entry in _ENTRIES.items()
+    }
+
+
+def make(
+    name: str, settings: Mapping[str, Any], space: SearchSpace, accept: Callable[[Architecture], bool] | None = None
+) -> Algorithm:
+    """An algorithm over a space.
+
+    Args:
+        name: `lts`, `random` or `nsga2`.
+        settings: those that differ from the defaults.
+        space: what is searched, already narrowed.
+        accept: whether an architecture may be proposed at all; what needs no device (parameters, weight bytes) is
+            settled here. It must be a pure function of the architecture. None accepts all.
+
+    Raises:
+        InvalidInput: names the algorithm or the setting that is wrong (`settings.mutants`).
+    """
+    if name not in _ENTRIES:
+        allowed = ", ".join(_ENTRIES)
+        raise InvalidInput(f"no algorithm {name!r}; there are {allowed}", field="name", value=name, allowed=allowed)
+    entry = _ENTRIES[name]
+    try:
+        parsed = entry.settings.model_validate(dict(settings))
+    except ValidationError as error:
+        raise invalid_input(error, InvalidInput, "settings") from None
+    return entry.build(parsed, space, accept or (lambda architecture: True))

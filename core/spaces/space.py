@@ -1,0 +1,175 @@
+"""Search spaces: sets of permitted architectures that can be sampled, mutated, crossed, counted and narrowed.
+
+A space is a tuple of genes. A genome gives a value to every gene, and a list of values, one a layer, to every gene that
+is per layer, up to the deepest layer of the space: genes of layers beyond `n_layer` stay in the genome, mutate and come
+back when it grows. The identity of a candidate is its architecture, which sees the first `n_layer` only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from core.errors import SpaceError
+from core.spaces.architecture import Architecture
+from core.spaces.gene import Gene, Value
+
+if TYPE_CHECKING:
+    # The client and command line list spaces without numpy; whoever samples brings a generator along.
+    import numpy as np
+
+Genome = dict[str, Any]
+_Space = TypeVar("_Space", bound="SearchSpace")
+
+
+@dataclass(frozen=True)
+class Locus:
+    """One place of a genome that holds one value: a gene, and the layer (from 0) of one that is per layer."""
+
+    gene: Gene
+    layer: int | None = None
+
+    def read(self, genome: Genome) -> Value:
+        value: Value = genome[self.gene.name] if self.layer is None else genome[self.gene.name][self.layer]
+        return value
+
+    def write(self, genome: Genome, value: Value) -> None:
+        if self.layer is None:
+            genome[self.gene.name] = value
+        else:
+            genome[self.gene.name][self.layer] = value
+
+
+@dataclass(frozen=True)
+class SearchSpace(ABC):
+    """A named set of architectures.
+
+    Subclasses say what a genome means (`architecture`), what the values of one gene allow to another (`permitted`) and
+    which genes a narrowing makes impossible (`_settled`); everything that is random is done here, and alike for all.
+    Genes come in the order in which they are drawn: `permitted` may look at earlier ones.
+    """
+
+    name: str
+    title: str
+    source: str
+    gene_list: tuple[Gene, ...]
+
+    # What a subclass defines -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def permitted(self, locus: Locus, genome: Genome) -> tuple[Value, ...]:
+        """The values that this place may hold given the genes before it; never empty in a settled space."""
+
+    @abstractmethod
+    def architecture(self, genome: Genome) -> Architecture:
+        """The architecture that a genome of this space describes."""
+
+    @abstractmethod
+    def contains(self, architecture: Architecture) -> bool:
+        """Whether some genome of this space describes this architecture."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """How many architectures it holds, exactly."""
+
+    @abstractmethod
+    def enumerate(self) -> Iterator[Genome]:
+        """One genome for each architecture, in a fixed order; for spaces small enough to walk through."""
+
+    @abstractmethod
+    def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
+        """The stock model at these depths (1 to the deepest permitted one if None), shaped to fit this space."""
+
+    @abstractmethod
+    def _settled(self: _Space) -> _Space:
+        """This space without the values that no architecture in it can have; `SpaceError` if nothing is left."""
+
+    # Narrowing ---------------------------------------------------------------------------------------------------
+
+    def genes(self) -> dict[str, Any]:
+        """Gene → {min, max, step} or {values}, `per_layer`, and `options` where a job may choose from more."""
+        return {gene.name: gene.describe() for gene in self.gene_list}
+
+    def gene(self, name: str) -> Gene:
+        """The gene of this name; `SpaceError` lists those that there are."""
+        for gene in self.gene_list:
+            if gene.name == name:
+                return gene
+        allowed = ", ".join(gene.name for gene in self.gene_list)
+        raise SpaceError(f"{self.name} has no gene {name!r}; it has {allowed}", field=name, value=name, allowed=allowed)
+
+    def narrow(self: _Space, changes: Mapping[str, Any]) -> _Space:
+        """The part of this space in which each named gene takes the given values only.
+
+        A value, a list of values, or {min, max, step}. Values that no architecture can have any more (a d_model whose
+        d_inner was taken away) leave with the others. Raises `SpaceError` that names the gene.
+        """
+        if not isinstance(changes, Mapping):
+            raise SpaceError("narrow is an object from gene to values", field="narrow", value=changes, allowed="object")
+        narrowed = {name: self.gene(str(name)).narrowed(wanted) for name, wanted in changes.items()}
+        return replace(self, gene_list=tuple(narrowed.get(gene.name, gene) for gene in self.gene_list))._settled()
+
+    # Genomes -----------------------------------------------------------------------------------------------------
+
+    @property
+    def depth(self) -> int:
+        """Layers that a genome has values for."""
+        return 1
+
+    def loci(self) -> tuple[Locus, ...]:
+        """Every place of a genome, in the order in which values are drawn; the same for all genomes of the space."""
+        return tuple(
+            Locus(gene, layer)
+            for gene in self.gene_list
+            for layer in (range(self.depth) if gene.per_layer else (None,))
+        )
+
+    def sample(self, rng: np.random.Generator) -> Genome:
+        """A genome with every place drawn uniformly from what it may hold given the ones before (LTS §3)."""
+        genome = self._blank()
+        for locus in self.loci():
+            locus.write(genome, _draw(self.permitted(locus, genome), rng))
+        return genome
+
+    def mutate(self, genome: Genome, rng: np.random.Generator, probability: float) -> Genome:
+        """A copy in which each place is drawn anew with this probability; the others stay or are repaired."""
+        mutated = self._blank()
+        for locus in self.loci():
+            allowed = self.permitted(locus, mutated)
+            fresh = rng.random() < probability
+            locus.write(mutated, _draw(allowed, rng) if fresh else _nearest(allowed, locus.read(genome)))
+        return mutated
+
+    def crossover(self, a: Genome, b: Genome, rng: np.random.Generator, probability: float = 0.5) -> Genome:
+        """Uniform crossover: each place from `b` with this probability, else from `a`, then repaired."""
+        child = self._blank()
+        for locus in self.loci():
+            parent = b if rng.random() < probability else a
+            locus.write(child, _nearest(self.permitted(locus, child), locus.read(parent)))
+        return child
+
+    def repair(self, genome: Genome) -> Genome:
+        """The genome of this space nearest to this one: each value that is not permitted moves to the nearest."""
+        repaired = self._blank()
+        for locus in self.loci():
+            locus.write(repaired, _nearest(self.permitted(locus, repaired), locus.read(genome)))
+        return repaired
+
+    def _blank(self) -> Genome:
+        return {gene.name: [None] * self.depth if gene.per_layer else None for gene in self.gene_list}
+
+
+def _draw(values: tuple[Value, ...], rng: np.random.Generator) -> Value:
+    return values[int(rng.integers(len(values)))]
+
+
+def _nearest(allowed: tuple[Value, ...], value: Value) -> Value:
+    """The permitted value nearest to `value`, the smaller of two; the first one if it is no number."""
+    if value in allowed:
+        return value
+    numbers = [item for item in allowed if isinstance(item, int)]
+    if not isinstance(value, int) or not numbers:
+        return allowed[0]
+    return min(numbers, key=lambda item: (abs(item - value), item))
