@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from core.graph.parameter import ParameterSpec, linear, norm
 from core.spaces.architecture import Architecture, FeedForward
+
+if TYPE_CHECKING:
+    from core.graph.writer import GraphWriter
+
+_ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "relu": ("Relu", {}),
+    "gelu": ("Gelu", {}),
+    "gelu_tanh": ("Gelu", {"approximate": "tanh"}),
+}
 
 
 def parameters(block: FeedForward, architecture: Architecture) -> Iterator[ParameterSpec]:
@@ -14,3 +24,11 @@ def parameters(block: FeedForward, architecture: Architecture) -> Iterator[Param
     yield from norm("norm", d)
     yield from linear("up", d, block.d_inner)
     yield from linear("down", block.d_inner, d)
+
+
+def write(graph: GraphWriter, _block: FeedForward, architecture: Architecture, prefix: str, hidden: str) -> str:
+    """x + W₂·act(W₁·norm(x) + b₁) + b₂; [batch·sequence, d_model] both ways."""
+    operator, attributes = _ACTIVATIONS[architecture.activation]
+    inner = graph.linear(graph.norm(hidden, f"{prefix}.norm"), f"{prefix}.up")
+    update = graph.linear(graph.op(operator, inner, **attributes), f"{prefix}.down")
+    return graph.op("Add", hidden, update)
