@@ -38,6 +38,11 @@ class HttpSettings(BaseModel):
     port: int = Field(default=8090, ge=0, le=65535)
     insecure: bool = False
     """Serve plain HTTP beyond loopback: only behind a proxy that ends TLS, or in a network you trust."""
+    certificate: Path | None = None
+    """TLS certificate chain (PEM); with `certificate_key` the service speaks HTTPS itself."""
+    certificate_key: Path | None = None
+    trusted_proxies: str = ""
+    """Addresses or networks of proxies, with commas, whose X-Forwarded-For and X-Forwarded-Proto are believed."""
     max_body_bytes: int = Field(default=4 << 20, ge=1024)
     requests_per_minute: int = Field(default=6000, ge=1)
     """For each key."""

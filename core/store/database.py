@@ -13,6 +13,8 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
@@ -88,6 +90,14 @@ class Database:
                 command.upgrade(config, "head")
         finally:
             engine.dispose()
+
+    def is_current(self) -> bool:
+        """Whether the schema is this release's: False if a migration is still to run, or one ran that is unknown here."""
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+        heads = set(ScriptDirectory.from_config(config).get_heads())
+        with unavailable_when_away(), self._reading.connect() as connection:
+            return set(MigrationContext.configure(connection).get_current_heads()) == heads
 
     def dispose(self) -> None:
         """Closes the pooled connections."""

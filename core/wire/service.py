@@ -138,3 +138,19 @@ class HealthView(_View):
     status: Literal["ok", "unavailable"]
     version: str
     checks: dict[str, str] = Field(default_factory=dict)
+
+
+class SessionRequest(_Request):
+    """What a browser logs in with."""
+
+    key: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class MeView(_View):
+    """Whose key it is that asks."""
+
+    key_id: Identifier
+    name: str
+    owner: str
+    role: Role
+    device_id: Identifier | None = None
