@@ -1,12 +1,12 @@
 // What the page knows of a job's candidates, by target. Only what it shows is kept of each.
 
 export const GROUPS = [
-  { name: "frontier", title: "On the frontier" },
+  { name: "frontier", title: "Frontier" },
   { name: "dominated", title: "Dominated" },
   { name: "baseline", title: "Baseline" },
   { name: "outside", title: "Out of bounds" },
   { name: "waiting", title: "Waiting" },
-  { name: "unusable", title: "Infeasible, failed or cancelled" },
+  { name: "unusable", title: "Infeasible or failed" },
 ];
 
 /** The one group that a candidate belongs to. */

@@ -5,7 +5,8 @@ import { GROUPS, groupOf, isMeasured } from "./candidates.js";
 import { latency, mebibytes, millions, times, whole } from "./format.js";
 
 const SHOWN = ["dominated", "outside", "baseline", "frontier"]; // Drawn in this order: the frontier on top.
-const EYE = { x: 1.55, y: 1.55, z: 0.75 };
+// From the side: the three objectives rise together, so along their common diagonal the points would hide each other.
+const EYE = { x: 1.35, y: -1.55, z: 0.6 };
 const TURN = Math.PI / 24;
 
 export class FrontierChart {
@@ -53,7 +54,7 @@ export class FrontierChart {
     const began = performance.now();
     const first = !this.node.data;
     try {
-      await window.Plotly.react(this.node, traces(candidates, selectedId), layout(), CONFIG);
+      await window.Plotly.react(this.node, traces(candidates, selectedId), layout(this.node.layout?.scene.camera), CONFIG);
     } finally {
       this.drawing = false;
     }
@@ -91,7 +92,7 @@ export class FrontierChart {
 
   #turnByKey(event) {
     if (!this.node.data || event.ctrlKey || event.metaKey || event.altKey) return;
-    const eye = turned(this.node.layout.scene.camera?.eye ?? EYE, event.key);
+    const eye = turned(this.node.layout.scene.camera?.eye ?? startEye(), event.key);
     if (!eye) return;
     event.preventDefault();
     window.Plotly.relayout(this.node, { "scene.camera.eye": eye });
@@ -101,6 +102,12 @@ export class FrontierChart {
 function hasWebGl() {
   const canvas = document.createElement("canvas");
   return Boolean(canvas.getContext("webgl2") || canvas.getContext("webgl"));
+}
+
+/** Where the camera stands at first; farther off where the chart is narrow. */
+function startEye() {
+  const far = matchMedia("(max-width: 560px)").matches ? 1.3 : 1;
+  return { x: EYE.x * far, y: EYE.y * far, z: EYE.z * far };
 }
 
 /** Where the camera stands after this key, or null if the key does not turn the chart. */
@@ -115,7 +122,7 @@ function turned({ x, y, z }, key) {
   else if (key === "ArrowDown") up = Math.max(up - TURN, -1.5);
   else if (key === "+" || key === "=") away = Math.max(distance / 1.15, 0.4);
   else if (key === "-" || key === "−") away = Math.min(distance * 1.15, 8);
-  else if (key === "0") return { ...EYE };
+  else if (key === "0") return startEye();
   else return null;
   return { x: away * Math.cos(up) * Math.cos(around), y: away * Math.cos(up) * Math.sin(around), z: away * Math.sin(up) };
 }
@@ -133,7 +140,7 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 const STYLES = {
   frontier: () => ({ mode: "markers", marker: { size: 6, color: colour("frontier"), line: { width: 1, color: colour("card") } } }),
   dominated: () => ({ mode: "markers", marker: { size: 3, color: colour("dominated"), opacity: 0.45 } }),
-  outside: () => ({ mode: "markers", marker: { size: 3.5, symbol: "x", color: colour("outside"), opacity: 0.6 } }),
+  outside: () => ({ mode: "markers", marker: { size: 3.5, symbol: "square", color: colour("outside"), opacity: 0.6 } }),
   baseline: () => ({
     mode: "lines+markers",
     marker: { size: 4.5, symbol: "diamond", color: colour("baseline") },
@@ -179,7 +186,7 @@ function hover(point) {
   ].join("<br>");
 }
 
-function layout() {
+function layout(camera) {
   const [ink, soft, line] = [colour("ink"), colour("soft"), colour("line")];
   const axis = (text) => ({
     title: { text, font: { size: 13, color: ink } },
@@ -190,7 +197,7 @@ function layout() {
     backgroundcolor: "rgba(0,0,0,0)",
   });
   return {
-    uirevision: "kept", // The reader's camera outlives every redraw.
+    uirevision: "kept", // What the reader turned, zoomed or chose outlives every redraw.
     showlegend: false,
     margin: { l: 0, r: 0, t: 0, b: 0 },
     paper_bgcolor: "rgba(0,0,0,0)",
@@ -198,7 +205,7 @@ function layout() {
     hoverlabel: { align: "left" },
     scene: {
       aspectmode: "cube",
-      camera: { eye: { ...EYE }, center: { x: 0, y: 0, z: -0.1 } },
+      camera: camera ?? { eye: startEye(), center: { x: 0, y: 0, z: -0.1 } },
       xaxis: axis("latency (ms)"),
       yaxis: axis("peak memory (MiB)"),
       zaxis: axis("decoder parameters (M)"),

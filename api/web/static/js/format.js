@@ -20,9 +20,11 @@ export const millions = known((value) => `${figure(value / 1e6)} M`);
 export const times = known((value) => `${formats[2].format(value)}×`);
 export const percent = known((value) => `${formats[0].format(100 * value)} %`);
 
+/** A median with its half-width, both to the half-width's second digit. */
 export function latency(value, halfWidth) {
-  if (value === null || value === undefined) return MISSING;
-  return halfWidth === null || halfWidth === undefined ? milliseconds(value) : `${figure(value)} ± ${figure(halfWidth)} ms`;
+  if (value === null || value === undefined || !halfWidth) return milliseconds(value);
+  const digits = Math.min(Math.max(1 - Math.floor(Math.log10(halfWidth)), 0), 3);
+  return `${formats[digits].format(value)} ± ${formats[digits].format(halfWidth)} ms`;
 }
 
 export const duration = known((seconds) => {

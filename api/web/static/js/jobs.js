@@ -11,17 +11,16 @@ const older = []; // Jobs of the pages after the first, as they were when asked 
 let nextCursor = null;
 
 function row(job) {
-  const targets = job.targets.map((target) => element("li", {}, `${target.name} `, element("span", { class: `badge ${target.state}`, text: stateTitle(target.state) })));
-  const progress = job.targets.map((target) => element("li", {
-    text: `${whole(target.settled)}${target.planned === null ? "" : ` of ${whole(target.planned)}`}, ${whole(target.frontier_size)} on the frontier`,
-  }));
+  const targets = job.targets.map((target) => element("li", {},
+    element("strong", { text: target.name }), " ",
+    element("span", { class: `badge ${target.state}`, text: stateTitle(target.state) }),
+    ` ${whole(target.settled)}${target.planned === null ? "" : ` of ${whole(target.planned)}`} candidates, ${whole(target.frontier_size)} on the frontier`));
   return element("tr", {},
     element("td", { class: "wrap" }, element("a", { href: `/jobs/${encodeURIComponent(job.id)}`, text: job.name })),
     element("td", {}, element("span", { class: `badge ${job.state}`, text: job.state })),
-    element("td", {}, element("ul", { class: "targets" }, ...targets)),
-    element("td", {}, element("ul", { class: "targets" }, ...progress)),
-    element("td", { class: "wrap", text: job.owner }),
-    element("td", { text: moment(job.created_at) }));
+    element("td", { class: "wrap wide" }, element("ul", { class: "targets" }, ...targets)),
+    element("td", { class: "wrap", text: moment(job.created_at) }),
+    element("td", { class: "wrap", text: job.owner }));
 }
 
 function show(newest) {

@@ -5,7 +5,8 @@ import { byId, setText } from "./dom.js";
 
 const fragment = new URLSearchParams(location.hash.slice(1));
 const wanted = fragment.get("next") ?? new URLSearchParams(location.search).get("next");
-history.replaceState(null, "", location.pathname); // Out of the address bar and the history before anything else.
+// The key leaves the address bar and the history before anything else happens.
+history.replaceState(null, "", location.pathname + (wanted ? `?next=${encodeURIComponent(wanted)}` : ""));
 
 /** Only ever a page of this site. */
 function destination() {

@@ -12,17 +12,17 @@ const FORMATS = ["onnx", "safetensors", "architecture"];
 // `value` sorts (missing ones always last), `text` shows; a column without `text` fills its cell itself.
 const COLUMNS = [
   { name: "number", title: "#", number: true, value: (c) => c.number },
-  { name: "state", title: "State", value: (c) => RANKS.get(groupOf(c)), text: stateText, wraps: true },
-  { name: "parameters", title: "Decoder parameters", number: true, value: (c) => c.decoder_parameters, text: (c) => millions(c.decoder_parameters) },
+  { name: "parameters", title: "Parameters", number: true, value: (c) => c.decoder_parameters, text: (c) => millions(c.decoder_parameters) },
   { name: "latency", title: "Latency", number: true, value: (c) => c.latency_ms, text: (c) => latency(c.latency_ms, c.latency_half_width_ms) },
-  { name: "memory", title: "Peak memory", number: true, value: (c) => c.memory_bytes, text: (c) => mebibytes(c.memory_bytes) },
-  { name: "speedup", title: "Faster than baseline", number: true, value: (c) => c.versus_baseline?.speedup, text: (c) => versus(c, "speedup") },
-  { name: "smaller", title: "Smaller than baseline", number: true, value: (c) => c.versus_baseline?.memory_ratio, text: (c) => versus(c, "memory_ratio") },
-  { name: "launches", title: "Launches", number: true, value: (c) => c.launches, text: (c) => whole(c.launches) },
+  { name: "memory", title: "Memory", number: true, value: (c) => c.memory_bytes, text: (c) => mebibytes(c.memory_bytes) },
+  { name: "speedup", title: "Speed-up", number: true, value: (c) => c.versus_baseline?.speedup, text: (c) => versus(c, "speedup") },
+  { name: "saving", title: "Memory ratio", number: true, value: (c) => c.versus_baseline?.memory_ratio, text: (c) => versus(c, "memory_ratio") },
+  { name: "state", title: "State", value: (c) => RANKS.get(groupOf(c)), text: stateText, wraps: true },
+  { name: "download", title: "Download (untrained weights)" },
   { name: "shape", title: "Shape", value: (c) => c.shape, text: (c) => c.shape },
   { name: "lineage", title: "Lineage", value: (c) => c.generation },
+  { name: "launches", title: "Launches", number: true, value: (c) => c.launches, text: (c) => whole(c.launches) },
   { name: "digest", title: "Digest", value: (c) => c.digest },
-  { name: "download", title: "Download (untrained weights)" },
 ];
 
 export class CandidateTable {
@@ -33,7 +33,7 @@ export class CandidateTable {
     this.numberOf = numberOf;
     this.candidates = [];
     this.rows = new Map(); // candidate id → {row, version, selected}, of this page only
-    this.sort = { column: COLUMNS[2], down: false };
+    this.sort = { column: COLUMNS[1], down: false };
     this.group = "frontier";
     this.page = 0;
     this.selected = null;
