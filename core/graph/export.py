@@ -1,0 +1,115 @@
+"""Writes a model to one file, with the seed's untrained weights: ONNX or safetensors, without torch.
+
+Memory stays bounded whatever the size: parameters are made and written a chunk at a time. The same architecture and
+seed give the same bytes, with any version of numpy and on any platform (ONNX: with any one version of onnx).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from onnx import TensorProto
+
+from core.errors import TooLarge
+from core.graph.build import Logits, unfilled_model
+from core.graph.files import whole_file
+from core.graph.parameter import ParameterSpec
+from core.graph.parameters import parameters
+from core.graph.random_values import chunks
+from core.graph.weights import ITEM_BYTES
+from core.spaces.architecture import Architecture
+
+ONNX_LIMIT_BYTES = (1 << 31) - 1
+"""Protobuf reads no larger message."""
+_FORMAT = "edgefront"
+
+# Field numbers of onnx.proto, which its compatibility rules keep for good.
+_MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9
+
+
+def metadata(architecture: Architecture, seed: int) -> dict[str, str]:
+    """What both formats say of themselves: whose architecture, which seed, and that nothing is trained."""
+    return {
+        "format": _FORMAT,
+        "digest": architecture.digest,
+        "seed": str(seed),
+        "weights": "untrained, random by seed",
+        "architecture": architecture.canonical_json,
+    }
+
+
+def write_onnx(architecture: Architecture, seed: int, path: Path | str, *, logits: Logits = "all") -> None:
+    """One self-contained ONNX file (see `core.graph.build` for inputs and outputs), in place only when whole.
+
+    Raises `TooLarge` above protobuf's 2 GiB (safetensors has no such bound), `Unavailable` where the disk is full.
+    """
+    path = Path(path)
+    model = unfilled_model(architecture, logits=logits)
+    for key, value in metadata(architecture, seed).items():
+        model.metadata_props.add(key=key, value=value)
+    graph = model.graph.SerializeToString(deterministic=True)
+    model.ClearField("graph")
+    head = model.SerializeToString(deterministic=True)
+    # A message is the concatenation of its fields, so the weights can follow the rest of the graph as they are made.
+    specs = parameters(architecture)
+    openings = [_initializer_opening(spec) for spec in specs]
+    graph_size = len(graph) + sum(map(len, openings)) + sum(spec.size * ITEM_BYTES for spec in specs)
+    total = len(head) + 6 + graph_size
+    if total > ONNX_LIMIT_BYTES:
+        raise TooLarge(
+            f"the model takes {total / 2**30:.2f} GiB, above the 2 GiB that one ONNX file can hold; "
+            "download it as safetensors instead",
+        )
+    with whole_file(path) as file:
+        file.write(head + _opening(_MODEL_GRAPH, graph_size) + graph)
+        for spec, opening in zip(specs, openings, strict=True):
+            file.write(opening)
+            _write_values(file, spec, seed)
+
+
+def write_safetensors(architecture: Architecture, seed: int, path: Path | str) -> None:
+    """One safetensors file with the parameters under their names and `metadata`, in place only when whole.
+
+    Raises `Unavailable` where the disk is full.
+    """
+    specs = parameters(architecture)
+    header: dict[str, object] = {"__metadata__": metadata(architecture, seed)}
+    at = 0
+    for spec in specs:
+        end = at + spec.size * ITEM_BYTES
+        header[spec.name] = {"dtype": "F32", "shape": spec.shape, "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header, separators=(",", ":")).encode("ascii")
+    text += b" " * (-len(text) % 8)  # the format wants the data aligned to 8 bytes
+    with whole_file(Path(path)) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for spec in specs:
+            _write_values(file, spec, seed)
+
+
+def _write_values(file: BinaryIO, spec: ParameterSpec, seed: int) -> None:
+    for chunk in chunks(spec, seed):
+        file.write(np.ascontiguousarray(chunk, "<f4").data)
+
+
+def _initializer_opening(spec: ParameterSpec) -> bytes:
+    """Everything of one GraphProto.initializer up to the bytes of its raw_data, which is its last field."""
+    tensor = TensorProto(name=spec.name, dims=spec.shape, data_type=TensorProto.FLOAT)
+    fields = tensor.SerializeToString(deterministic=True) + _opening(_TENSOR_RAW_DATA, spec.size * ITEM_BYTES)
+    return _opening(_GRAPH_INITIALIZER, len(fields) + spec.size * ITEM_BYTES) + fields
+
+
+def _opening(field: int, size: int) -> bytes:
+    """Tag and length of a length-delimited protobuf field."""
+    return bytes(_varint(field << 3 | 2)) + bytes(_varint(size))
+
+
+def _varint(number: int) -> Iterator[int]:
+    while number > 0x7F:
+        yield number & 0x7F | 0x80
+        number >>= 7
+    yield number

@@ -1,0 +1,22 @@
+"""The blocks of a model in torch, one file a kind: [batch, sequence, d_model] in and out, residual included.
+
+A new kind is a new file here, its twin in `core/graph/blocks`, and one line in each of the two tables.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from core.nn.blocks.attention import AttentionBlock
+from core.nn.blocks.feed_forward import FeedForwardBlock
+from core.spaces.architecture import Architecture, Attention, Block, FeedForward
+
+_KINDS: dict[type, Any] = {Attention: AttentionBlock, FeedForward: FeedForwardBlock}
+
+
+def make_block(block: Block, architecture: Architecture) -> nn.Module:
+    """The module for one block of the description, its parameters not yet filled."""
+    module: nn.Module = _KINDS[type(block)](block, architecture)
+    return module

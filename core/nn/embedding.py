@@ -1,0 +1,60 @@
+"""Token embedding: one table, or adaptive clusters of narrowing width.
+
+The adaptive one is Baevski & Auli's (2019), laid out as in Transformer-XL (Dai et al. 2019).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from core.graph.parameters import clusters, projected, table_specs
+from core.spaces.architecture import Architecture
+
+
+class TokenEmbedding(nn.Module):
+    """Tables (tokens, width) and, where a width differs from d_model or div > 1, projections (d_model, width).
+
+    With cut-offs the result is multiplied by √d_model (Vaswani et al. 2017, §3.4). The output layer reads the same
+    tables and, for the tails, the same projections.
+    """
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        specs = table_specs(architecture)
+        self.clusters = clusters(architecture)
+        self.tables = nn.ParameterList(nn.Parameter(torch.empty(spec.shape)) for spec in specs)
+        self.projections = nn.ParameterList(
+            nn.Parameter(torch.empty(architecture.d_model, spec.shape[1])) for spec in specs if projected(architecture)
+        )
+        self.scale = math.sqrt(architecture.d_model) if architecture.embedding.cutoffs else 1.0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """int64 [batch, sequence] → [batch, sequence, d_model]."""
+        if len(self.tables) > 1:
+            return self._clustered(tokens) * self.scale
+        rows = F.embedding(tokens, self.tables[0])
+        if len(self.projections):
+            rows = F.linear(rows, self.projections[0])
+        return rows if self.scale == 1.0 else rows * self.scale
+
+    def _clustered(self, tokens: Tensor) -> Tensor:
+        """Every cluster looks all tokens up, those outside it as a row that is then set to zero, and adds its part.
+
+        A few more multiplications than gathering each cluster's tokens, but no shape depends on the data.
+        """
+        total: Tensor | None = None
+        last = len(self.clusters) - 1
+        for cluster, table, projection in zip(self.clusters, self.tables, self.projections, strict=True):
+            # The open ends are not clamped, so that a token outside the vocabulary is an IndexError.
+            low = 0 if cluster.index else None
+            high = cluster.size - 1 if cluster.index < last else None
+            rows = F.embedding((tokens - cluster.start).clamp(low, high), table)
+            inside = (tokens >= cluster.start) & (tokens < cluster.stop)
+            part = F.linear(rows * inside.unsqueeze(-1), projection)
+            total = part if total is None else total + part
+        assert total is not None
+        return total

@@ -1,0 +1,30 @@
+"""torch's layers without their default initialisation: a model is filled once, by seed or from a file.
+
+The random draw of `torch.nn.Linear` and its kin is most of the time it takes to build a model. These leave memory
+untouched; `core.nn.weights.fill` and `core.nn.load` give the parameters their values.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+class Linear(nn.Linear):
+    """y = x·Wᵀ + b; `weight` (out, in) and `bias` (out,) hold nothing yet."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class LayerNorm(nn.LayerNorm):
+    """Layer norm over the last axis, epsilon 1e-5; `weight` and `bias` hold nothing yet."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class Table(nn.Embedding):
+    """Rows by number; `weight` (rows, width) holds nothing yet."""
+
+    def reset_parameters(self) -> None:
+        pass
