@@ -19,6 +19,9 @@ Points = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Key = TypeVar("Key", bound=Hashable)
 
+LARGE = 512
+"""Frontiers from this size on have their hypervolume kept up by what each new point adds."""
+
 _MAXIMISE = (True, False, False)
 _SIGN = np.array([-1.0, 1.0, 1.0])
 
@@ -157,27 +160,29 @@ class Frontier(Generic[Key]):
         if was_front:
             self._volume = None
         # A point that was freed may be dominated by the new place at once, and the key itself may merely have moved.
-        before = ({key} if was_front else set()) | set(placed.left) - set(freed)
-        after = (set(freed) | set(placed.joined)) - set(placed.left)
-        return Change(tuple(after - before), tuple(before - after))
+        on = [one for one in (*freed, *placed.joined) if one not in placed.left and not (was_front and one == key)]
+        off = [one for one in placed.left if one not in freed]
+        if was_front and not placed.joined:
+            off.append(key)
+        return Change(tuple(on), tuple(off))
 
     def _place(self, row: int) -> Change[Key]:
         """Puts a row that is not on the frontier there if nothing dominates it, and takes off what it dominates."""
         cost, rows = self._costs[row], self._front_rows()
         front = self._costs[rows]
-        no_worse = (front <= cost).all(axis=1)
-        if (no_worse & (front < cost).any(axis=1)).any():
+        differs = ~_all(front == cost)
+        if (_all(front <= cost) & differs).any():
             return Change()
-        beaten = rows[(cost <= front).all(axis=1) & (cost < front).any(axis=1)]
+        self._volume = self._volume_with(cost, front)
+        beaten = rows[_all(front >= cost) & differs]
         self._front[beaten] = False
         self._front[row] = True
-        self._volume = None
         return Change(joined=(self._keys[row],), left=tuple(self._keys[index] for index in beaten))
 
     def _freed_by(self, cost: Points, but: int = -1) -> tuple[Key, ...]:
         """Takes onto the frontier the points that nothing dominates once `cost`, a frontier point, is gone."""
         count = len(self._keys)
-        below = ~self._front[:count] & (cost <= self._costs[:count]).all(axis=1)
+        below = ~self._front[:count] & _all(self._costs[:count] >= cost)
         if 0 <= but < count:
             below[but] = False
         rows = np.flatnonzero(below)
@@ -191,6 +196,18 @@ class Frontier(Generic[Key]):
         self._volume = None
         return tuple(self._keys[row] for row in freed)
 
+    def _volume_with(self, cost: Points, front: Points) -> float | None:
+        """The hypervolume once `cost` joins `front`; None leaves it to be computed when it is asked for.
+
+        On large frontiers adding what the new point alone dominates (its box less what the frontier dominates of it) is
+        several times faster than computing the whole volume again.
+        """
+        if self._volume is None or self._reference is None or len(front) < LARGE:
+            return None
+        box = hypervolume(cost[None] * _SIGN, self._reference)
+        shared = hypervolume(np.maximum(front, cost) * _SIGN, self._reference)
+        return self._volume + (box - shared)
+
     def _front_rows(self) -> NDArray[np.intp]:
         return np.flatnonzero(self._front[: len(self._keys)])
 
@@ -202,6 +219,12 @@ class Frontier(Generic[Key]):
         room = max(64, len(self._costs))
         self._costs = np.concatenate([self._costs, np.zeros((room, 3))])
         self._front = np.concatenate([self._front, np.zeros(room, dtype=bool)])
+
+
+def _all(mask: Mask) -> Mask:
+    """`mask.all(axis=1)` of three columns, many times as fast."""
+    found: Mask = mask[:, 0] & mask[:, 1] & mask[:, 2]
+    return found
 
 
 def _checked(points: Any) -> Points:

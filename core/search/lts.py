@@ -19,7 +19,7 @@ Where the reference code differs, and why it is not followed:
 
 - It checks limits and repetitions after the measurement and throws a fifth of what it has measured away. Here what
   needs no device is settled before, and each slot is tried again until it holds an architecture worth measuring.
-- Its frontier drops a point only if another is strictly better in all three objectives. Here dominance is the usual one.
+- Its frontier drops a point only if another is strictly better in all three objectives. Here one and no worse will do.
 - Its crossover leaves d_inner below 2·d_model as it falls, and its floor is 1.7. Here genomes are repaired (to 2).
 - Its ranges leave out their last value (d_model 1024, d_inner 4096). Here they hold it, as the paper prints them.
 - The last iteration's measurements never enter its frontier. Here all do.

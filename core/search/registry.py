@@ -82,4 +82,4 @@ def make(
         parsed = entry.settings.model_validate(dict(settings))
     except ValidationError as error:
         raise invalid_input(error, InvalidInput, "settings") from None
-    return entry.build(parsed, space, accept or (lambda architecture: True))
+    return entry.build(parsed, space, accept or (lambda _: True))

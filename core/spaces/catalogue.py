@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -58,9 +59,9 @@ def resolve(file_or_name: str) -> Architecture:
     known = named_models()
     if file_or_name in known:
         return known[file_or_name].architecture
-    path = Path(file_or_name)
-    if not path.is_file():
+    if not os.path.isfile(file_or_name):  # Path.is_file raises on names that no file can have
         raise NotFound(f"{file_or_name!r} is neither a file nor a named model; the names are {', '.join(known)}")
+    path = Path(file_or_name)
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ArchitectureError(

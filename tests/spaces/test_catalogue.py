@@ -1,0 +1,80 @@
+"""Named models count as published, and files resolve to architectures or to one clear error."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from core.cost.costs import costs
+from core.errors import ArchitectureError, NotFound
+from core.spaces.architecture import Architecture
+from core.spaces.catalogue import MAX_FILE_BYTES, named_model, named_models, resolve
+
+# Parameters as the Hugging Face checkpoints have them.
+PUBLISHED = {
+    "distilgpt2": 81_912_576,
+    "gpt2-small": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+    "opt-125m": 125_239_296,
+    "opt-1.3b": 1_315_758_080,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_named_models_have_the_published_parameters(name: str) -> None:
+    assert costs(named_model(name).architecture).total_parameters == PUBLISHED[name]
+
+
+def test_every_model_has_a_source_and_a_digest_of_its_own() -> None:
+    models = named_models()
+    assert all(name == model.name and model.source for name, model in models.items())
+    assert len({model.architecture.digest for model in models.values()}) == len(models)
+
+
+def test_resolving_a_name_or_a_file(tmp_path: Path) -> None:
+    architecture = named_model("gpt2-small").architecture
+    file = tmp_path / "model.json"
+    file.write_text(architecture.canonical_json, encoding="utf-8")
+    assert resolve("gpt2-small") == resolve(str(file)) == architecture
+
+
+def test_what_is_neither_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="gpt2-small"):
+        resolve("gpt3")
+    with pytest.raises(NotFound, match="neither a file"):
+        resolve(str(tmp_path))
+    with pytest.raises(NotFound, match="gpt2-medium"):
+        named_model("gpt5")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"{", "not JSON"),
+        (b"[]", "JSON object"),
+        (b"\xff\xfe", "UTF-8"),
+        (b" " * (MAX_FILE_BYTES + 1), "at most"),
+        (b'{"version": 0}', "d_model"),
+    ],
+)
+def test_a_malformed_file_is_one_clear_error(tmp_path: Path, content: bytes, words: str) -> None:
+    file = tmp_path / "model.json"
+    file.write_bytes(content)
+    with pytest.raises(ArchitectureError, match=words):
+        resolve(str(file))
+
+
+def test_a_path_that_no_file_system_takes_is_not_found() -> None:
+    with pytest.raises(NotFound):
+        resolve(os.sep + "x" * 5000)
+    with pytest.raises(NotFound):
+        resolve("nul\0byte")
+
+
+def test_descriptions_survive_json() -> None:
+    for model in named_models().values():
+        assert Architecture.parse(model.architecture.canonical_json) == model.architecture

@@ -1,0 +1,392 @@
+"""The spaces of the LTS paper: their published ranges, their exact sizes, and that nothing ever leaves them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+
+from core.errors import SpaceError
+from core.spaces.architecture import Architecture, Attention, Embedding, FeedForward, Positions
+from core.spaces.catalogue import space, spaces
+from core.spaces.lts import LTS_GPT2, LTS_OPT, LtsSpace
+from core.spaces.space import Genome, SearchSpace
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+SPACES = [LTS_GPT2, LTS_OPT]
+FREED = LTS_GPT2.narrow({"div": [1, 2, 4], "d_embed": ["d_model", 128, 256, 512]})
+seeds = st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def narrowed_spaces(draw: st.DrawFn) -> LtsSpace:
+    """One of the spaces, some of its genes narrowed at random to something that leaves an architecture."""
+    whole = draw(st.sampled_from([LTS_GPT2, LTS_OPT, FREED]))
+    genes = draw(st.lists(st.sampled_from([gene.name for gene in whole.gene_list]), unique=True))
+    changes = {
+        name: draw(st.lists(st.sampled_from(whole.gene(name).options), min_size=1, max_size=6, unique=True))
+        for name in genes
+    }
+    try:
+        return whole.narrow(changes)
+    except SpaceError:
+        reject()
+
+
+def respects_genes(space: SearchSpace, genome: Genome) -> bool:
+    """Whether every place of the genome, those of hidden layers too, holds a value that it may hold."""
+    return set(genome) == {gene.name for gene in space.gene_list} and all(
+        locus.read(genome) in space.permitted(locus, genome) for locus in space.loci()
+    )
+
+
+def test_lts_gpt2_is_as_published() -> None:
+    assert LTS_GPT2.genes() == {
+        "n_layer": {"min": 2, "max": 16, "step": 1, "per_layer": False},
+        "d_model": {"min": 128, "max": 1024, "step": 64, "per_layer": False},
+        "div": {"values": [4], "options": [1, 2, 4], "per_layer": False},
+        "d_embed": {"values": ["d_model"], "options": ["d_model", 128, 256, 512], "per_layer": False},
+        "n_head": {"values": [2, 4, 8], "per_layer": True},
+        "d_inner": {"min": 256, "max": 4096, "step": 64, "per_layer": True},
+    }
+    architecture = LTS_GPT2.architecture(LTS_GPT2.sample(np.random.default_rng(0)))
+    assert architecture.embedding == Embedding(vocab_size=50264, cutoffs=(19997, 39997), div=4)
+    assert architecture.activation == "gelu_tanh"
+
+
+def test_lts_opt_is_as_published() -> None:
+    assert LTS_OPT.genes() == {
+        "n_layer": {"min": 3, "max": 29, "step": 1, "per_layer": False},
+        "d_model": {"min": 512, "max": 1472, "step": 64, "per_layer": False},
+        "div": {"values": [1], "per_layer": False},
+        "d_embed": {"values": ["d_model"], "per_layer": False},
+        "n_head": {"values": [2, 4, 8, 16], "per_layer": True},
+        "d_inner": {"min": 512, "max": 6080, "step": 64, "per_layer": True},
+    }
+    architecture = LTS_OPT.architecture(LTS_OPT.sample(np.random.default_rng(0)))
+    assert architecture.embedding == Embedding(vocab_size=50272)
+    assert architecture.positions == Positions(length=2048, offset=2)
+    assert architecture.activation == "relu"
+
+
+def test_ranges_hold_their_ends() -> None:
+    ends = {"n_layer": 16, "d_model": 1024, "n_head": [8] * 16, "d_inner": [4096] * 16, "div": 4, "d_embed": "d_model"}
+    assert LTS_GPT2.contains(LTS_GPT2.architecture(ends))
+    narrowest = {**ends, "n_layer": 2, "d_model": 128, "n_head": [2] * 16, "d_inner": [256] * 16}
+    assert LTS_GPT2.contains(LTS_GPT2.architecture(narrowest))
+
+
+def test_only_lts_gpt2_keeps_inner_layers_twice_as_wide() -> None:
+    genome = LTS_GPT2.sample(np.random.default_rng(1))
+    below = {**genome, "d_model": 512, "d_inner": [960] * 16}
+    assert not LTS_GPT2.contains(LTS_GPT2.architecture(below))
+    assert LTS_OPT.gene("d_inner").values[0] == LTS_OPT.gene("d_model").values[0] == 512
+    wide = {**LTS_OPT.sample(np.random.default_rng(1)), "d_model": 1472, "d_inner": [512] * 29}
+    assert LTS_OPT.contains(LTS_OPT.architecture(wide))
+
+
+@pytest.mark.parametrize(
+    ("space", "exact"),
+    [
+        # Σ over d_model = 64·j of Σ over n_layer of (3 heads · inner widths from 2·d_model up)^n_layer.
+        (LTS_GPT2, sum((3 * (65 - 2 * j)) ** n for j in range(2, 17) for n in range(2, 17))),
+        (LTS_OPT, sum(16 * (4 * 88) ** n for n in range(3, 30))),
+    ],
+)
+def test_sizes_are_exact(space: LtsSpace, exact: int) -> None:
+    assert space.size() == exact
+
+
+def test_where_the_papers_count_of_lts_gpt2_comes_from() -> None:
+    """ "More than 10^54" counts d_model as free in every layer (and leaves the ends of the ranges out)."""
+    widths, inners, heads, layers = 14, 60, 3, 16
+    assert 10**54 < (widths * inners * heads) ** layers < 10**55
+    assert 10**36 < LTS_GPT2.size() < 10**37
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_layer": [2, 3], "d_model": [128, 256], "d_inner": [256, 512, 1024], "n_head": [2, 4]},
+        # d_embed 128 and d_model 128 are the same embedding, and count once.
+        {"n_layer": [2], "d_model": [128, 192], "d_inner": [512], "d_embed": ["d_model", 128, 256], "div": [1, 4]},
+    ],
+)
+def test_counting_agrees_with_walking_through(changes: dict[str, Any]) -> None:
+    space = LTS_GPT2.narrow(changes)
+    architectures = [space.architecture(genome) for genome in space.enumerate()]
+    assert len({architecture.digest for architecture in architectures}) == len(architectures) == space.size()
+    assert all(space.contains(architecture) for architecture in architectures)
+    assert all(respects_genes(space, genome) for genome in space.enumerate())
+
+
+@given(narrowed_spaces(), seeds, seeds, st.floats(0, 1))
+def test_nothing_leaves_the_space(space: LtsSpace, seed: int, other: int, probability: float) -> None:
+    rng = np.random.default_rng([seed, other])
+    a, b = space.sample(rng), space.sample(rng)
+    for genome in (a, b, space.mutate(a, rng, probability), space.crossover(a, b, rng, probability), space.repair(b)):
+        assert respects_genes(space, genome)
+        architecture = space.architecture(genome)
+        assert space.contains(architecture)
+        assert Architecture.parse(architecture.canonical_json) == architecture
+        assert json.loads(json.dumps(genome)) == genome
+
+
+@given(narrowed_spaces(), seeds)
+def test_a_narrowed_space_is_part_of_the_whole(narrowed: LtsSpace, seed: int) -> None:
+    whole = LTS_OPT if narrowed.name == "lts-opt" else FREED
+    genome = narrowed.sample(np.random.default_rng(seed))
+    assert whole.contains(narrowed.architecture(genome))
+    assert respects_genes(whole, {**genome, **_to_depth(whole, genome)})
+    assert 1 <= narrowed.size() <= whole.size()
+
+
+def _to_depth(whole: LtsSpace, genome: Genome) -> Genome:
+    return {name: [genome[name][0]] * whole.depth for name in ("n_head", "d_inner")}
+
+
+@given(narrowed_spaces(), narrowed_spaces(), seeds)
+def test_repair_brings_strangers_in_and_leaves_members_alone(home: LtsSpace, away: LtsSpace, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    member = home.sample(rng)
+    assert home.repair(member) == member
+    deep = away.narrow({"n_layer": [away.depth]})
+    stranger = {
+        **deep.sample(rng),
+        **{name: [deep.sample(rng)[name][0]] * home.depth for name in ("n_head", "d_inner")},
+    }
+    assert respects_genes(home, home.repair(stranger))
+
+
+@given(st.sampled_from(SPACES), seeds)
+def test_the_same_seed_draws_the_same(space: LtsSpace, seed: int) -> None:
+    def drawn() -> list[Genome]:
+        rng = np.random.default_rng(seed)
+        a, b = space.sample(rng), space.sample(rng)
+        return [a, b, space.mutate(a, rng, 0.3), space.crossover(a, b, rng)]
+
+    assert drawn() == drawn()
+
+
+def test_mutating_never_and_always() -> None:
+    rng = np.random.default_rng(0)
+    genome = LTS_GPT2.sample(rng)
+    before = json.dumps(genome)
+    assert LTS_GPT2.mutate(genome, rng, 0.0) == genome
+    assert LTS_GPT2.mutate(genome, rng, 1.0) != genome
+    assert json.dumps(genome) == before, "the parent must not change"
+
+
+def test_mutation_changes_about_the_given_share_of_genes() -> None:
+    rng = np.random.default_rng(0)
+    fixed = LTS_GPT2.narrow({"d_model": 256, "n_layer": 16})
+    changed, places = 0, 0
+    for _ in range(100):
+        genome = fixed.sample(rng)
+        mutant = fixed.mutate(genome, rng, 0.3)
+        changed += sum(a != b for a, b in zip(genome["d_inner"], mutant["d_inner"], strict=True))
+        places += 16
+    expected = 0.3 * (1 - 1 / len(fixed.gene("d_inner").values[4:]))
+    assert abs(changed / places - expected) < 4 * math.sqrt(expected * (1 - expected) / places)
+
+
+def test_crossover_takes_each_gene_of_each_layer_from_either_parent() -> None:
+    rng = np.random.default_rng(3)
+    space = LTS_GPT2.narrow({"d_model": 128})
+    a, b = space.sample(rng), space.sample(rng)
+    child = space.crossover(a, b, rng)
+    sources = [
+        {name for name, parent in (("a", a), ("b", b)) if locus.read(parent) == locus.read(child)}
+        for locus in space.loci()
+    ]
+    assert all(sources)
+    assert {"a"} in sources
+    assert {"b"} in sources
+    assert space.crossover(a, b, rng, 0.0) == a
+    assert space.crossover(a, b, rng, 1.0) == b
+
+
+def test_crossover_repairs_the_inner_width() -> None:
+    narrow = {"n_layer": 2, "d_model": 128, "n_head": [2] * 16, "d_inner": [256] * 16, "div": 4, "d_embed": "d_model"}
+    wide = {**narrow, "d_model": 1024, "d_inner": [4096] * 16}
+    rng = np.random.default_rng(0)
+    children = [LTS_GPT2.crossover(narrow, wide, rng) for _ in range(50)]
+    widths = {(child["d_model"], inner) for child in children for inner in child["d_inner"]}
+    assert widths == {(128, 256), (128, 4096), (1024, 2048), (1024, 4096)}
+
+
+def test_hidden_layers_stay_and_come_back() -> None:
+    rng = np.random.default_rng(5)
+    genome = {**LTS_GPT2.sample(rng), "n_layer": 2}
+    deeper = {**genome, "n_layer": 16}
+    assert LTS_GPT2.architecture(deeper).n_layer == 16
+    assert [block.d_inner for block in LTS_GPT2.architecture(deeper).blocks[1::2]] == genome["d_inner"]
+    # Only what is visible makes the identity.
+    hidden = {**genome, "d_inner": genome["d_inner"][:2] + [4096] * 14}
+    assert LTS_GPT2.architecture(hidden) == LTS_GPT2.architecture(genome)
+    mutants = [LTS_GPT2.mutate(genome, rng, 0.3) for _ in range(20)]
+    assert any(mutant["d_inner"][2:] != genome["d_inner"][2:] for mutant in mutants)
+
+
+def test_samples_are_uniform_over_depth_and_width() -> None:
+    rng = np.random.default_rng(0)
+    drawn = [LTS_GPT2.sample(rng) for _ in range(1500)]
+    for name in ("n_layer", "d_model"):
+        counts = np.unique([genome[name] for genome in drawn], return_counts=True)[1]
+        assert len(counts) == 15
+        assert ((counts - 100) ** 2 / 100).sum() < 36.1  # χ² with 14 degrees of freedom, 0.1 %
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"activation": "relu"},
+        {"positions": {"length": 192}},
+        {"embedding": {"vocab_size": 50264}},
+        {"embedding": {"vocab_size": 50264, "cutoffs": [19997, 39997], "div": 2}},
+        {"embedding": {"vocab_size": 50264, "cutoffs": [19997, 39997], "div": 4, "d_embed": 512}},
+        {"d_model": 264},
+        {"blocks": [("attention", 2)]},
+        {"blocks": [("attention", 2), ("feed_forward", 1024)]},
+        {"blocks": [("feed_forward", 1024), ("attention", 2)] * 2},
+        {"blocks": [("attention", 2), ("feed_forward", 1030)] * 2},
+        {"blocks": [("attention", 2), ("feed_forward", 448)] * 2},
+        {"blocks": [("attention", 1), ("feed_forward", 1024)] * 2},
+        {"blocks": [("attention", 16), ("feed_forward", 1024)] * 2},
+    ],
+)
+def test_strangers_are_not_contained(change: dict[str, Any]) -> None:
+    genome = {**LTS_GPT2.narrow({"d_model": 256}).sample(np.random.default_rng(2)), "n_layer": 4}
+    architecture = LTS_GPT2.architecture(genome)
+    assert LTS_GPT2.contains(architecture)
+    if "blocks" in change:
+        width = {"attention": "n_head", "feed_forward": "d_inner"}
+        change = {"blocks": [{"kind": kind, width[kind]: value} for kind, value in change["blocks"]]}
+    assert not LTS_GPT2.contains(Architecture.parse({**architecture.canonical, **change}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "left"),
+    [
+        ({"n_layer": 4}, {"n_layer": (4,)}),
+        ({"n_layer": [6, 2, 2]}, {"n_layer": (2, 6)}),
+        ({"d_model": {"max": 256}}, {"d_model": (128, 192, 256)}),
+        ({"d_model": {"min": 100, "max": 260, "step": 128}}, {"d_model": (128, 256)}),
+        ({"d_inner": {"min": 512, "step": 512}}, {"d_inner": tuple(range(512, 4097, 512))}),
+        ({"div": [1, 2]}, {"div": (1, 2)}),
+        ({"d_embed": 256}, {"d_embed": (256,)}),
+        # What no architecture can have any more leaves with the rest.
+        ({"d_inner": {"max": 512}}, {"d_model": (128, 192, 256)}),
+        ({"d_model": {"min": 896}}, {"d_inner": tuple(range(1792, 4097, 64))}),
+        ({}, {}),
+    ],
+)
+def test_narrowing(changes: dict[str, Any], left: dict[str, tuple[Any, ...]]) -> None:
+    narrowed = LTS_GPT2.narrow(changes)
+    for gene in narrowed.gene_list:
+        assert gene.values == left.get(gene.name, gene.values)
+    assert all(narrowed.gene(name).values == values for name, values in left.items())
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "words"),
+    [
+        ({"n_layers": [2]}, "n_layers", "n_layer, d_model"),
+        ({"n_layer": 17}, "n_layer", "2 to 16"),
+        ({"n_layer": True}, "n_layer", "2 to 16"),
+        ({"n_layer": [2.0]}, "n_layer", "2 to 16"),
+        ({"n_layer": []}, "n_layer", "leaves no value"),
+        ({"d_model": 130}, "d_model", "128 to 1024 in steps of 64"),
+        ({"d_model": {"min": 1025}}, "d_model", "leaves no value"),
+        ({"d_model": {"min": 512, "max": 256}}, "d_model", "leaves no value"),
+        ({"d_model": {"least": 512}}, "d_model", "least"),
+        ({"d_model": {"step": 0}}, "d_model.step", "positive"),
+        ({"d_model": {"min": "128"}}, "d_model.min", "integer"),
+        ({"n_head": [3]}, "n_head", "2, 4, 8"),
+        ({"d_embed": "d_inner"}, "d_embed", "d_model, 128, 256, 512"),
+        ({"div": 3}, "div", "1, 2, 4"),
+        ({"d_model": 1024, "d_inner": {"max": 1984}}, "d_model", "d_inner ≥ 2·d_model"),
+        ([("n_layer", 2)], "narrow", "object"),
+    ],
+)
+def test_impossible_narrowing_names_the_gene(changes: Any, field: str, words: str) -> None:
+    with pytest.raises(SpaceError) as caught:
+        LTS_GPT2.narrow(changes)
+    assert caught.value.field == field
+    assert words in f"{caught.value.detail} {caught.value.allowed}"
+
+
+def test_narrowing_again_can_only_take_away() -> None:
+    narrowed = LTS_GPT2.narrow({"n_layer": [2, 3, 4], "div": [1, 4]})
+    assert narrowed.narrow({"n_layer": [3]}).gene("n_layer").values == (3,)
+    for change in ({"n_layer": [5]}, {"div": [2]}):
+        with pytest.raises(SpaceError):
+            narrowed.narrow(change)
+
+
+def test_baselines_are_the_papers() -> None:
+    scaled = LTS_GPT2.baselines()
+    assert [architecture.n_layer for architecture in scaled] == list(range(1, 17))
+    for architecture in scaled:
+        assert architecture.d_model == 1024
+        assert set(architecture.blocks) == {Attention(n_head=8), FeedForward(d_inner=3072)}
+        assert architecture.embedding.div == 4
+    opt = LTS_OPT.baselines([24])[0]
+    assert (opt.d_model, set(opt.blocks)) == (1024, {Attention(n_head=16), FeedForward(d_inner=4096)})
+    assert len(LTS_OPT.baselines()) == 29
+
+
+@pytest.mark.parametrize(
+    ("changes", "shape"),
+    [
+        ({"d_model": [128, 256]}, (256, 8, 1024)),
+        ({"d_model": {"max": 512}, "n_head": [2, 4]}, (512, 4, 2048)),
+        ({"d_model": 256, "d_inner": {"max": 640}}, (256, 8, 640)),
+        ({"d_model": [512, 1024], "d_inner": [2048, 4096]}, (1024, 8, 2048)),
+    ],
+)
+def test_baselines_fit_a_narrowed_space(changes: dict[str, Any], shape: tuple[int, int, int]) -> None:
+    narrowed = LTS_GPT2.narrow({**changes, "n_layer": [2, 4, 6]})
+    scaled = narrowed.baselines()
+    assert [architecture.n_layer for architecture in scaled] == [1, 2, 3, 4, 5, 6]
+    d_model, n_head, d_inner = shape
+    for architecture in scaled:
+        assert architecture.d_model == d_model
+        assert set(architecture.blocks) == {Attention(n_head=n_head), FeedForward(d_inner=d_inner)}
+    assert [narrowed.contains(architecture) for architecture in scaled] == [False, True, False, True, False, True]
+    assert [architecture.n_layer for architecture in narrowed.baselines([8, 3, 3])] == [3, 8]
+
+
+@given(narrowed_spaces())
+@settings(max_examples=50)
+def test_every_space_has_baselines_in_its_shape(narrowed: LtsSpace) -> None:
+    depth = narrowed.gene("n_layer").values[-1]
+    assert narrowed.contains(narrowed.baselines([int(depth)])[0])
+
+
+def test_published_models_are_in_the_spaces() -> None:
+    """All but those that break the paper's own rules: 1.7·d_model in the reference code, d_model 1480 in Table 3."""
+    rows = [json.loads(line) for line in (GOLDEN / "lts_tables.jsonl").read_text().splitlines()]
+    outside = []
+    for row in rows:
+        home = LTS_OPT if row["backbone"] == "opt" else LTS_GPT2
+        genome = {**row, "div": 1 if home is LTS_OPT else 4, "d_embed": "d_model"}
+        if not home.contains(home.architecture(genome)):
+            outside.append(row)
+    assert len(outside) == 13
+    for row in outside:
+        ratio = min(row["d_inner"]) / row["d_model"]
+        assert row["d_model"] == 1480 if row["backbone"] == "opt" else 1.7 <= ratio < 2
+
+
+def test_the_catalogue_lists_both() -> None:
+    assert list(spaces()) == ["lts-gpt2", "lts-opt"]
+    assert space("lts-opt") is LTS_OPT
+    with pytest.raises(SpaceError, match="lts-gpt2, lts-opt"):
+        space("lts-bert")
