@@ -46,7 +46,7 @@ def list_tokens(session: Session) -> None:
 
 
 @command(tokens, "revoke")
-def revoke_token(session: Session, token: Annotated[str, typer.Argument(help="Id of the token.")]) -> None:
+def revoke_token(session: Session, token: Annotated[str, typer.Argument(metavar="TOKEN", help="Id of the token.")]) -> None:
     """Revoke an enrolment token. Devices that came with it stay."""
     session.client.tokens.revoke(token)
     session.put({"revoked": token}, lambda: session.note(f"revoked {token}"))
@@ -96,10 +96,10 @@ def list_keys(session: Session) -> None:
 
 
 @command(keys, "revoke")
-def revoke_key(session: Session, key: Annotated[str, typer.Argument(help="Id of the key.")]) -> None:
+def revoke_key(session: Session, key_id: Annotated[str, typer.Argument(metavar="KEY", help="Id of the key.")]) -> None:
     """Revoke an API key."""
-    session.client.keys.revoke(key)
-    session.put({"revoked": key}, lambda: session.note(f"revoked {key}"))
+    session.client.keys.revoke(key_id)
+    session.put({"revoked": key_id}, lambda: session.note(f"revoked {key_id}"))
 
 
 def _mark(yes: bool) -> str:

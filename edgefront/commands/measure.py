@@ -1,0 +1,92 @@
+"""`edgefront measure`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from edgefront.commands.base import Session, command
+from edgefront.commands.completion import complete_model
+
+if TYPE_CHECKING:
+    from edgefront.measuring import Measured
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app, "measure", server=False)(measure)
+
+
+def measure(
+    session: Session,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE_OR_NAME",
+            help="An architecture as JSON, a named model, or any ONNX file.",
+            autocompletion=complete_model,
+        ),
+    ],
+    runtime: Annotated[Literal["onnxruntime", "pytorch"], typer.Option(help="What runs it.")] = "onnxruntime",
+    provider: Annotated[str, typer.Option(help="Execution provider or device type: cpu, cuda, xnnpack …")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the runtime.")] = 1,
+    sequence_length: Annotated[int, typer.Option(min=1, help="Tokens of a forward pass.")] = 192,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences in it.")] = 1,
+    logits: Annotated[Literal["none", "last", "all"], typer.Option(help="Positions that get logits.")] = "last",
+    warmup: Annotated[int, typer.Option(min=0, help="Passes that do not count.")] = 2,
+    repeats: Annotated[int, typer.Option(min=1, help="Passes that count, in each launch.")] = 5,
+    launches: Annotated[int, typer.Option(min=1, help="Fresh processes; the interval is taken over them.")] = 3,
+    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one launch may take.")] = 60.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random weights and tokens.")] = 0,
+) -> None:
+    """Measure a model on this machine: median latency, its interval, and peak memory. Needs no server."""
+    from pydantic import ValidationError
+
+    from core.errors import ProtocolError
+    from core.measurement.protocol import MeasurementProtocol
+    from core.validation import invalid_input
+    from edgefront.measuring import find_model, run
+
+    try:
+        protocol = MeasurementProtocol(
+            runtime=runtime,
+            provider=provider,
+            threads=threads,
+            sequence_length=sequence_length,
+            batch=batch,
+            logits=logits,
+            warmup=warmup,
+            repeats=repeats,
+            time_limit_s=time_limit,
+        )
+    except ValidationError as error:
+        raise invalid_input(error, ProtocolError) from None
+    subject = find_model(model)
+    with session.err.status(f"measuring {model} …"):
+        measured = run(subject, protocol, launches=launches, seed=seed)
+    session.put(measured.report(), lambda: _show(session, Path(model).name, measured))
+
+
+def _show(session: Session, name: str, measured: Measured) -> None:
+    from edgefront.output import mebibytes, milliseconds, table
+
+    report: dict[str, Any] = measured.report()
+    memory = report["memory"]
+    shown = table("of one forward pass", "value", title=name, right=("value",))
+    shown.add_row("latency, median (ms)", milliseconds(report["latency_ms"], report["latency_half_width_ms"]))
+    if report["latency_p90_ms"] is not None:
+        shown.add_row("latency, p90 (ms)", milliseconds(report["latency_p90_ms"]))
+    shown.add_row("peak memory (MiB)", mebibytes(memory["peak_bytes"]))
+    shown.add_row("  forward pass", mebibytes(memory["forward_peak_bytes"]))
+    shown.add_row("  weights mapped from file", mebibytes(memory["mapped_weight_bytes"]))
+    shown.add_row("peak while built (MiB)", mebibytes(memory["build_peak_bytes"]))
+    session.out.print(shown)
+    protocol = measured.protocol
+    passes = sum(len(launch.latency.samples_ms) for launch in measured.launches if launch.latency)
+    session.note(
+        f"{protocol.runtime} {protocol.provider}, {protocol.threads} thread(s), batch {protocol.batch} × "
+        f"{protocol.sequence_length} tokens, logits {protocol.logits}; {passes} passes in "
+        f"{len(measured.launches)} launch(es), memory by the {memory['method']} method"
+        + ("" if len(measured.launches) > 1 else "; an interval needs two launches or more")
+    )

@@ -1,0 +1,95 @@
+"""`edgefront up`, `agent`, `demo` and `version`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgefront.commands.base import Session, command
+
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="EDGEFRONT_HOME", help="Data folder of the service. Default: the user's data folder.", show_envvar=True
+    ),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app, "up", server=False)(up)
+    command(app, "agent", server=False)(agent)
+    command(app, "demo", server=False)(demo)
+    command(app, "version", server=False)(version)
+
+
+def up(
+    session: Session,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port; 0 for any. Default: 8090, or the next free one."),
+    ] = None,
+    home: Home = None,
+    agent: Annotated[bool, typer.Option("--agent/--no-agent", help="Run an agent for this machine too.")] = True,
+    cores: Annotated[
+        int | None, typer.Option(min=1, help="Cores that measure; the others do the rest. Default: all but one.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the whole log.")] = False,
+) -> None:
+    """Run the embedded service: API, worker, one agent and SQLite, in one data folder. Ctrl-C ends it."""
+    from edgefront.local import default_home
+    from edgefront.up import run
+
+    run(session, home or default_home(), host=host, port=port, agent=agent, cores=cores, verbose=verbose)
+
+
+def agent(
+    session: Session,
+    server: Annotated[str, typer.Option(help="URL of the service.", envvar="EDGEFRONT_URL")],
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with an enrolment token; needed for the first start only.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Where credential, spool and caches are kept.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of this device. Default: its host name.")] = None,
+    device_class: Annotated[
+        str | None, typer.Option("--class", help="Devices of one class are interchangeable. Default: made from the CPU.")
+    ] = None,
+    cores: Annotated[str | None, typer.Option(help="Cores that measure, as in 2,3 or 2-5.")] = None,
+    end_with_parent: Annotated[bool, typer.Option("--end-with-parent", hidden=True)] = False,
+) -> None:
+    """Run the measuring agent of this device. SIGTERM or Ctrl-C drains it: it finishes or gives back what it holds."""
+    from agents.main import main
+
+    if end_with_parent:
+        from edgefront.embedded.agent import leave_with_parent
+
+        leave_with_parent()
+    raise typer.Exit(main(server, token_file, data, name, device_class, cores))
+
+
+def demo(
+    session: Session,
+    once: Annotated[bool, typer.Option("--once", help="End by itself, also in a terminal.")] = False,
+    minutes: Annotated[float, typer.Option(min=0.1, help="The search takes at most so long.")] = 4.0,
+    candidates: Annotated[int, typer.Option(min=2, help="Candidates for each target.")] = 30,
+    output: Annotated[Path, typer.Option(help="Folder for picture, models and the service's data.")] = Path(
+        "demo-output"
+    ),
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port of the page; 0 for any. Default: 8090, or the next free one."),
+    ] = None,
+) -> None:
+    """Show the whole loop on this machine: search, measure, frontier, download, run. Needs the extra: demo."""
+    from edgefront.demo import run
+
+    run(session, output, once=once, minutes=minutes, candidates=candidates, port=port)
+
+
+def version(session: Session) -> None:
+    """Print the version."""
+    from edgefront import __version__
+
+    session.put({"version": __version__}, lambda: session.out.print(f"edgefront {__version__}"))

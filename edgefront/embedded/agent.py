@@ -1,0 +1,133 @@
+"""The embedded agent: a child process that is restarted when it dies, and that never outlives its service.
+
+The child holds the reading end of a pipe whose writing end is here: when this process ends, by `kill -9` too, the pipe
+closes and the child ends itself (`leave_with_parent`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+_log = logging.getLogger(__name__)
+
+_GRACE_S = 5.0
+"""What an orphaned agent gets to put its results away."""
+_STEADY_S = 60.0
+"""An agent that ran so long is restarted without delay."""
+_MAX_DELAY_S = 30.0
+LOG_LINES = 5
+
+
+class AgentProcess:
+    """Starts `command`, and starts it again when it ends by itself.
+
+    Args:
+        command: argument list of the agent.
+        log: file that its output is added to.
+        before: called before every start, to see to its credentials.
+        final: exit codes after which it is not started again.
+    """
+
+    def __init__(
+        self, command: Sequence[str], log: Path, *, before: Callable[[], None], final: frozenset[int] = frozenset()
+    ) -> None:
+        self._command = list(command)
+        self._log_path = log
+        self._before = before
+        self._final = final
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopping = threading.Event()
+        self._changed = threading.Lock()
+        self._thread = threading.Thread(target=self._supervise, name="edgefront-agent", daemon=True)
+        self.ended_for_good: str | None = None
+        """Why it is not started again, if so."""
+
+    @property
+    def pid(self) -> int | None:
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Lets it drain (SIGTERM) for `timeout_s`, then kills it. Returns when it has ended."""
+        self._stopping.set()
+        with self._changed:
+            process = self._process
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                _log.warning("the agent did not drain within %g s and is killed; its item is measured again", timeout_s)
+                process.kill()
+                process.wait()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def last_words(self) -> str:
+        """The last lines of its log."""
+        try:
+            lines = self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join(lines[-LOG_LINES:])
+
+    def _supervise(self) -> None:
+        delay_s = 0.5
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            try:
+                code = self._run_once()
+            except Exception as error:
+                _log.warning("the agent could not be started: %s", error)
+                code = None
+            if self._stopping.is_set():
+                return
+            if code in self._final:
+                self.ended_for_good = self.last_words() or f"exit code {code}"
+                _log.error("the agent has ended for good: %s", self.ended_for_good)
+                return
+            delay_s = 0.5 if time.monotonic() - started > _STEADY_S else min(delay_s * 2, _MAX_DELAY_S)
+            _log.warning("the agent ended with %s; started again in %g s. See %s", code, delay_s, self._log_path)
+            self._stopping.wait(delay_s)
+
+    def _run_once(self) -> int:
+        self._before()
+        with self._log_path.open("ab") as log:
+            with self._changed:
+                if self._stopping.is_set():
+                    return 0
+                # A session of its own: Ctrl-C in the terminal is for this process, which then drains the agent.
+                self._process = subprocess.Popen(
+                    self._command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+                )
+        try:
+            return self._process.wait()
+        finally:
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+
+
+def leave_with_parent() -> None:
+    """Ends this process when its standard input closes: first as SIGTERM does, then, after a grace, at once."""
+
+    def wait() -> None:
+        with suppress(OSError):
+            while os.read(sys.stdin.fileno(), 1):
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_GRACE_S)
+        os._exit(1)
+
+    threading.Thread(target=wait, name="edgefront-parent", daemon=True).start()

@@ -1,0 +1,75 @@
+"""The port that the embedded service listens on, bound before anything else is started."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+
+from core.errors import Conflict, InvalidInput
+
+DEFAULT_PORT = 8090
+_TRIED = 50
+
+
+def bind(host: str, port: int | None) -> socket.socket:
+    """A bound socket. `port` None: the default, or the next free one above it; 0: any free one.
+
+    Raises `Conflict` if the wanted port is taken, `InvalidInput` if the host is not one of this machine's.
+    """
+    if port is not None:
+        return _bound(host, port)
+    for tried in range(DEFAULT_PORT, DEFAULT_PORT + _TRIED):
+        try:
+            return _bound(host, tried)
+        except Conflict:
+            continue
+    raise Conflict(f"ports {DEFAULT_PORT} to {DEFAULT_PORT + _TRIED - 1} of {host} are all taken: give one with --port")
+
+
+def address(bound: socket.socket) -> str:
+    """The URL under which this machine reaches the socket."""
+    host, port = bound.getsockname()[:2]
+    if ipaddress.ip_address(host).is_unspecified:
+        host = "127.0.0.1" if bound.family == socket.AF_INET else "::1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Only this machine can reach it."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(item[4][0]).is_loopback for item in found)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise _bad_host(host, error.strerror or str(error)) from None
+    made = socket.socket(family, kind, protocol)
+    try:
+        if os.name == "posix":
+            # A port whose last connections are still winding down may be used again at once.
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(place)
+        made.listen(128)
+        made.set_inheritable(False)
+    except OSError as error:
+        made.close()
+        if error.errno == errno.EADDRINUSE:
+            raise Conflict(f"port {port} of {host} is taken: give another with --port, or 0 for any free one") from None
+        if error.errno == errno.EACCES:
+            raise Conflict(f"port {port} of {host} needs more rights than yours: give one above 1023") from None
+        raise _bad_host(host, error.strerror or str(error)) from None
+    return made
+
+
+def _bad_host(host: str, reason: str) -> InvalidInput:
+    allowed = "an address of this machine, such as 127.0.0.1"
+    return InvalidInput(f"cannot listen on {host!r}: {reason}", field="host", value=host, allowed=allowed)

@@ -1,0 +1,233 @@
+"""The embedded service as an object: API, worker and agent, started in order and ended without leaving anything."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from core.errors import EdgefrontError, InvalidInput
+from edgefront import __version__
+from edgefront.embedded.agent import AgentProcess
+from edgefront.embedded.cores import Cores
+from edgefront.embedded.lock import HomeLock
+from edgefront.embedded.port import address, bind, is_loopback
+from edgefront.local import LocalServer, read_key, write_private
+
+if TYPE_CHECKING:
+    import socket
+
+    import uvicorn
+
+    from core.services.keys import Principal
+    from core.services.settings import Settings
+    from core.store.database import Database
+
+_log = logging.getLogger(__name__)
+
+DEVICE = "local"
+"""Name of the embedded agent's device."""
+_START_S = 30.0
+_STOP_S = 5
+_DRAIN_S = 20.0
+
+
+class EmbeddedService:
+    """Everything on one machine. A context manager; `url` and `key` are there once it is entered.
+
+    Args:
+        home: data folder; one service at a time.
+        host, port: where to listen; port None takes 8090 or the next free one, 0 any free one.
+        agent: run the agent too.
+        cores: how many cores measure; None: all but one.
+        isolated: let no environment variable choose another database (for the demo).
+
+    Raises:
+        Conflict: a service runs in this folder, or the port is taken.
+        InvalidInput: the host is not this machine's, or reaches beyond it without `EDGEFRONT_HTTP__INSECURE=true`.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        agent: bool = True,
+        cores: int | None = None,
+        isolated: bool = False,
+    ) -> None:
+        self.home = home
+        self.wanted_port = port
+        self._host = host
+        self._with_agent = agent
+        self._cores = Cores.split(cores)
+        self._isolated = isolated
+        self._ending = ExitStack()
+        self.agent: AgentProcess | None = None
+        self.url = ""
+        self.key = ""
+
+    def __enter__(self) -> EmbeddedService:
+        with ExitStack() as started:
+            self._start(started)
+            self._ending = started.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.close()
+
+    def _start(self, started: ExitStack) -> None:
+        settings = self._settings()
+        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        started.enter_context(HomeLock(self.home))
+        listening = started.enter_context(closing(bind(self._host, self.wanted_port)))
+        self.url = address(listening)
+        if self._with_agent:
+            self._cores.keep_off()
+
+        from core.services.dispatch import sender
+        from core.store.database import Database
+        from workers.embedded import EmbeddedWorker
+
+        database = Database(settings.database_url, send=sender(settings), pool_size=settings.database.pool_size)
+        started.callback(database.dispose)
+        database.migrate()
+        principal = self._admin(database)
+        started.enter_context(_Web(settings, database, listening))
+        LocalServer(url=self.url, pid=os.getpid(), version=__version__).announce(self.home)
+        started.callback(LocalServer.withdraw, self.home)
+        started.enter_context(EmbeddedWorker(settings, database))
+        if self._with_agent:
+            self.agent = self._agent(database, principal)
+            self.agent.start()
+            started.callback(self.agent.stop, _DRAIN_S)
+
+    def _settings(self) -> Settings:
+        from core.services.settings import BrokerSettings, DatabaseSettings, Settings
+
+        settings = Settings(home=self.home, broker=BrokerSettings())
+        if self._isolated:
+            settings.database = DatabaseSettings()
+            settings.artifacts = None
+        settings.http.host = self._host
+        if not is_loopback(self._host) and not settings.http.insecure:
+            raise InvalidInput(
+                f"{self._host} can be reached from other machines, and plain HTTP would show them your keys: put a "
+                "proxy that ends TLS in front, or set EDGEFRONT_HTTP__INSECURE=true in a network you trust",
+                field="host",
+                value=self._host,
+                allowed="a loopback address, or EDGEFRONT_HTTP__INSECURE=true",
+            )
+        return settings
+
+    def _admin(self, database: Database) -> Principal:
+        """Who holds the key in the data folder; the key is made if there is none that this database knows."""
+        from core.services.keys import authenticate, create_key
+
+        kept = read_key(self.home)
+        with database.write() as session:
+            now = database.now(session)
+            if kept is not None:
+                try:
+                    principal = authenticate(session, kept, now)
+                except EdgefrontError:
+                    kept = None
+                else:
+                    self.key = kept
+                    return principal
+            _, secret = create_key(session, name="embedded", owner="local", role="admin", now=now)
+            principal = authenticate(session, secret, now)
+        write_private(self.home / "key", secret + "\n")
+        self.key = secret
+        return principal
+
+    def _agent(self, database: Database, principal: Principal) -> AgentProcess:
+        folder = self.home / "agent"
+        folder.mkdir(exist_ok=True, mode=0o700)
+        token_file = folder / "enrolment-token"
+
+        def prepare() -> None:
+            self._enrolment_token(database, principal, token_file)
+
+        command = [
+            sys.executable,
+            "-m",
+            "edgefront",
+            "agent",
+            *("--server", self.url),
+            *("--token-file", str(token_file)),
+            *("--data", str(folder)),
+            *("--name", DEVICE),
+            *("--cores", ",".join(str(core) for core in self._cores.measuring)),
+            "--end-with-parent",
+        ]
+        return AgentProcess(command, self.home / "agent.log", before=prepare)
+
+    @staticmethod
+    def _enrolment_token(database: Database, principal: Principal, path: Path) -> None:
+        """A fresh token of one use beside the agent's data: it is asked for only where there is no credential."""
+        from core.services.devices import create_enrolment_token
+        from core.wire.service import EnrolmentTokenRequest
+
+        with database.write() as session:
+            request = EnrolmentTokenRequest(name="embedded agent", minutes=10, uses=1)
+            _, secret = create_enrolment_token(session, principal, request, database.now(session))
+        write_private(path, secret + "\n")
+
+
+class _Web:
+    """The API on a bound socket, served by a thread of its own."""
+
+    def __init__(self, settings: Settings, database: Database, listening: socket.socket) -> None:
+        self._settings = settings
+        self._database = database
+        self._listening = listening
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> _Web:
+        import uvicorn
+
+        from api.app import create_app
+
+        config = uvicorn.Config(
+            create_app(self._settings, database=self._database),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_STOP_S,
+        )
+        self._server = server = uvicorn.Server(config)
+        self._thread = thread = threading.Thread(target=self._serve, args=(server,), name="edgefront-api", daemon=True)
+        thread.start()
+        end = time.monotonic() + _START_S
+        while not server.started:
+            if not thread.is_alive() or time.monotonic() > end:
+                raise EdgefrontError(f"the API did not start: {self._failure or 'see the log'}")
+            time.sleep(0.02)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = True
+            self._thread.join(_STOP_S + 10)
+
+    def _serve(self, server: uvicorn.Server) -> None:
+        try:
+            server.run(sockets=[self._listening])
+        except (Exception, SystemExit) as error:
+            self._failure = error
+            _log.exception("the API has ended")
+

@@ -1,0 +1,96 @@
+"""`edgefront up`: runs the embedded service until it is told to end."""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from edgefront.commands.base import Session
+from edgefront.embedded.port import DEFAULT_PORT
+from edgefront.embedded.service import EmbeddedService
+
+_LOG_BYTES = 5 << 20
+
+
+def run(
+    session: Session, home: Path, *, host: str, port: int | None, agent: bool, cores: int | None, verbose: bool
+) -> None:
+    """Starts everything, says where it is, and ends it all at Ctrl-C or SIGTERM."""
+    with log_to(home / "service.log", verbose=verbose), told_to_end() as ending:
+        with EmbeddedService(home, host=host, port=port, agent=agent, cores=cores) as service:
+            announce(session, service)
+            ending.wait()
+            session.note("ending: the agent finishes what it has begun (Ctrl-C again to end at once) …")
+    session.note("ended")
+
+
+def announce(session: Session, service: EmbeddedService) -> None:
+    """Says where the service is."""
+    if session.json:
+        from edgefront.output import print_json
+
+        print_json({"url": service.url, "home": str(service.home), "key_file": str(service.home / "key")}, line=True)
+        return
+    if service.wanted_port is None and not service.url.endswith(f":{DEFAULT_PORT}"):
+        session.note(f"port {DEFAULT_PORT} is taken, so this is another one")
+    out = session.out
+    out.print(f"[bold]edgefront[/] runs at [bold]{service.url}[/]")
+    out.print(f"  page    {login_link(service)}", markup=False, soft_wrap=True)
+    out.print(f"  data    {service.home}", markup=False, soft_wrap=True)
+    out.print(f"  log     {service.home / 'service.log'}", markup=False, soft_wrap=True)
+    out.print("  end it  Ctrl-C")
+
+
+def login_link(service: EmbeddedService) -> str:
+    """The page, logged in. The key stands behind the #: browsers keep that to themselves, so no log ever has it."""
+    return f"{service.url}/login#key={service.key}"
+
+
+@contextmanager
+def told_to_end() -> Iterator[threading.Event]:
+    """An event that Ctrl-C, SIGTERM and a closed terminal set. A second Ctrl-C interrupts as usual."""
+    ending = threading.Event()
+
+    def end(number: int, frame: Any) -> None:
+        if ending.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        ending.set()
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP"):
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield ending
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def log_to(path: Path, *, verbose: bool) -> Iterator[None]:
+    """Sends the log to a file that is turned over, and what needs attention (all, if verbose) to standard error."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    to_file = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=2, encoding="utf-8")
+    to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    to_terminal = logging.StreamHandler()
+    to_terminal.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    to_terminal.setLevel(logging.INFO if verbose else logging.WARNING)
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.INFO)
+    root.addHandler(to_file)
+    root.addHandler(to_terminal)
+    try:
+        yield
+    finally:
+        root.removeHandler(to_terminal)
+        root.removeHandler(to_file)
+        root.setLevel(level)
+        to_file.close()
