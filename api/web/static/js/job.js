@@ -28,7 +28,7 @@ const table = new CandidateTable(byId("candidates"), { onPick: pick, numberOf: (
 const tabs = new TargetTabs(byId("tabs"), choose);
 const drawTable = throttled(() => table.show(candidates.of(chosen)), () => 250);
 const drawChart = throttled(() => chart.draw(candidates.of(chosen), selected), () => chart.restMs);
-const refresh = throttled(loadJob, () => JOB_REFRESH_MS);
+const refresh = throttled(() => loadJob().catch(unlessRefused), () => JOB_REFRESH_MS);
 
 function redraw() {
   drawTable();
@@ -47,6 +47,11 @@ function choose(targetId) {
   history.replaceState(null, "", `#target=${encodeURIComponent(targetId)}`);
   showJob();
   redraw();
+}
+
+/** A refusal has been shown by then. */
+function unlessRefused(error) {
+  if (!(error instanceof Refused)) throw error;
 }
 
 const lost = (error) => setLive("lost", `${error.message}; trying again`);
@@ -169,6 +174,4 @@ async function start() {
   await attend();
 }
 
-start().catch((error) => {
-  if (!(error instanceof Refused)) throw error; // A refusal has been shown by then.
-});
+start().catch(unlessRefused);
