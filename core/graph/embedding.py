@@ -21,25 +21,19 @@ def write_embedding(graph: GraphWriter, architecture: Architecture) -> str:
         d_model = architecture.d_model
         many = len(table_specs(architecture)) > 1
         tokens = _clustered(graph, architecture) if many else _single(graph, architecture)
+        if architecture.embedding.cutoffs:  # adaptive: times √d_model (Vaswani et al. 2017, §3.4)
+            tokens = graph.op("Mul", tokens, graph.number(math.sqrt(d_model)))
     with graph.within("positions"):
         steps = graph.op("Add", graph.steps(), graph.integer(architecture.positions.offset))
         positions = graph.op("Gather", "positions.weight", steps)
         return graph.flatten(graph.op("Add", graph.unflatten(tokens, d_model), positions), d_model)
 
 
-def _scale(architecture: Architecture) -> float:
-    """√d_model with the adaptive embedding (Vaswani et al. 2017, §3.4), 1 with the plain one."""
-    return math.sqrt(architecture.d_model) if architecture.embedding.cutoffs else 1.0
-
-
 def _single(graph: GraphWriter, architecture: Architecture) -> str:
     """Rows of one table, projected to d_model where its width differs; [batch·sequence, d_model]."""
     tokens = graph.op("Reshape", graph.tokens, graph.integers(-1))
     rows = graph.op("Gather", "embedding.tables.0", tokens)
-    scale = _scale(architecture)
-    if projected(architecture):
-        return graph.op("Gemm", rows, "embedding.projections.0", transB=1, alpha=scale)
-    return rows if scale == 1.0 else graph.op("Mul", rows, graph.number(scale))
+    return graph.op("Gemm", rows, "embedding.projections.0", transB=1) if projected(architecture) else rows
 
 
 def _clustered(graph: GraphWriter, architecture: Architecture) -> str:
@@ -48,7 +42,6 @@ def _clustered(graph: GraphWriter, architecture: Architecture) -> str:
     Every cluster looks all tokens up (those outside it as some row of its own, then set to zero) and adds its
     projection: a few more multiplications than gathering each cluster's tokens, but static shapes and no scatter.
     """
-    scale = _scale(architecture)
     tokens = graph.op("Reshape", graph.tokens, graph.integers(-1))
     parts = clusters(architecture)
     total: list[str] = []
@@ -65,5 +58,5 @@ def _clustered(graph: GraphWriter, architecture: Architecture) -> str:
         rows = graph.op("Gather", f"embedding.tables.{cluster.index}", local)
         rows = graph.op("Where", graph.op("Unsqueeze", mask, graph.integers(1)), rows, graph.number(0.0))
         projection = f"embedding.projections.{cluster.index}"
-        total = [graph.op("Gemm", rows, projection, *total, transB=1, alpha=scale)]
+        total = [graph.op("Gemm", rows, projection, *total, transB=1)]
     return total[0]

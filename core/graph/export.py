@@ -99,7 +99,8 @@ def _write_values(file: BinaryIO, spec: ParameterSpec, seed: int) -> None:
 def _initializer_opening(spec: ParameterSpec) -> bytes:
     """Everything of one GraphProto.initializer up to the bytes of its raw_data, which is its last field."""
     tensor = TensorProto(name=spec.name, dims=spec.shape, data_type=TensorProto.FLOAT)
-    fields = tensor.SerializeToString(deterministic=True) + _opening(_TENSOR_RAW_DATA, spec.size * ITEM_BYTES)
+    fields: bytes = tensor.SerializeToString(deterministic=True)
+    fields += _opening(_TENSOR_RAW_DATA, spec.size * ITEM_BYTES)
     return _opening(_GRAPH_INITIALIZER, len(fields) + spec.size * ITEM_BYTES) + fields
 
 

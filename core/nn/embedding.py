@@ -30,16 +30,16 @@ class TokenEmbedding(nn.Module):
         self.projections = nn.ParameterList(
             nn.Parameter(torch.empty(architecture.d_model, spec.shape[1])) for spec in specs if projected(architecture)
         )
-        self.scale = math.sqrt(architecture.d_model) if architecture.embedding.cutoffs else 1.0
+        self.scale = math.sqrt(architecture.d_model) if architecture.embedding.cutoffs else None
 
     def forward(self, tokens: Tensor) -> Tensor:
         """int64 [batch, sequence] → [batch, sequence, d_model]."""
-        if len(self.tables) > 1:
-            return self._clustered(tokens) * self.scale
+        rows = self._clustered(tokens) if len(self.tables) > 1 else self._single(tokens)
+        return rows if self.scale is None else rows * self.scale
+
+    def _single(self, tokens: Tensor) -> Tensor:
         rows = F.embedding(tokens, self.tables[0])
-        if len(self.projections):
-            rows = F.linear(rows, self.projections[0])
-        return rows if self.scale == 1.0 else rows * self.scale
+        return F.linear(rows, self.projections[0]) if len(self.projections) else rows
 
     def _clustered(self, tokens: Tensor) -> Tensor:
         """Every cluster looks all tokens up, those outside it as a row that is then set to zero, and adds its part.

@@ -18,7 +18,7 @@ Weights = dict[str, Tensor]
 
 
 def load_safetensors(path: Path | str) -> LanguageModel:
-    """The model of a file that `core.graph.export` wrote: its architecture from the metadata, its parameters mapped.
+    """The model of a file that `core.graph.export` wrote: its architecture and its parameters.
 
     Raises `InvalidInput` where the file is not such a file or a parameter is missing, unknown or of a wrong shape.
     """
@@ -127,14 +127,13 @@ class _Source:
 
 def _layers(architecture: Architecture) -> list[tuple[int, str, str]]:
     """(layer, prefix of its attention, prefix of its feed-forward) of a model that alternates the two."""
-    kinds = (Attention, FeedForward)
-    blocks = architecture.blocks
-    for index, block in enumerate(blocks):
-        if not isinstance(block, kinds[index % 2]):
-            raise InvalidInput(
-                f"blocks.{index} is {block.kind}, but the layers of GPT-2 and OPT alternate attention and feed_forward",
-                field=f"blocks.{index}.kind",
-                value=block.kind,
-                allowed="attention, feed_forward, attention, …",
-            )
-    return [(layer, f"blocks.{2 * layer}", f"blocks.{2 * layer + 1}") for layer in range(len(blocks) // 2)]
+    kinds = [type(block) for block in architecture.blocks]
+    n_layer = architecture.n_layer
+    if kinds != [Attention, FeedForward] * n_layer:
+        raise InvalidInput(
+            "the layers of GPT-2 and OPT are an attention block and a feed-forward block each",
+            field="blocks",
+            value=[block.kind for block in architecture.blocks],
+            allowed="attention, feed_forward, attention, feed_forward, …",
+        )
+    return [(layer, f"blocks.{2 * layer}", f"blocks.{2 * layer + 1}") for layer in range(n_layer)]

@@ -53,15 +53,18 @@ class OutputLayer(nn.Module):
         if self.head_projection is None:
             # All clusters see the same features: one product with the whole table, cut afterwards.
             return list(F.linear(hidden, embedding.tables[0], self.bias).split(sizes, -1))
-        logits = []
-        for cluster, bias in zip(self.clusters, self.bias.split(sizes), strict=True):
-            table, projection = self._tied(cluster, embedding)
-            features = hidden @ projection if cluster.index else at_head
-            logits.append(F.linear(features, table, bias))
-        return logits
+        if len(embedding.tables) == 1:
+            # The tails share one projection, and its product.
+            at_tails = [hidden @ embedding.projections[0]] * (len(sizes) - 1)
+        else:
+            at_tails = [hidden @ projection for projection in list(embedding.projections)[1:]]
+        return [
+            F.linear(features, self._table(cluster, embedding), bias)
+            for features, cluster, bias in zip([at_head, *at_tails], self.clusters, self.bias.split(sizes), strict=True)
+        ]
 
-    def _tied(self, cluster: Cluster, embedding: TokenEmbedding) -> tuple[Tensor, Tensor]:
-        """The cluster's table (size, width) and projection (d_model, width); with div = 1 all share one of each."""
+    def _table(self, cluster: Cluster, embedding: TokenEmbedding) -> Tensor:
+        """The cluster's table (size, width): its own, or with div = 1 its rows of the shared one."""
         if len(embedding.tables) > 1:
-            return embedding.tables[cluster.index], embedding.projections[cluster.index]
-        return embedding.tables[0][cluster.start : cluster.stop], embedding.projections[0]
+            return embedding.tables[cluster.index]
+        return embedding.tables[0][cluster.start : cluster.stop]

@@ -31,8 +31,9 @@ def write(graph: GraphWriter, block: Attention, architecture: Architecture, pref
 
     qkv = graph.linear(graph.norm(hidden, f"{prefix}.norm"), f"{prefix}.qkv")
     q, k, v = graph.ops("Split", qkv, outputs=3, axis=-1, num_outputs=3)
-    queries = graph.op("Mul", heads(q, [0, 2, 1, 3]), graph.number(1 / math.sqrt(d_head)))
-    scores = graph.op("MatMul", queries, heads(k, [0, 2, 3, 1]))
+    # Scaled this early, ONNX Runtime does not fold the factor into an attribute, which would be float32 in any type.
+    q = graph.op("Mul", q, graph.number(1 / math.sqrt(d_head)))
+    scores = graph.op("MatMul", heads(q, [0, 2, 1, 3]), heads(k, [0, 2, 3, 1]))
     weights = graph.op("Softmax", graph.op("Add", scores, _causal_mask(graph)), axis=-1)
     mixed = graph.op("Transpose", graph.op("MatMul", weights, heads(v, [0, 2, 1, 3])), perm=[0, 2, 1, 3])
     update = graph.linear(graph.flatten(mixed, architecture.d_model), f"{prefix}.out")

@@ -1,0 +1,102 @@
+"""The adaptive embedding and softmax against a reference that handles one token at a time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from core.graph.build import build
+from core.nn.load import load
+from core.nn.model import LanguageModel
+from core.spaces.architecture import Architecture
+from tiny_models import adaptive, as_tensors, lively_weights, onnx_session, random_tokens, run_onnx
+
+Weights = dict[str, NDArray[Any]]
+MODELS = [adaptive(), adaptive(d_embed=24), adaptive(div=1), adaptive(div=1, d_embed=24), adaptive(div=2, d_embed=9)]
+
+
+def _cluster(model: Architecture, token: int) -> tuple[int, int, int]:
+    """(cluster, its first token, the token's row in it)."""
+    edges = [0, *model.embedding.cutoffs]
+    cluster = max(index for index, edge in enumerate(edges) if token >= edge)
+    return cluster, edges[cluster], token - edges[cluster]
+
+
+def _row(model: Architecture, weights: Weights, token: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """The token's table row and its cluster's projection (d_model, width)."""
+    cluster, _, row = _cluster(model, token)
+    if model.embedding.div > 1:
+        return weights[f"embedding.tables.{cluster}"][row], weights[f"embedding.projections.{cluster}"]
+    return weights["embedding.tables.0"][token], weights.get("embedding.projections.0")
+
+
+def reference_embedding(model: Architecture, weights: Weights, token: int) -> NDArray[Any]:
+    row, projection = _row(model, weights, token)
+    return math.sqrt(model.d_model) * (row if projection is None else projection @ row)
+
+
+def reference_log_probability(model: Architecture, weights: Weights, hidden: NDArray[Any], token: int) -> float:
+    """log p(token) by the definition: the head's softmax over its tokens and the tails, then the tail's own."""
+    head_projection = weights.get("output.head_projection")
+    at_head = hidden if head_projection is None else head_projection @ hidden
+    edges = [0, *model.embedding.cutoffs, model.embedding.vocab_size]
+
+    def score(other: int) -> float:
+        row, projection = _row(model, weights, other)
+        in_head = _cluster(model, other)[0] == 0
+        features = at_head if in_head or projection is None else projection.T @ hidden
+        return float(row @ features + weights["output.bias"][other])
+
+    entries = weights["output.cluster_weight"] @ at_head + weights["output.cluster_bias"]
+    head = [score(other) for other in range(edges[1])] + entries.tolist()
+    log_head = math.log(sum(math.exp(value) for value in head))
+    cluster, _, _ = _cluster(model, token)
+    if cluster == 0:
+        return head[token] - log_head
+    tail = [score(other) for other in range(edges[cluster], edges[cluster + 1])]
+    log_tail = math.log(sum(math.exp(value) for value in tail))
+    chance = head[edges[1] + cluster - 1] - log_head
+    return chance + score(token) - log_tail
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.digest[:6])
+def test_embedding_is_the_reference(model: Architecture) -> None:
+    weights = lively_weights(model, 1, "float64")
+    twin = load(LanguageModel(model), as_tensors(weights))
+    tokens = torch.arange(model.embedding.vocab_size)[None]
+    expected = [reference_embedding(model, weights, token) for token in range(model.embedding.vocab_size)]
+    with torch.inference_mode():
+        np.testing.assert_allclose(twin.embedding(tokens)[0].numpy(), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.digest[:6])
+def test_log_probabilities_are_the_reference_in_both(model: Architecture) -> None:
+    weights = lively_weights(model, 2, "float64")
+    twin = load(LanguageModel(model), as_tensors(weights))
+    tokens = random_tokens(model, 1, 3)
+    with torch.inference_mode():
+        hidden = twin(torch.from_numpy(tokens), "none").numpy()[0]
+        in_torch = twin(torch.from_numpy(tokens)).numpy()[0]
+    in_onnx = run_onnx(onnx_session(build(model, dtype="float64", weights=weights)), tokens)[0]
+    vocabulary = range(model.embedding.vocab_size)
+    expected = [[reference_log_probability(model, weights, state, token) for token in vocabulary] for state in hidden]
+    np.testing.assert_allclose(in_torch, expected, rtol=1e-10)
+    np.testing.assert_allclose(in_onnx, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.digest[:6])
+@pytest.mark.parametrize("logits", ["all", "last"])
+def test_probabilities_sum_to_one(model: Architecture, logits: str) -> None:
+    weights = lively_weights(model, 3)
+    tokens = random_tokens(model, 2, 11)
+    twin = load(LanguageModel(model), as_tensors(weights))
+    with torch.inference_mode():
+        in_torch = twin(torch.from_numpy(tokens), logits).double().exp().sum(-1).numpy()
+    in_onnx = np.exp(run_onnx(onnx_session(build(model, weights=weights, logits=logits)), tokens).astype(float)).sum(-1)
+    np.testing.assert_allclose(in_torch, 1, atol=1e-5)
+    np.testing.assert_allclose(in_onnx, 1, atol=1e-5)

@@ -1,0 +1,136 @@
+"""The torch model and the ONNX graph of any description are the same function."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.errors import InvalidInput
+from core.graph.build import build
+from core.graph.parameters import parameters
+from core.graph.weights import WeightCache
+from core.graph.writer import OPSET
+from core.nn.load import load
+from core.nn.model import LanguageModel
+from core.nn.weights import fill
+from core.spaces.architecture import Architecture
+from tiny_models import (
+    LENGTH,
+    adaptive,
+    architecture,
+    architectures,
+    as_tensors,
+    lively_weights,
+    onnx_session,
+    random_tokens,
+    run_onnx,
+)
+
+SHAPES = [(1, LENGTH), (3, 7)]
+EVERY_EMBEDDING = [
+    architecture(),
+    architecture(embedding={"vocab_size": 97, "d_embed": 8}),
+    adaptive(),
+    adaptive(d_embed=24),
+    adaptive(div=1),
+    adaptive(div=1, d_embed=24),
+]
+
+
+@given(architectures(), st.sampled_from(["all", "last", "none"]))
+@settings(max_examples=60)
+def test_random_hybrids_agree_at_two_shapes(model: Architecture, logits: str) -> None:
+    weights = lively_weights(model, seed=1)
+    twin = load(LanguageModel(model), as_tensors(weights))
+    session = onnx_session(build(model, logits=logits, weights=weights))
+    for batch, sequence in SHAPES:
+        tokens = random_tokens(model, batch, sequence)
+        with torch.inference_mode():
+            expected = twin(torch.from_numpy(tokens), logits).numpy()
+        found = run_onnx(session, tokens)
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("model", EVERY_EMBEDDING, ids=lambda model: model.digest[:6])
+def test_the_last_position_is_the_last_of_all(model: Architecture) -> None:
+    tokens = random_tokens(model, 2, 9)
+    weights = lively_weights(model, seed=2)
+    everything = run_onnx(onnx_session(build(model, weights=weights)), tokens)
+    last = run_onnx(onnx_session(build(model, weights=weights, logits="last")), tokens)
+    np.testing.assert_allclose(last, everything[:, -1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", EVERY_EMBEDDING, ids=lambda model: model.digest[:6])
+def test_names_and_shapes_are_the_same_everywhere(model: Architecture) -> None:
+    expected = {spec.name: spec.shape for spec in parameters(model)}
+    assert len(expected) == len(parameters(model))
+    in_torch = {name: tuple(value.shape) for name, value in LanguageModel(model).state_dict().items()}
+    graph = build(model).graph
+    in_onnx = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    constants = {name for name in in_onnx if name.startswith("constant_")}
+    assert in_torch == expected
+    assert {name: shape for name, shape in in_onnx.items() if name not in constants} == expected
+
+
+@pytest.mark.parametrize("model", EVERY_EMBEDDING, ids=lambda model: model.digest[:6])
+@pytest.mark.parametrize("logits", ["all", "last", "none"])
+def test_the_graph_is_valid_standard_onnx(model: Architecture, logits: str) -> None:
+    built = build(model, logits=logits)
+    onnx.checker.check_model(built, full_check=True)
+    assert [(entry.domain, entry.version) for entry in built.opset_import] == [("", OPSET)]
+    assert [node.domain for node in built.graph.node if node.domain] == []
+    names = [node.name for node in built.graph.node]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("model", EVERY_EMBEDDING, ids=lambda model: model.digest[:6])
+def test_one_seed_gives_both_the_same_weights_from_a_cache_or_not(model: Architecture, tmp_path: Path) -> None:
+    cache = WeightCache(tmp_path)
+    tokens = random_tokens(model, 2, LENGTH)
+    cached = run_onnx(onnx_session(build(model, weights=cache, seed=5), cache), tokens)
+    inside = run_onnx(onnx_session(build(model, seed=5)), tokens)
+    with torch.inference_mode():
+        mapped = fill(LanguageModel(model), 5, cache)(torch.from_numpy(tokens)).numpy()
+        copied = fill(LanguageModel(model), 5)(torch.from_numpy(tokens)).numpy()
+    np.testing.assert_array_equal(cached, inside)
+    np.testing.assert_array_equal(mapped, copied)
+    np.testing.assert_allclose(cached, mapped, rtol=1e-4, atol=1e-4)
+    other = run_onnx(onnx_session(build(model, seed=6)), tokens)
+    assert abs(other - cached).max() > 1e-3
+
+
+def test_a_later_token_changes_no_earlier_output() -> None:
+    model = adaptive()
+    session = onnx_session(build(model, weights=lively_weights(model, 3)))
+    tokens = random_tokens(model, 1, 12)
+    changed = tokens.copy()
+    changed[:, 8] = (changed[:, 8] + 1) % 97
+    before, after = run_onnx(session, tokens), run_onnx(session, changed)
+    np.testing.assert_array_equal(before[:, :8], after[:, :8])
+    assert abs(before[:, 8:] - after[:, 8:]).min(axis=(0, 2)).min() >= 0
+    assert abs(before[:, 8:] - after[:, 8:]).max(axis=(0, 2)).min() > 1e-3
+
+
+def test_more_tokens_than_positions_is_an_error_in_both() -> None:
+    model = architecture()
+    tokens = random_tokens(model, 1, LENGTH + 1)
+    with pytest.raises(InvalidInput, match=f"{LENGTH + 1} tokens is longer than the model's {LENGTH} positions"):
+        fill(LanguageModel(model), 0)(torch.from_numpy(tokens))
+    with pytest.raises(Exception, match="positions.*out of data bounds|out of data bounds"):
+        run_onnx(onnx_session(build(model)), tokens)
+
+
+@pytest.mark.parametrize("model", EVERY_EMBEDDING, ids=lambda model: model.digest[:6])
+def test_a_token_outside_the_vocabulary_is_an_error_in_both(model: Architecture) -> None:
+    tokens = np.array([[3, 97]])
+    with pytest.raises(IndexError):
+        fill(LanguageModel(model), 0)(torch.from_numpy(tokens))
+    with pytest.raises(Exception, match="out of data bounds"):
+        run_onnx(onnx_session(build(model)), tokens)

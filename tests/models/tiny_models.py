@@ -1,0 +1,103 @@
+"""Small random architectures, and the two ways to run them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import torch
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from onnx import ModelProto
+
+from core.graph.build import EXTERNAL_FOLDER
+from core.graph.parameters import parameters
+from core.graph.random_values import values
+from core.graph.weights import WeightCache
+from core.spaces.architecture import Architecture
+
+LENGTH = 24
+
+
+def architecture(**changes: Any) -> Architecture:
+    """Two unequal layers over 97 tokens; any top-level field can be given anew."""
+    blocks = [
+        {"kind": "attention", "n_head": 4},
+        {"kind": "feed_forward", "d_inner": 40},
+        {"kind": "attention", "n_head": 2},
+        {"kind": "feed_forward", "d_inner": 24},
+    ]
+    description = {"d_model": 16, "positions": {"length": LENGTH}, "embedding": {"vocab_size": 97}, "blocks": blocks}
+    return Architecture.parse({**description, **changes})
+
+
+def adaptive(**changes: Any) -> Architecture:
+    """The same with three clusters of widths 16, 4 and 1."""
+    return architecture(embedding={"vocab_size": 97, "cutoffs": [20, 50], "div": 4, **changes})
+
+
+@st.composite
+def architectures(draw: st.DrawFn) -> Architecture:
+    """Heterogeneous stacks in any order of blocks, with every kind of embedding."""
+    d_head = draw(st.sampled_from([1, 2, 4]))
+    d_model = d_head * draw(st.sampled_from([4, 6, 12]))
+    heads = [n for n in range(1, d_model + 1) if d_model % n == 0]
+    attention = st.builds(lambda n: {"kind": "attention", "n_head": n}, st.sampled_from(heads))
+    feed_forward = st.builds(lambda n: {"kind": "feed_forward", "d_inner": n}, st.integers(1, 40))
+    vocab_size = draw(st.integers(5, 60))
+    cutoffs = sorted(draw(st.sets(st.integers(1, vocab_size - 1), max_size=3)))
+    div = draw(st.sampled_from([1, 2])) if cutoffs else 1
+    return Architecture.parse(
+        {
+            "d_model": d_model,
+            "positions": {"length": LENGTH, "offset": draw(st.sampled_from([0, 2]))},
+            "activation": draw(st.sampled_from(["gelu", "gelu_tanh", "relu"])),
+            "embedding": {
+                "vocab_size": vocab_size,
+                "d_embed": draw(st.sampled_from([None, 8, 24])),
+                "cutoffs": cutoffs,
+                "div": div if d_model >= 8 else 1,
+            },
+            "blocks": draw(st.lists(attention | feed_forward, min_size=1, max_size=5)),
+        }
+    )
+
+
+def lively_weights(model: Architecture, seed: int, dtype: str = "float32") -> dict[str, NDArray[Any]]:
+    """Weights by name in which nothing is one, zero or tiny, so that no mistake in any of them goes unseen."""
+    rng = np.random.default_rng(seed)
+    weights = {}
+    for spec in parameters(model):
+        noise = rng.normal(0, 0.2, spec.shape)
+        weights[spec.name] = (noise + (spec.fill == "ones")).astype(dtype)
+    return weights
+
+
+def seeded_weights(model: Architecture, seed: int) -> dict[str, NDArray[np.float32]]:
+    return {spec.name: values(spec, seed) for spec in parameters(model)}
+
+
+def as_tensors(weights: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(value) for name, value in weights.items()}
+
+
+def random_tokens(model: Architecture, batch: int, sequence: int, seed: int = 0) -> NDArray[np.int64]:
+    """Tokens of every cluster, [batch, sequence]."""
+    return np.random.default_rng(seed).integers(0, model.embedding.vocab_size, (batch, sequence))
+
+
+def onnx_session(model: ModelProto | str, cache: WeightCache | None = None) -> ort.InferenceSession:
+    """A session on one CPU thread; `model` is a model or the path of a file."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    if cache is not None:
+        options.add_session_config_entry(EXTERNAL_FOLDER, str(cache.folder))
+    source = model if isinstance(model, str) else model.SerializeToString()
+    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def run_onnx(session: ort.InferenceSession, tokens: NDArray[np.int64]) -> NDArray[Any]:
+    (output,) = session.run(None, {"tokens": tokens})
+    return np.asarray(output)
