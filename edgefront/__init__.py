@@ -1,10 +1,10 @@
 """edgefront: finds the language model that fits a device.
 
-    from edgefront import Client
+from edgefront import Client
 
-    client = Client()  # the service that `edgefront up` runs here, or the one at EDGEFRONT_URL
-    for point in client.frontier("job_01J…", target="jetson").points:
-        print(point.latency_ms, point.memory_bytes)
+client = Client()  # the service that `edgefront up` runs here, or the one at EDGEFRONT_URL
+for point in client.frontier("job_01J…", target="jetson").points:
+    print(point.latency_ms, point.memory_bytes)
 """
 
 from __future__ import annotations

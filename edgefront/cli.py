@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated
 
@@ -48,7 +47,7 @@ def _root(
     url: Url = None,
     key: Key = None,
     json: Json = False,
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", help="Print the version and end.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
@@ -64,10 +63,6 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         code = exits.INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has left. Python would complain once more when it flushes at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = exits.BROKEN_PIPE
     except ModuleNotFoundError as error:
         message = advice(error)
         if message is None:

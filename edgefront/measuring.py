@@ -39,9 +39,7 @@ class Measured:
         spread = LogLaunches.of(medians)
         variance = LaunchVariance.pooled([(spread.count, spread.sum_squares)])
         named = (
-            {"digest": self.subject.digest}
-            if isinstance(self.subject, Architecture)
-            else {"file": str(self.subject)}
+            {"digest": self.subject.digest} if isinstance(self.subject, Architecture) else {"file": str(self.subject)}
         )
         return named | {
             "latency_ms": middle,
@@ -73,4 +71,3 @@ def run(subject: Architecture | Path, protocol: MeasurementProtocol, *, launches
                 )
             done.append(result)
     return Measured(subject, protocol, tuple(done))
-

@@ -93,7 +93,9 @@ def _panel(
         label="baseline: the stock model, by layers",
         zorder=2,
     )
-    axes.scatter(*_columns(behind, field, unit), color=_OTHER, s=14, alpha=0.6, linewidths=0, label="searched", zorder=1)
+    axes.scatter(
+        *_columns(behind, field, unit), color=_OTHER, s=14, alpha=0.6, linewidths=0, label="searched", zorder=1
+    )
     axes.scatter(
         *_columns(points, field, unit),
         color=_FRONTIER,
@@ -106,7 +108,7 @@ def _panel(
     if field == "latency_ms":
         known = [point for point in points if point.latency_half_width_ms is not None]
         x, y = _columns(known, field, unit)
-        widths = [point.latency_half_width_ms for point in known]
+        widths = [point.latency_half_width_ms or 0.0 for point in known]
         axes.errorbar(x, y, yerr=widths, fmt="none", ecolor=_FRONTIER, elinewidth=1, capsize=2, zorder=3)
     axes.set_xlabel("decoder parameters (millions), more is better")
     axes.set_ylabel(f"{label}, less is better")

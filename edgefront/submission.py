@@ -110,4 +110,6 @@ def _scalar(text: str) -> Any:
 
 
 def _bad(option: str, value: str, allowed: str) -> InvalidInput:
-    return InvalidInput(f"--{option} {value!r} cannot be read: give {allowed}", field=option, value=value, allowed=allowed)
+    return InvalidInput(
+        f"--{option} {value!r} cannot be read: give {allowed}", field=option, value=value, allowed=allowed
+    )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from core.wire.jobs import CandidateView, FrontierView
-from edgefront.output import NONE, mebibytes, milliseconds, millions, table, times
+from edgefront.output import NONE, mebibytes, millions, milliseconds, table, times
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -2,7 +2,7 @@
 
 What is sent again: anything that surely was not begun (no connection, 429) and, when repeating cannot do it twice
 (GET, DELETE, a POST with an Idempotency-Key), also what may have been (a broken answer, 502, 503, 504). The waits grow
-from 0.1 s with jitter, honour Retry-After, and end after `patience_s` in all.
+from 0.2 s with full jitter, honour Retry-After, and end after `patience_s` in all.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 import httpx
 from pydantic import BaseModel
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_exponential_jitter
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
 from core import errors
 from core.errors import EdgefrontError, InvalidInput, MeasurementError, TooManyRequests, Unavailable
 
 Query = Mapping[str, str | int | float | bool | None]
 
-_BACKOFF = wait_exponential_jitter(initial=0.1, max=5.0, jitter=0.2)
+_BACKOFF = wait_random_exponential(multiplier=0.2, max=5.0)
 _NOT_BEGUN = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 

@@ -22,11 +22,14 @@ def run(
     session: Session, home: Path, *, host: str, port: int | None, agent: bool, cores: int | None, verbose: bool
 ) -> None:
     """Starts everything, says where it is, and ends it all at Ctrl-C or SIGTERM."""
-    with log_to(home / "service.log", verbose=verbose), told_to_end() as ending:
-        with EmbeddedService(home, host=host, port=port, agent=agent, cores=cores) as service:
-            announce(session, service)
-            ending.wait()
-            session.note("ending: the agent finishes what it has begun (Ctrl-C again to end at once) …")
+    with (
+        log_to(home / "service.log", verbose=verbose),
+        told_to_end() as ending,
+        EmbeddedService(home, host=host, port=port, agent=agent, cores=cores) as service,
+    ):
+        announce(session, service)
+        ending.wait()
+        session.note("ending: the agent finishes what it has begun (Ctrl-C again to end at once) …")
     session.note("ended")
 
 
@@ -57,7 +60,7 @@ def told_to_end() -> Iterator[threading.Event]:
     """An event that Ctrl-C, SIGTERM and a closed terminal set. A second Ctrl-C interrupts as usual."""
     ending = threading.Event()
 
-    def end(number: int, frame: Any) -> None:
+    def end(number: int, _frame: Any) -> None:
         if ending.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         ending.set()

@@ -46,7 +46,9 @@ def list_tokens(session: Session) -> None:
 
 
 @command(tokens, "revoke")
-def revoke_token(session: Session, token: Annotated[str, typer.Argument(metavar="TOKEN", help="Id of the token.")]) -> None:
+def revoke_token(
+    session: Session, token: Annotated[str, typer.Argument(metavar="TOKEN", help="Id of the token.")]
+) -> None:
     """Revoke an enrolment token. Devices that came with it stay."""
     session.client.tokens.revoke(token)
     session.put({"revoked": token}, lambda: session.note(f"revoked {token}"))

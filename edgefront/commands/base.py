@@ -118,6 +118,6 @@ def command(app: typer.Typer, name: str, *, server: bool = True, hidden: bool = 
     return register
 
 
-def group(help: str) -> typer.Typer:
+def group(about: str) -> typer.Typer:
     """A group of commands that shows its help when called without one."""
-    return typer.Typer(help=help, no_args_is_help=True)
+    return typer.Typer(help=about, no_args_is_help=True)

@@ -130,7 +130,9 @@ def list_jobs(
     jobs = list(islice(found, limit))
 
     def show() -> None:
-        shown = table("id", "name", "state", "targets", "measured", "frontier", "created", right=("measured", "frontier"))
+        shown = table(
+            "id", "name", "state", "targets", "measured", "frontier", "created", right=("measured", "frontier")
+        )
         for job in jobs:
             shown.add_row(
                 job.id,

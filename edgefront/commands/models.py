@@ -16,7 +16,9 @@ app = group("Models: download those of a search, list the named ones.")
 def download(
     session: Session,
     candidate: Annotated[str, typer.Argument(metavar="CANDIDATE", help="Id of a candidate, as `frontier` shows it.")],
-    format: Annotated[Literal["onnx", "safetensors", "architecture"], typer.Option(help="What file.")] = "onnx",
+    kind: Annotated[
+        Literal["onnx", "safetensors", "architecture"], typer.Option("--format", help="What file.")
+    ] = "onnx",
     output: Annotated[Path, typer.Option("--output", "-o", help="A file, or a folder.")] = Path("."),
 ) -> None:
     """Download a model (untrained weights, made from the candidate's seed). Goes on where a broken download ended."""
@@ -25,11 +27,11 @@ def download(
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     hidden = session.json or not session.err.is_terminal
     with Progress(*columns, TimeRemainingColumn(), console=session.err, disable=hidden, transient=True) as bar:
-        task = bar.add_task(format, total=None)
+        task = bar.add_task(kind, total=None)
         path = session.client.models.download(
-            candidate, format, output, progress=lambda done, total: bar.update(task, completed=done, total=total)
+            candidate, kind, output, progress=lambda done, total: bar.update(task, completed=done, total=total)
         )
-    result = {"candidate": candidate, "format": format, "path": str(path), "bytes": path.stat().st_size}
+    result = {"candidate": candidate, "format": kind, "path": str(path), "bytes": path.stat().st_size}
     session.put(result, lambda: session.out.print(str(path), markup=False, soft_wrap=True))
 
 

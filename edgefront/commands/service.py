@@ -46,7 +46,7 @@ def up(
 
 
 def agent(
-    session: Session,
+    session: Session,  # noqa: ARG001
     server: Annotated[str, typer.Option(help="URL of the service.", envvar="EDGEFRONT_URL")],
     token_file: Annotated[
         Path | None, typer.Option(help="File with an enrolment token; needed for the first start only.")
@@ -54,7 +54,8 @@ def agent(
     data: Annotated[Path | None, typer.Option(help="Where credential, spool and caches are kept.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of this device. Default: its host name.")] = None,
     device_class: Annotated[
-        str | None, typer.Option("--class", help="Devices of one class are interchangeable. Default: made from the CPU.")
+        str | None,
+        typer.Option("--class", help="Devices of one class are interchangeable. Default: made from the CPU."),
     ] = None,
     cores: Annotated[str | None, typer.Option(help="Cores that measure, as in 2,3 or 2-5.")] = None,
     end_with_parent: Annotated[bool, typer.Option("--end-with-parent", hidden=True)] = False,

@@ -104,14 +104,13 @@ class AgentProcess:
 
     def _run_once(self) -> int:
         self._before()
-        with self._log_path.open("ab") as log:
-            with self._changed:
-                if self._stopping.is_set():
-                    return 0
-                # A session of its own: Ctrl-C in the terminal is for this process, which then drains the agent.
-                self._process = subprocess.Popen(
-                    self._command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
-                )
+        with self._log_path.open("ab") as log, self._changed:
+            if self._stopping.is_set():
+                return 0
+            # A session of its own: Ctrl-C in the terminal is for this process, which then drains the agent.
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            )
         try:
             return self._process.wait()
         finally:

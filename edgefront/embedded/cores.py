@@ -10,7 +10,7 @@ from core.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Cores:
-    """`measuring` belong to the measured models; `rest` run the service and the agent. They overlap on one core only."""
+    """`measuring` belong to the measured models, `rest` to service and agent. With one core they are the same."""
 
     measuring: tuple[int, ...]
     rest: tuple[int, ...]

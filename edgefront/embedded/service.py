@@ -230,4 +230,3 @@ class _Web:
         except (Exception, SystemExit) as error:
             self._failure = error
             _log.exception("the API has ended")
-

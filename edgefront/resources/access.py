@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from core.wire.service import KeyRequest, KeyView
-from edgefront.transport import Transport
 from edgefront.resources.lists import views
+from edgefront.transport import Transport
 
 
 class Keys:

@@ -12,6 +12,8 @@ from edgefront.transport import Transport
 
 ExportFormat = Literal["csv", "parquet"]
 
+_FIRST_BYTE_S = 300.0
+
 
 class Candidates:
     """`client.candidates`."""
@@ -61,17 +63,25 @@ class Candidates:
         )
 
     def export(
-        self, job_id: str, path: str | os.PathLike[str], *, format: ExportFormat | None = None, target: str | None = None
+        self,
+        job_id: str,
+        path: str | os.PathLike[str],
+        *,
+        format: ExportFormat | None = None,  # noqa: A002
+        target: str | None = None,
     ) -> Path:
         """Writes all candidates of a job to a file: CSV, or Parquet if `format` or the file's ending says so."""
         path = Path(path)
         chosen = format or ("parquet" if path.suffix == ".parquet" else "csv")
         temporary = path.with_name(f".{path.name}.part")
         url = f"/v1/jobs/{job_id}/candidates"
-        with self._transport.stream(url, params={"format": chosen, "target": target}, read_timeout_s=300) as response:
-            with temporary.open("wb") as file:
-                for chunk in response.iter_bytes():
-                    file.write(chunk)
+        params = {"format": chosen, "target": target}
+        with (
+            self._transport.stream(url, params=params, read_timeout_s=_FIRST_BYTE_S) as response,
+            temporary.open("wb") as file,
+        ):
+            for chunk in response.iter_bytes():
+                file.write(chunk)
         temporary.replace(path)
         return path
 

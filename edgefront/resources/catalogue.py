@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from core.wire.service import AlgorithmView, NamedModelView, SpaceView
-from edgefront.transport import Transport
 from edgefront.resources.lists import views
+from edgefront.transport import Transport
 
 
 class Catalogue:

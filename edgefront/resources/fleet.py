@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from core.wire.service import DevicePage, DeviceView, EnrolmentTokenRequest, EnrolmentTokenView
-from edgefront.transport import Transport
 from edgefront.resources.lists import views
+from edgefront.transport import Transport
 
 
 class Devices:

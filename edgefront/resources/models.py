@@ -21,7 +21,6 @@ Progress = Callable[[int, "int | None"], None]
 
 # Building the file of a large model can take the server a while before the first byte.
 _FIRST_BYTE_S = 300.0
-_CHUNK = 1 << 18
 _SHA256 = re.compile(r'^"?([0-9a-f]{64})"?$')
 _FILE_NAME = re.compile(r'filename="([^"/\\]+)"')
 
@@ -35,7 +34,7 @@ class Models:
     def download(
         self,
         candidate_id: str,
-        format: ModelFormat = "onnx",
+        format: ModelFormat = "onnx",  # noqa: A002
         path: str | os.PathLike[str] = ".",
         *,
         progress: Progress | None = None,
@@ -65,11 +64,11 @@ class _Download:
     """One file on its way; `attempt` may be called again after `Unavailable`."""
 
     def __init__(
-        self, transport: Transport, candidate_id: str, format: ModelFormat, path: Path, progress: Progress | None
+        self, transport: Transport, candidate_id: str, kind: ModelFormat, path: Path, progress: Progress | None
     ) -> None:
         self._transport = transport
         self._candidate_id = candidate_id
-        self._format = format
+        self._kind = kind
         self._path = path
         self._progress = progress
         self.received = 0
@@ -82,11 +81,11 @@ class _Download:
             headers |= {"Range": f"bytes={part.stat().st_size}-", "If-Range": f'"{checksum}"'}
         url = f"/v1/candidates/{self._candidate_id}/model"
         with self._transport.stream(
-            url, params={"format": self._format}, headers=headers, read_timeout_s=_FIRST_BYTE_S
+            url, params={"format": self._kind}, headers=headers, read_timeout_s=_FIRST_BYTE_S
         ) as response:
             expected = _checksum(response)
             resumed = response.status_code == 206 and part is not None and expected == checksum
-            fresh = folder / f".edgefront-{self._candidate_id}-{self._format}-{expected}.part"
+            fresh = folder / f".edgefront-{self._candidate_id}-{self._kind}-{expected}.part"
             if part is not None and part != fresh:
                 part.unlink(missing_ok=True)
             target = folder / _file_name(response, self._candidate_id) if self._path.is_dir() else self._path
@@ -95,7 +94,7 @@ class _Download:
 
     def _left_over(self, folder: Path) -> tuple[Path | None, str]:
         """The part of an earlier try that is not empty, and the checksum of the whole that it belongs to."""
-        prefix = f".edgefront-{self._candidate_id}-{self._format}-"
+        prefix = f".edgefront-{self._candidate_id}-{self._kind}-"
         for part in folder.glob(f"{prefix}*.part"):
             checksum = part.name[len(prefix) : -len(".part")]
             if _SHA256.match(checksum) and part.stat().st_size:
@@ -108,7 +107,7 @@ class _Download:
             length = response.headers.get("content-length")
             total = self.received + int(length) if length else None
             self._tell(total)
-            for chunk in response.iter_raw(_CHUNK):
+            for chunk in response.iter_raw():
                 file.write(chunk)
                 self.received += len(chunk)
                 self._tell(total)

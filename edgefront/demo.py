@@ -1,0 +1,203 @@
+"""`edgefront demo`: the main job from end to end on this machine, in minutes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.errors import EdgefrontError
+from core.wire.jobs import CandidateView, FrontierView, JobRequest, JobView
+from edgefront import follow, progress, up
+from edgefront.client import Client
+from edgefront.commands.base import Session
+from edgefront.demo_folder import DemoFolder
+from edgefront.embedded.service import DEVICE, EmbeddedService
+from edgefront.output import duration
+from edgefront.resources.models import ModelFormat
+from edgefront.submission import parse_request
+from edgefront.tables import frontier_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Small enough that a launch takes about a second on a slow core, wide enough that shapes differ.
+NARROW: dict[str, Any] = {
+    "n_layer": {"min": 2, "max": 6},
+    "d_model": {"min": 128, "max": 384, "step": 64},
+    "d_inner": {"min": 256, "max": 2048, "step": 64},
+}
+BASELINES = (1, 2, 3, 4, 5)
+SEQUENCE_LENGTH = 128
+POPULATION = {"parents": 2, "mutants": 4, "crossovers": 4}
+# Submitting, the last reports and the way there take part of the minutes.
+_RESERVE = 0.9
+_ONLINE_S = 90.0
+
+
+def run(session: Session, output: Path, *, once: bool, minutes: float, candidates: int, port: int | None) -> None:
+    """Searches, shows, downloads and runs. With a terminal it stays up until Ctrl-C, unless `once`."""
+    folder = DemoFolder(output)
+    folder.prepare()
+    stay = not once and sys.stdin.isatty() and sys.stdout.isatty()
+    with (
+        up.log_to(folder.service / "service.log", verbose=False),
+        up.told_to_end() as ending,
+        EmbeddedService(folder.service, port=port, isolated=True) as service,
+    ):
+        up.announce(session, service)
+        with Client(service.url, service.key) as client:
+            Demo(client, service, folder, session.out, ending).show(minutes=minutes, candidates=candidates)
+        session.out.print(f"The live page: {up.login_link(service)}", markup=False, soft_wrap=True)
+        if stay:
+            session.out.print("It stays up until Ctrl-C.")
+            ending.wait()
+
+
+@dataclass(frozen=True)
+class Demo:
+    """One demonstration on a running service."""
+
+    client: Client
+    service: EmbeddedService
+    folder: DemoFolder
+    out: Console
+    ending: threading.Event
+
+    def show(self, *, minutes: float, candidates: int) -> None:
+        self._say("Waiting for this machine's agent")
+        self._wait_for_agent()
+        request = job_request(minutes=minutes, candidates=candidates)
+        self._say(
+            f"Searching {request.space.name} narrowed to small sizes for this CPU with ONNX Runtime and with PyTorch: "
+            f"{candidates} candidates each beside the layer-scaled baseline, in at most {minutes:g} minutes"
+        )
+        began = time.monotonic()
+        job = self._search(request)
+        self._say(f"Searched in {duration(time.monotonic() - began)}")
+        self._say_what_is_missing(job, candidates, minutes)
+        frontiers = [self.client.frontier(job.id, target=target.id) for target in job.targets]
+        for frontier in frontiers:
+            self.out.print(frontier_table(frontier))
+        self._draw(job, frontiers)
+        self._download_and_run(frontiers)
+        self._say("What the search found")
+        for frontier in frontiers:
+            self.out.print(f"  {frontier.target}: {frontier.summary}", markup=False, soft_wrap=True)
+        self.out.print(
+            "  Parameters stand for quality here, as in the paper: they rank the whole space well and its best tenth "
+            "less so. Nothing was trained.",
+            style="dim",
+            soft_wrap=True,
+        )
+
+    def _wait_for_agent(self) -> None:
+        end = time.monotonic() + _ONLINE_S
+        while not any(device.name == DEVICE and device.online for device in self.client.devices.list()):
+            agent = self.service.agent
+            ended = agent.ended_for_good if agent else "it was not started"
+            if ended or time.monotonic() > end:
+                raise EdgefrontError(
+                    f"the agent did not come up: {ended or (agent and agent.last_words()) or 'no word'}"
+                )
+            self._pause(0.2)
+
+    def _search(self, request: JobRequest) -> JobView:
+        job = self.client.jobs.create(request)
+        self.out.print(f"  {self.service.url}/jobs/{job.id}", markup=False, soft_wrap=True)
+        ended = progress.show(self._until_told(follow.views(self.client, job.id)), self.out) or job
+        if ended.state != "finished":
+            why = "; ".join(f"{target.name}: {target.note}" for target in ended.targets if target.note)
+            raise EdgefrontError(f"the search {ended.state}: {ended.reason or why or 'see the log'}")
+        return ended
+
+    def _say_what_is_missing(self, job: JobView, candidates: int, minutes: float) -> None:
+        for target in job.targets:
+            found = sum(
+                1 for _ in self.client.candidates.list(job.id, target=target.id, role="search", state="measured")
+            )
+            if found < candidates:
+                self.out.print(
+                    f"  {target.name}: {found} of {candidates} candidates were measured in these {minutes:g} minutes: "
+                    "this machine is slow or busy; give --minutes more",
+                    style="yellow",
+                    markup=False,
+                    soft_wrap=True,
+                )
+
+    def _draw(self, job: JobView, frontiers: list[FrontierView]) -> None:
+        from edgefront.picture import draw
+
+        others = {target.id: list(self.client.candidates.list(job.id, target=target.id)) for target in job.targets}
+        title = "Models for this CPU: what the search found, beside the stock model"
+        draw(frontiers, self.folder.picture, others=others, title=title)
+        self._say(f"Drew {self.folder.picture}")
+
+    def _download_and_run(self, frontiers: list[FrontierView]) -> None:
+        from core.spaces.architecture import Architecture
+        from edgefront.agreement import compare
+
+        chosen = best_point(frontiers)
+        if chosen is None:
+            raise EdgefrontError("no candidate was measured, so there is no model to download; give --minutes more")
+        self._say(f"Downloading {chosen.id} (untrained weights, from its seed)")
+        paths = {}
+        kinds: tuple[ModelFormat, ...] = ("onnx", "safetensors")
+        for kind in kinds:
+            paths[kind] = self.client.models.download(chosen.id, kind, self.folder.models)
+            self.out.print(f"  {paths[kind]}", markup=False, soft_wrap=True)
+        vocabulary = Architecture.parse(chosen.architecture).embedding.vocab_size
+        found = compare(paths["onnx"], paths["safetensors"], vocabulary=vocabulary)
+        self.out.print(
+            f"  ONNX Runtime and PyTorch on the same {found.tokens} tokens: the largest difference of "
+            f"{found.values:,} log-probabilities is {found.largest_difference:.1e}"
+        )
+        if not found.holds:
+            raise EdgefrontError(f"the two files do not agree: they differ by {found.largest_difference:.3g}")
+
+    def _until_told(self, jobs: Iterator[JobView]) -> Iterator[JobView]:
+        for job in jobs:
+            if self.ending.is_set():
+                raise KeyboardInterrupt
+            yield job
+
+    def _pause(self, seconds: float) -> None:
+        if self.ending.wait(seconds):
+            raise KeyboardInterrupt
+
+    def _say(self, text: str) -> None:
+        self.out.print(text, style="bold", markup=False, soft_wrap=True)
+
+
+def job_request(*, minutes: float, candidates: int) -> JobRequest:
+    """The demo's search: small sizes, two targets on this device, evolution in small generations."""
+    protocol = {"sequence_length": SEQUENCE_LENGTH, "threads": 1}
+    return parse_request(
+        {
+            "name": "demo",
+            "space": {"name": "lts-gpt2", "narrow": NARROW},
+            "targets": [
+                {"name": title, "device": DEVICE, "protocol": {**protocol, "runtime": runtime}}
+                for title, runtime in (("this CPU, ONNX Runtime", "onnxruntime"), ("this CPU, PyTorch", "pytorch"))
+            ],
+            "algorithm": {"name": "lts", "settings": {"population": sum(POPULATION.values()), **POPULATION}},
+            "budget": {"candidates": candidates, "minutes": minutes * _RESERVE},
+            "baseline_layers": BASELINES,
+        }
+    )
+
+
+def best_point(frontiers: list[FrontierView]) -> CandidateView | None:
+    """The frontier model that is best worth having: ahead of the baseline in both ways, and larger if equal."""
+
+    def worth(point: CandidateView) -> tuple[float, int]:
+        versus = point.versus_baseline
+        ahead = 0.0 if versus is None or versus.extrapolated else min(versus.speedup, versus.memory_ratio)
+        return ahead, point.decoder_parameters
+
+    points = [point for frontier in frontiers for point in frontier.points]
+    return max(points, key=worth, default=None)
