@@ -115,7 +115,7 @@ def _principal(found: tuple[ApiKey, str | None] | None, now: datetime) -> Princi
     return Principal(key.id, key.name, key.owner, cast(Role, key.role), key.device_id)
 
 
-def list_keys(session: Session, principal: Principal, now: datetime) -> list[KeyView]:
+def list_keys(session: Session, principal: Principal) -> list[KeyView]:
     """One's own keys, or all for an admin; device credentials are left out: they belong to their device."""
     return [key_view(key) for key in access.keys(session, None if principal.is_admin else principal.owner)]
 

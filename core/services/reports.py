@@ -1,14 +1,232 @@
-"""Reports: what agents found, taken in once."""
+"""Reports: what agents found, taken in once.
+
+One transaction for a batch: launches, measurements, candidates, frontiers and events. Rows are locked in the order
+that holds everywhere (targets, measurements, launches, jobs), and the number of statements does not grow with the
+batch.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from core.wire.agent import ReportRequest, ReportResponse
+from core.measurement.protocol import MeasurementProtocol
+from core.services import events
+from core.services.aggregation import add_done
+from core.services.capability import device_keys, without
+from core.services.devices import own_device
+from core.services.settlement import end_badly, settle
+from core.services.verdict import MAX_ATTEMPTS, LaunchState, Verdict, judge
+from core.store.repositories import demand, devices, launches
+from core.store.repositories import measurements as rows
+from core.store.tables import Candidate, Device, Measurement, Target
+from core.wire.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
+
+_STATE = {"done": "done", "infeasible": "infeasible", "failed": "failed"}
+_ACCEPTED: dict[Verdict, str] = {
+    "again": "an attempt is spent; it will be launched again",
+    "elsewhere": "it goes to another device; this one is not asked again until its agent starts anew",
+}
+_REFUSED = {
+    "duplicate": "this report came before and counted then",
+    "conflict": "another report has settled this launch, or answers for it; drop this one",
+    "unknown": "no such launch of this device; its job was deleted",
+}
+
+
+@dataclass
+class _Batch:
+    """What the reports of one request do, gathered so that each table is written once."""
+
+    device: Device
+    now: datetime
+    measurements: dict[str, Measurement]
+    earlier: dict[str, list[dict[str, Any]]]
+    launches: dict[str, _Launch]
+    counted: list[tuple[LaunchReport, _Launch, Verdict]] = field(default_factory=list)
+    measured: dict[str, Measurement] = field(default_factory=dict)
+    infeasible: list[tuple[Measurement, str]] = field(default_factory=list)
+    failed: list[tuple[Measurement, str]] = field(default_factory=list)
+
+
+class _Launch:
+    """A locked launch as it stands after the reports of this batch that came before."""
+
+    def __init__(self, row: Row[Any]) -> None:
+        self.id: str = row.id
+        self.measurement_id: str = row.measurement_id
+        self.target_id: str | None = row.target_id
+        self.device_key: str = row.device_key
+        self.state: str = row.state
+        self.attempts: int = row.attempts
+        self.fence: int = row.fence
+        self.reports: list[str] = list(row.reports)
+        self.reason: str | None = None
+        self.result: dict[str, Any] | None = None
+
+    def values(self, device_id: str, now: datetime) -> dict[str, Any]:
+        """The columns of a launch that has its result."""
+        return {
+            "id": self.id,
+            "state": self.state,
+            "attempts": self.attempts,
+            "reports": self.reports,
+            "reason": self.reason,
+            "result": self.result,
+            "device_id": device_id,
+            "lease_id": None,
+            "finished_at": now,
+        }
 
 
 def accept(session: Session, device_id: str, request: ReportRequest, now: datetime) -> ReportResponse:
-    """Takes a batch of reports in one transaction; one receipt for each, in order."""
-    raise NotImplementedError
+    """Takes a batch of reports; one receipt for each, in order. Sending a batch again changes nothing.
+
+    A launch takes one result, from whichever lease, while it is unfinished. Three deaths of its child make it failed;
+    until then it is wanted again. A device that reports a protocol as unsupported is not asked for it again until its
+    agent starts anew, and the launch goes to another device, or waits for one, at no cost of attempts.
+
+    Raises:
+        NotFound, Gone: no such device; it was revoked.
+    """
+    device = own_device(session, device_id)
+    measurement_ids = launches.measurement_ids(session, {report.launch_id for report in request.reports})
+    targets = rows.lock_live_targets(session, measurement_ids)
+    measurements = demand.lock(session, measurement_ids)
+    locked = launches.lock_for_report(session, {report.launch_id for report in request.reports})
+    batch = _Batch(
+        device,
+        now,
+        measurements,
+        launches.results(session, [id_ for id_, measurement in measurements.items() if measurement.launches]),
+        {row.id: _Launch(row) for row in locked if row.device_key in device_keys(device)},
+    )
+    verdicts = [_judge(batch, report) for report in request.reports]
+    candidates = _write(session, batch, targets) if batch.counted else []
+    _account(session, batch, targets, request.busy_s)
+    live = {candidate.measurement_id for candidate in candidates}
+    return ReportResponse(
+        receipts=tuple(
+            _receipt(report, verdict, batch.launches.get(report.launch_id), live)
+            for report, verdict in zip(request.reports, verdicts, strict=True)
+        )
+    )
+
+
+def _judge(batch: _Batch, report: LaunchReport) -> Verdict | None:
+    launch = batch.launches.get(report.launch_id)
+    if launch is None:
+        return None
+    result = report.result
+    digest = hashlib.sha256(report.model_dump_json().encode()).hexdigest()
+    state = LaunchState(launch.state, launch.attempts, launch.fence, launch.reports)
+    verdict = judge(state, report.fence, result.outcome, result.reason, digest)
+    if verdict in ("duplicate", "conflict"):
+        return verdict
+    measurement = batch.measurements[launch.measurement_id]
+    if verdict == "elsewhere":
+        protocol = MeasurementProtocol.model_validate(measurement.protocol)
+        facts = without(batch.device.facts, protocol, result.message)
+        if facts is not None:
+            batch.device.facts = facts
+        else:
+            verdict = "failed" if launch.attempts + 1 >= MAX_ATTEMPTS else "again"
+    launch.reports.append(digest)
+    launch.reason = f"{result.reason}: {result.message}" if result.reason else None
+    if verdict in ("again", "failed"):
+        launch.attempts += 1
+    if verdict in _STATE:
+        launch.state = _STATE[verdict]
+        launch.result = result.model_dump(mode="json")
+    if verdict == "done":
+        add_done(measurement, result, batch.earlier.setdefault(measurement.id, []), batch.now)
+        batch.earlier[measurement.id].append(launch.result or {})
+        batch.measured[measurement.id] = measurement
+    elif verdict == "infeasible":
+        batch.infeasible.append((measurement, launch.reason or "infeasible"))
+    elif verdict == "failed":
+        batch.failed.append((measurement, f"{launch.attempts} attempts; the last: {launch.reason}"))
+    batch.counted.append((report, launch, verdict))
+    return verdict
+
+
+def _write(session: Session, batch: _Batch, targets: Sequence[Target]) -> Sequence[Candidate]:
+    """Writes launches and measurements, then what follows for candidates; returns the candidates that wanted them."""
+    touched = {launch.id: launch for _, launch, _ in batch.counted}
+    finished = [launch for launch in touched.values() if launch.state in _STATE]
+    launches.write(session, [launch.values(batch.device.id, batch.now) for launch in finished])
+    unfinished = [launch for launch in touched.values() if launch.state not in _STATE]
+    launches.write(
+        session,
+        [{"id": it.id, "attempts": it.attempts, "reports": it.reports, "reason": it.reason} for it in unfinished],
+    )
+    launches.give_back(session, [launch.id for launch in unfinished if launch.state == "leased"], batch.now)
+    known = {**batch.measured, **end_badly(session, batch.infeasible, batch.failed, batch.now)}
+    session.flush()
+    candidates = rows.candidates_of(session, {launch.measurement_id for launch in touched.values()})
+    _log(session, batch, targets, candidates)
+    settle(session, targets, candidates, known, batch.now)
+    return candidates
+
+
+def _log(session: Session, batch: _Batch, targets: Sequence[Target], candidates: Sequence[Candidate]) -> None:
+    """One `launch` event for each report that counted, in the log of each job that has the measurement."""
+    ids: dict[tuple[str, str], list[str]] = {}
+    for candidate in candidates:
+        ids.setdefault((candidate.target_id, candidate.measurement_id or ""), []).append(candidate.id)
+    entries: dict[str, list[events.Entry]] = {}
+    for target in targets:
+        for report, launch, verdict in batch.counted:
+            having = ids.get((target.id, launch.measurement_id))
+            if having:
+                data = {
+                    "launch_id": launch.id,
+                    "candidate_ids": having,
+                    "outcome": report.result.outcome,
+                    "reason": launch.reason,
+                    "attempts": launch.attempts,
+                    "final": verdict in _STATE,
+                }
+                entries.setdefault(target.job_id, []).append(events.Entry("launch", data, target.id))
+    if len(entries) > 1:
+        rows.lock_jobs(session, entries)
+    for job_id in sorted(entries):
+        events.append_all(session, job_id, entries[job_id], batch.now)
+
+
+def _account(session: Session, batch: _Batch, targets: Sequence[Target], busy_s: float) -> None:
+    """Adds the device's time: to the device, and to the targets that asked for the launches, by their wall time."""
+    if not batch.counted:
+        devices.seen(session, batch.device.id, batch.now)
+        return
+    by_id = {target.id: target for target in targets}
+    wall_s = sum(report.result.wall_s for report, _, _ in batch.counted)
+    measuring_s = sum(report.result.measuring_s for report, _, _ in batch.counted)
+    for report, launch, verdict in batch.counted:
+        target = by_id.get(launch.target_id or "")
+        if target is not None:
+            share = report.result.wall_s / wall_s if wall_s > 0 else 1 / len(batch.counted)
+            target.launches_done += verdict in _STATE
+            target.busy_s += busy_s * share
+            target.measuring_s += report.result.measuring_s
+    session.flush()
+    devices.worked(session, batch.device.id, batch.now, busy_s, measuring_s)
+
+
+def _receipt(
+    report: LaunchReport, verdict: Verdict | None, launch: _Launch | None, live: set[str | None]
+) -> ReportReceipt:
+    if verdict is None or launch is None:
+        return ReportReceipt(launch_id=report.launch_id, outcome="unknown", detail=_REFUSED["unknown"])
+    if verdict == "duplicate" or verdict == "conflict":
+        return ReportReceipt(launch_id=report.launch_id, outcome=verdict, detail=_REFUSED[verdict])
+    if launch.measurement_id not in live:
+        detail = "the job wants it no more; the measurement is kept"
+        return ReportReceipt(launch_id=report.launch_id, outcome="cancelled", detail=detail)
+    return ReportReceipt(launch_id=report.launch_id, outcome="accepted", detail=_ACCEPTED.get(verdict, ""))

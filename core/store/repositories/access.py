@@ -64,6 +64,5 @@ def enrolment_token_by_hash(session: Session, secret_hash: str) -> EnrolmentToke
     return session.scalars(query).one_or_none()
 
 
-def enrolment_tokens(session: Session, owner: str | None) -> Sequence[EnrolmentToken]:
-    query = select(EnrolmentToken).order_by(EnrolmentToken.id)
-    return session.scalars(query if owner is None else query.where(EnrolmentToken.owner == owner)).all()
+def enrolment_tokens(session: Session) -> Sequence[EnrolmentToken]:
+    return session.scalars(select(EnrolmentToken).order_by(EnrolmentToken.id)).all()

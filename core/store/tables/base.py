@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from sqlalchemy import JSON, BigInteger, DateTime, Double, Integer, MetaData, String
 from sqlalchemy.dialects.postgresql import JSONB

@@ -59,7 +59,7 @@ class Launch(Base):
     measurement_id: Mapped[str] = mapped_column(ForeignKey("measurement.id", ondelete="CASCADE"), index=True)
     target_id: Mapped[str | None] = mapped_column(ForeignKey("target.id", ondelete="SET NULL"), index=True)
     device_key: Mapped[str] = mapped_column(String(120))
-    state: Mapped[str] = mapped_column(String(10))  # wanted, paused, leased, done, failed, infeasible, cancelled
+    state: Mapped[str] = mapped_column(String(10))  # wanted, leased, done, failed, infeasible, cancelled
     purpose: Mapped[str] = mapped_column(String(10))  # first, refinement
     priority: Mapped[int] = mapped_column(default=0)  # lower goes first
     attempts: Mapped[int] = mapped_column(default=0)  # deaths of the child, or of the agent after it started this

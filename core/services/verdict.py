@@ -1,0 +1,54 @@
+"""What a report means for its launch: the rules of attempts, fences and duplicates, as a pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+MAX_ATTEMPTS = 3
+"""So many deaths of the child (or of the agent during it), then the launch has failed."""
+
+FINISHED = frozenset({"done", "infeasible", "failed"})
+
+Verdict = Literal[
+    "done",  # counts; the launch has its result
+    "infeasible",  # counts; the device cannot run it
+    "failed",  # counts; the last attempt is spent
+    "again",  # an attempt is spent; another launch of it is to be made
+    "elsewhere",  # no attempt is spent; this device is not to be asked again
+    "duplicate",  # the same report came before
+    "conflict",  # another report settled the launch, or a later holder answers for it
+]
+
+
+@dataclass(frozen=True)
+class LaunchState:
+    """What a verdict depends on: the launch's state, attempts and fence, and the digests of reports that counted."""
+
+    state: str
+    attempts: int
+    fence: int
+    reports: Sequence[str]
+
+
+def judge(launch: LaunchState, fence: int, outcome: str, reason: str | None, digest: str) -> Verdict:
+    """The verdict on a report with this fence, outcome and digest.
+
+    A result (done, infeasible) is true whoever holds the launch by now, so its fence does not matter. A death of the
+    child is charged once: not if a later holder has the launch, or if the expiry of the lease has charged it, for
+    both raise the fence.
+    """
+    if digest in launch.reports:
+        return "duplicate"
+    if launch.state in FINISHED or not 1 <= fence <= launch.fence:
+        return "conflict"
+    if outcome == "done":
+        return "done"
+    if outcome == "infeasible":
+        return "infeasible"
+    if fence != launch.fence:
+        return "conflict"
+    if reason == "unsupported":
+        return "elsewhere"
+    return "failed" if launch.attempts + 1 >= MAX_ATTEMPTS else "again"

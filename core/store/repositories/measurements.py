@@ -1,0 +1,125 @@
+"""Queries on measurements: who waits for them, and how far launches scatter on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from sqlalchemy import case, func, or_, select, true
+from sqlalchemy.orm import Session, aliased
+
+from core.measurement.statistics import LaunchVariance
+from core.store.repositories.jobs import ACTIVE
+from core.store.tables import Candidate, Job, Launch, Measurement, Target
+
+LIVE_JOBS = ("running", "paused")
+
+
+def launch_variance(session: Session, device_key: str, protocol_digest: str) -> LaunchVariance:
+    """Pooled over the measurements there that have at least two launches (a partial index holds those alone)."""
+    row = session.execute(
+        select(func.sum(Measurement.log_m2), func.sum(Measurement.launches - 1)).where(
+            Measurement.device_key == device_key,
+            Measurement.protocol_digest == protocol_digest,
+            Measurement.launches > 1,
+        )
+    ).one()
+    return LaunchVariance(float(row[0] or 0.0), int(row[1] or 0))
+
+
+def lock_live_targets(session: Session, measurement_ids: Collection[str]) -> Sequence[Target]:
+    """Live targets that have a candidate with one of these measurements, locked in the order of their ids.
+
+    Live: it has not ended and its job is running or paused (what was under way when it was paused still counts).
+    """
+    if not measurement_ids:
+        return []
+    having = (
+        select(Candidate.target_id)
+        .join(Job, Job.id == Candidate.job_id)
+        .where(Candidate.measurement_id.in_(measurement_ids), Job.state.in_(LIVE_JOBS))
+    )
+    query = (
+        select(Target)
+        .where(Target.id.in_(having), Target.state.in_(ACTIVE))
+        .order_by(Target.id)
+        .with_for_update(key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    return session.scalars(query).all()
+
+
+def lock_jobs(session: Session, job_ids: Collection[str]) -> None:
+    query = select(Job.id).where(Job.id.in_(job_ids)).order_by(Job.id).with_for_update(key_share=True)
+    session.execute(query)
+
+
+def candidates_of(session: Session, measurement_ids: Collection[str]) -> Sequence[Candidate]:
+    """Candidates of live targets with these measurements, in the order of their proposal."""
+    return session.scalars(
+        select(Candidate)
+        .join(Target, Target.id == Candidate.target_id)
+        .join(Job, Job.id == Candidate.job_id)
+        .where(
+            Candidate.measurement_id.in_(measurement_ids),
+            Candidate.state != "cancelled",
+            Target.state.in_(ACTIVE),
+            Job.state.in_(LIVE_JOBS),
+        )
+        .order_by(Candidate.target_id, Candidate.number)
+    ).all()
+
+
+def refinable(session: Session, target_id: str, optimism: Mapping[int, float], limit: int) -> list[str]:
+    """Measurements of search candidates that are on the target's frontier, or could be with a lower latency.
+
+    Args:
+        optimism: launches → factor that takes a latency to the lower end of its interval. A measurement with a number
+            of launches that is not named here needs no more of them.
+
+    Frontier members come first, then the fewest launches, which is the widest interval. Those that have a launch to
+    come are left out.
+    """
+    if not optimism:
+        return []
+    member = aliased(Candidate)
+    hopeful = Candidate.latency_ms * case(optimism, value=Measurement.launches, else_=1.0)
+    dominated = select(member.id).where(
+        member.target_id == target_id,
+        member.on_frontier == true(),
+        member.proxy >= Candidate.proxy,
+        member.memory_bytes <= Candidate.memory_bytes,
+        member.latency_ms <= hopeful,
+    )
+    coming = select(Launch.id).where(Launch.measurement_id == Measurement.id, Launch.state.in_(("wanted", "leased")))
+    return list(
+        session.scalars(
+            select(Measurement.id)
+            .join(Candidate, Candidate.measurement_id == Measurement.id)
+            .where(
+                Candidate.target_id == target_id,
+                Candidate.role == "search",
+                Candidate.state == "measured",
+                Measurement.launches.in_(optimism),
+                or_(Candidate.on_frontier == true(), ~dominated.exists()),
+                ~coming.exists(),
+            )
+            .order_by(Candidate.on_frontier.desc(), Measurement.launches, Candidate.number)
+            .limit(limit)
+        )
+    )
+
+
+def refinement_targets(session: Session, device_keys: Collection[str]) -> list[tuple[Target, Job]]:
+    """The targets of running jobs for these keys that have a frontier, with their jobs, in the order of their ids."""
+    rows = session.execute(
+        select(Target, Job)
+        .join(Job, Job.id == Target.job_id)
+        .where(
+            Target.device_key.in_(device_keys),
+            Target.state.in_(("searching", "refining")),
+            Target.frontier_size > 0,
+            Job.state == "running",
+        )
+        .order_by(Target.id)
+    )
+    return [(row[0], row[1]) for row in rows]
