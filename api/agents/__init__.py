@@ -1,0 +1,1 @@
+"""What agents say: enrolment, leases, reports."""

@@ -1,0 +1,38 @@
+"""`/v1/agents/enrol`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+
+from api import examples
+from api.auth import EnrolmentToken, Here
+from api.json_body import JsonRoute
+from api.openapi import answer, errors, sample
+from core.services import devices
+from core.wire.agent import EnrolRequest, EnrolResponse
+
+router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=JsonRoute)
+
+
+@router.post(
+    "/enrol",
+    status_code=201,
+    operation_id="enrol",
+    summary="Trade an enrolment token for a device's credential",
+    responses={
+        **answer(examples.ENROL_RESPONSE, status=201, description="The credential; it is shown this once"),
+        **errors(409),
+    },
+)
+def enrol(
+    request: Annotated[EnrolRequest, Body(openapi_examples=sample(examples.ENROL_REQUEST))],
+    token: EnrolmentToken,
+    here: Here,
+) -> EnrolResponse:
+    """The bearer is the enrolment token. A known name of the same owner is taken over and its old credential ends."""
+    with here.database.write() as session:
+        answer_ = devices.enrol(session, token, request, here.database.now(session))
+    here.credentials.forget()
+    return answer_

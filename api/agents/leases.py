@@ -1,0 +1,173 @@
+"""`/v1/leases` and `/v1/launches`: how agents take work, keep it and give it back. The hot path of the service."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from api import examples
+from api.auth import DeviceId, Here
+from api.context import Context
+from api.json_body import JsonRoute
+from api.openapi import answer, errors, sample
+from api.parameters import LaunchId, LeaseId
+from core.errors import EdgefrontError
+from core.services import devices, leases
+from core.services.capability import device_keys
+from core.store.repositories import devices as device_rows
+from core.wire.agent import (
+    HeartbeatResponse,
+    LeaseRequest,
+    LeaseResponse,
+    ReleaseRequest,
+    StartRequest,
+)
+
+router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
+
+DRAINING_WAIT_S = 5.0
+"""A draining device is told so at once the first time it matters, and need not ask more often than this."""
+
+
+@router.post(
+    "/leases",
+    operation_id="lease",
+    summary="Take launches to make, or wait for some",
+    response_model=LeaseResponse,
+    responses={**answer(examples.LEASE_RESPONSE), **errors(409)},
+)
+async def lease(
+    body: Annotated[LeaseRequest, Body(openapi_examples=sample(examples.LEASE_REQUEST))],
+    device_id: DeviceId,
+    request: Request,
+    here: Here,
+) -> Response:
+    """A long poll: answers at once with work, else waits up to `wait_s` for it and then answers with none."""
+    devices.check_protocol_version(body.protocol_version)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    end = begun + min(body.wait_s, here.settings.leases.max_wait_s)
+    found, keys = await run_in_threadpool(_claim, here, device_id, body, True)
+    if not found.items and end > loop.time() and not here.room.closed:
+        gone = asyncio.ensure_future(_disconnected(request))
+        try:
+            found = await _wait_for_work(here, device_id, body, found, keys, end, gone)
+        finally:
+            gone.cancel()
+        waited = loop.time() - begun
+        request.state.waited_s = waited
+        here.metrics.lease_wait.observe(waited)
+    else:
+        here.metrics.lease_wait.observe(0.0)
+    here.metrics.leased.inc(len(found.items))
+    return Response(found.model_dump_json(), media_type="application/json")
+
+
+async def _wait_for_work(
+    here: Context,
+    device_id: str,
+    body: LeaseRequest,
+    found: LeaseResponse,
+    keys: frozenset[str],
+    end: float,
+    gone: asyncio.Future[None],
+) -> LeaseResponse:
+    loop = asyncio.get_running_loop()
+    if found.state == "draining":
+        end = min(end, loop.time() + DRAINING_WAIT_S)
+    while not found.items and not gone.done() and not here.room.closed:
+        left = end - loop.time()
+        if left <= 0:
+            break
+        await here.room.wait(keys, min(left, here.room.patience_s), gone)
+        if gone.done() or here.room.closed:
+            break
+        before = found.state
+        found, keys = await run_in_threadpool(_claim, here, device_id, body, False)
+        if found.state != before:
+            break
+    if gone.done() and found.lease_id is not None:
+        # Nobody is there to take it: back with it rather than waiting for the lease to expire.
+        with suppress(EdgefrontError):
+            await run_in_threadpool(_release, here, device_id, found.lease_id, ())
+    return found
+
+
+def _claim(here: Context, device_id: str, body: LeaseRequest, first: bool) -> tuple[LeaseResponse, frozenset[str]]:
+    """What there is for the device, and the keys under which it is to wait if that is nothing."""
+    with here.database.write() as session:
+        now = here.database.now(session)
+        if first and body.facts is not None:
+            devices.update_facts(session, device_id, body.facts)
+        found = leases.claim(session, device_id, body.max_items, now, here.settings.leases.ttl_s)
+        found = found.model_copy(update={"heartbeat_s": here.settings.leases.heartbeat_s})
+        if found.items:
+            return found, frozenset()
+        device = device_rows.find(session, device_id)
+        return found, frozenset(device_keys(device)) if device is not None else frozenset()
+
+
+async def _disconnected(request: Request) -> None:
+    """Returns once the client has gone. The body was read before, so nothing else is to come."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+@router.post(
+    "/leases/{lease_id}/heartbeat",
+    operation_id="heartbeat",
+    summary="Keep a lease",
+    response_model=HeartbeatResponse,
+    responses={**answer(examples.HEARTBEAT), **errors(404)},
+)
+def heartbeat(lease_id: LeaseId, device_id: DeviceId, here: Here) -> Response:
+    """Extends the lease, and tells which of its launches are wanted no more."""
+    with here.database.write() as session:
+        now = here.database.now(session)
+        beat = leases.heartbeat(session, device_id, lease_id, now, here.settings.leases.ttl_s)
+    return Response(beat.model_dump_json(), media_type="application/json")
+
+
+@router.post(
+    "/leases/{lease_id}/release",
+    status_code=204,
+    operation_id="release",
+    summary="Give launches back",
+    responses={204: {"description": "Given back"}, **errors(404)},
+)
+def release(
+    lease_id: LeaseId,
+    body: Annotated[ReleaseRequest, Body(openapi_examples=sample(examples.RELEASE_REQUEST))],
+    device_id: DeviceId,
+    here: Here,
+) -> None:
+    """Launches that were not started, or all of the lease's unfinished ones if none are named. Costs no attempt."""
+    _release(here, device_id, lease_id, body.launch_ids)
+    here.changed()
+
+
+def _release(here: Context, device_id: str, lease_id: str, launch_ids: tuple[str, ...]) -> None:
+    with here.database.write() as session:
+        leases.release(session, device_id, lease_id, launch_ids, here.database.now(session))
+
+
+@router.post(
+    "/launches/{launch_id}/start",
+    status_code=204,
+    operation_id="start_launch",
+    summary="Say that a launch begins",
+    responses={204: {"description": "Noted"}, **errors(404, 409)},
+)
+def start_launch(
+    launch_id: LaunchId,
+    body: Annotated[StartRequest, Body(openapi_examples=sample(examples.START_REQUEST))],
+    device_id: DeviceId,
+    here: Here,
+) -> None:
+    """From here on, an agent that dies costs this launch one attempt; its batch-mates none."""
+    with here.database.write() as session:
+        leases.start(session, device_id, launch_id, body.fence, here.database.now(session))

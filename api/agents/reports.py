@@ -1,0 +1,38 @@
+"""`/v1/reports`: what agents found. Hot, like the leases."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Response
+
+from api import examples
+from api.auth import DeviceId, Here
+from api.json_body import JsonRoute
+from api.openapi import answer, errors, sample
+from core.services import devices, reports
+from core.wire.agent import ReportRequest, ReportResponse
+
+router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
+
+
+@router.post(
+    "/reports",
+    operation_id="report",
+    summary="Report finished launches",
+    response_model=ReportResponse,
+    responses={**answer(examples.REPORT_RESPONSE), **errors(409)},
+)
+def report(
+    body: Annotated[ReportRequest, Body(openapi_examples=sample(examples.REPORT_REQUEST))],
+    device_id: DeviceId,
+    here: Here,
+) -> Response:
+    """One receipt for each, in order. Sent again it is answered as the first time and counted once."""
+    devices.check_protocol_version(body.protocol_version)
+    with here.database.write() as session:
+        receipts = reports.accept(session, device_id, body, here.database.now(session))
+    here.changed()
+    for receipt in receipts.receipts:
+        here.metrics.reports.labels(receipt.outcome).inc()
+    return Response(receipts.model_dump_json(), media_type="application/json")

@@ -1,0 +1,157 @@
+"""The application: routes, middleware, and what lives as long as the process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+
+from api import examples, openapi, problems
+from api.agents import enrolment, leases, reports
+from api.auth import Anyone, Authenticate
+from api.candidates import endpoints as candidates
+from api.catalogue import endpoints as catalogue
+from api.context import Context
+from api.credentials import Credentials
+from api.devices import endpoints as devices
+from api.devices import tokens
+from api.feeds import Feeds
+from api.guard import BodyBound, Guard
+from api.health import endpoints as health
+from api.jobs import endpoints as jobs
+from api.jobs import stream
+from api.keys import endpoints as keys
+from api.keys import sessions
+from api.metrics import Fresh, Metrics
+from api.models import endpoints as models
+from api.rates import RateBound
+from api.version import VERSION
+from api.waiting import WaitingRoom
+from api.web import pages
+from core.services.dispatch import sender
+from core.services.events import read_events
+from core.services.leases import wanted_keys
+from core.services.overview import Overview, overview
+from core.services.settings import Settings
+from core.store.database import Database
+from core.wire.jobs import EventView
+
+SPARE_THREADS = 8
+"""Threads beyond one for each database connection: for files, and for those that wait for a connection."""
+SLOW_THREADS = 2
+FAILURES_PER_MINUTE = 600
+"""Wrong keys from one address: each costs a look into the database."""
+
+
+def create_app(settings: Settings, *, database: Database | None = None) -> FastAPI:
+    """The API as an ASGI application.
+
+    Args:
+        settings: see `core.services.settings`.
+        database: one that the caller has migrated and closes; else the application opens the one that the settings
+            name and, if the service is embedded, migrates it.
+    """
+    app = FastAPI(
+        title="edgefront",
+        version=VERSION,
+        lifespan=_lifespan,
+        # Documents are served below, with a key; the usual pages for them would load scripts from elsewhere.
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.settings = settings
+    app.state.given_database = database
+    # The last one added is the outermost.
+    app.add_middleware(Authenticate)
+    app.add_middleware(BodyBound, max_bytes=settings.http.max_body_bytes)
+    app.add_middleware(Guard)
+    problems.install(app)
+    for module in (
+        leases,  # the hot paths come first: routes are tried in order
+        reports,
+        enrolment,
+        jobs,
+        stream,
+        candidates,
+        models,
+        devices,
+        tokens,
+        catalogue,
+        keys,
+        sessions,
+        health,
+        pages,
+    ):
+        app.include_router(module.router)
+    app.add_api_route(
+        "/v1/openapi.json",
+        _openapi_document,
+        tags=["service"],
+        operation_id="get_openapi",
+        summary="This document",
+        response_class=JSONResponse,
+        responses=openapi.answer(examples.OPENAPI, description="OpenAPI 3.1"),
+    )
+    app.openapi = lambda: openapi.build(app)  # type: ignore[method-assign]
+    return app
+
+
+async def _openapi_document(request: Request, _asker: Anyone) -> Response:
+    return JSONResponse(request.app.openapi())
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    settings: Settings = app.state.settings
+    given: Database | None = app.state.given_database
+    database = given or Database(settings.database_url, send=sender(settings), pool_size=settings.database.pool_size)
+    try:
+        if given is None and settings.embedded:
+            await anyio.to_thread.run_sync(database.migrate)
+        limiter = anyio.to_thread.current_default_thread_limiter()
+        limiter.total_tokens = settings.database.pool_size + SPARE_THREADS
+        context = app.state.context = _context(settings, database)
+        try:
+            yield
+        finally:
+            context.stop()
+    finally:
+        if given is None:
+            database.dispose()
+
+
+def _context(settings: Settings, database: Database) -> Context:
+    def wanted() -> set[str]:
+        with database.read() as session:
+            return wanted_keys(session)
+
+    def read(job_id: str, after: int, limit: int) -> Sequence[EventView]:
+        with database.read() as session:
+            return read_events(session, job_id, after, limit)
+
+    def count() -> Overview:
+        with database.read() as session:
+            return overview(session, database.now(session))
+
+    room, feeds, metrics = WaitingRoom(wanted), Feeds(read), Metrics()
+    metrics.watch(lambda: room.size, lambda: feeds.readers)
+    return Context(
+        settings=settings,
+        database=database,
+        credentials=Credentials(database),
+        rates=RateBound(settings.http.requests_per_minute),
+        failures=RateBound(FAILURES_PER_MINUTE),
+        room=room,
+        feeds=feeds,
+        metrics=metrics,
+        slow=anyio.CapacityLimiter(SLOW_THREADS),
+        probes=anyio.CapacityLimiter(SLOW_THREADS),
+        overview=Fresh(count),
+        loop=asyncio.get_running_loop(),
+    )

@@ -1,0 +1,1 @@
+"""Candidates and frontiers: pages, exports, raw samples."""

@@ -1,0 +1,136 @@
+"""Candidates as tables: CSV and Parquet, written in batches to a file that is then sent."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sqlalchemy.orm import Session
+
+from core.services.candidates import EXPORT_COLUMNS
+from core.store.database import Database
+from core.wire.jobs import CandidateView, FrontierView
+
+PARQUET = "application/vnd.apache.parquet"
+MEDIA_TYPES = {"csv": "text/csv; charset=utf-8", "parquet": PARQUET}
+
+BATCH = 2000
+_IN_MEMORY = 8 << 20
+_CHUNK = 1 << 18
+
+Rows = Callable[[Session], Iterator[dict[str, Any]]]
+
+_TYPES = {
+    **dict.fromkeys(
+        (
+            "number",
+            "generation",
+            "decoder_parameters",
+            "total_parameters",
+            "weight_bytes",
+            "flops",
+            "memory_bytes",
+            "build_peak_bytes",
+            "launches",
+            "seed",
+        ),
+        pa.int64(),
+    ),
+    **dict.fromkeys(("proxy", "latency_ms", "latency_half_width_ms", "latency_p90_ms"), pa.float64()),
+    **dict.fromkeys(("speedup", "memory_ratio"), pa.float64()),
+    "on_frontier": pa.bool_(),
+}
+"""Of the columns that are not text."""
+
+FRONTIER_COLUMNS = (
+    "id",
+    "role",
+    "number",
+    "generation",
+    "operator",
+    "digest",
+    "decoder_parameters",
+    "total_parameters",
+    "weight_bytes",
+    "flops",
+    "proxy",
+    "latency_ms",
+    "latency_half_width_ms",
+    "latency_p90_ms",
+    "memory_bytes",
+    "build_peak_bytes",
+    "launches",
+)
+
+
+def write_export(database: Database, rows: Rows, format: str) -> IO[bytes]:  # noqa: A002
+    """All rows in a temporary file without a name, at its beginning: gone with its last reader."""
+    file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115  (whoever sends it closes it)
+    try:
+        with database.read() as session:
+            (_write_csv if format == "csv" else _write_parquet)(file, rows(session))
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def chunks(file: IO[bytes]) -> Iterator[bytes]:
+    """The bytes of `file`, which is closed at the end."""
+    with file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+def frontier_csv(view: FrontierView) -> str:
+    """The frontier's points, then the baseline's, with what the points gain over it."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow((*FRONTIER_COLUMNS, "speedup", "memory_ratio", "architecture"))
+    for candidate in (*view.points, *view.baseline):
+        writer.writerow(_frontier_row(candidate))
+    return text.getvalue()
+
+
+def _frontier_row(candidate: CandidateView) -> tuple[Any, ...]:
+    versus = candidate.versus_baseline
+    return (
+        *(getattr(candidate, column) for column in FRONTIER_COLUMNS),
+        versus.speedup if versus else None,
+        versus.memory_ratio if versus else None,
+        json.dumps(candidate.architecture, separators=(",", ":")),
+    )
+
+
+def _write_csv(file: IO[bytes], rows: Iterator[dict[str, Any]]) -> None:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    writer = csv.DictWriter(text, [name for name, _ in EXPORT_COLUMNS])
+    writer.writeheader()
+    writer.writerows(rows)
+    text.flush()
+    text.detach()
+
+
+def _write_parquet(file: IO[bytes], rows: Iterator[dict[str, Any]]) -> None:
+    schema = _schema()
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        while batch := list(islice(rows, BATCH)):
+            writer.write_table(pa.Table.from_pylist(batch, schema))
+
+
+def _schema() -> pa.Schema:
+    """Types are fixed: a first batch without a measurement must not make a column of nothing."""
+    return pa.schema(
+        [
+            pa.field(name, _TYPES.get(name, pa.string()), metadata={"description": meaning})
+            for name, meaning in EXPORT_COLUMNS
+        ]
+    )

@@ -1,0 +1,1 @@
+"""Search spaces, named models, algorithms, and what an architecture costs."""

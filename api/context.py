@@ -1,0 +1,51 @@
+"""What the endpoints share: one for each running application."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import anyio
+
+from api.credentials import Credentials
+from api.feeds import Feeds
+from api.metrics import Fresh, Metrics
+from api.rates import RateBound
+from api.waiting import WaitingRoom
+from core.services.settings import Settings
+from core.store.database import Database
+
+
+@dataclass
+class Context:
+    settings: Settings
+    database: Database
+    credentials: Credentials
+    rates: RateBound
+    """For each key."""
+    failures: RateBound
+    """Wrong keys, for each address."""
+    room: WaitingRoom
+    feeds: Feeds
+    metrics: Metrics
+    slow: anyio.CapacityLimiter
+    """Threads for what takes seconds (building models, exports), so that it never takes those of short requests."""
+
+    probes: anyio.CapacityLimiter
+    """Threads for readiness checks, which may hang."""
+    overview: Fresh
+    loop: asyncio.AbstractEventLoop
+
+    def changed(self) -> None:
+        """Tells the pollers of this process that something was committed. May be called from any thread."""
+        self.room.ring()
+        self.feeds.ring()
+
+    def call_device(self, device_id: str) -> None:
+        """Lets a device that waits for work look at once: its state has changed. May be called from any thread."""
+        self.loop.call_soon_threadsafe(self.room.call, (f"device:{device_id}",))
+
+    def stop(self) -> None:
+        """Ends what waits (long polls, event streams), so that the server can stop."""
+        self.room.close()
+        self.feeds.close()

@@ -1,0 +1,105 @@
+"""`/v1/devices`: the fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from sqlalchemy.orm import Session
+
+from api import examples
+from api.auth import Anyone, Here, Person
+from api.context import Context
+from api.openapi import answer, errors
+from api.parameters import Cursor, DeviceName
+from core.services import devices
+from core.services.keys import Principal
+from core.store.tables import Device
+from core.wire.agent import EnrolResponse
+from core.wire.service import DevicePage, DeviceView
+
+router = APIRouter(prefix="/v1/devices", tags=["devices"])
+
+
+@router.get("", operation_id="list_devices", summary="List devices", responses=answer(examples.DEVICE_PAGE))
+def list_devices(
+    person: Person, here: Here, cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
+) -> DevicePage:
+    """Devices are shared: everyone sees them and may aim jobs at them."""
+    with here.database.read() as session:
+        return devices.list_devices(session, person, here.database.now(session), cursor=cursor, limit=limit)
+
+
+@router.get(
+    "/{device_id}",
+    operation_id="get_device",
+    summary="One device",
+    responses={**answer(examples.DEVICE), **errors(404)},
+)
+def get_device(device: DeviceName, asker: Anyone, here: Here) -> DeviceView:
+    """An agent may look at its own device only."""
+    with here.database.read() as session:
+        found = devices.get_device(session, asker, device)
+        return devices.view(session, found, here.database.now(session))
+
+
+@router.post(
+    "/{device_id}/drain",
+    operation_id="drain_device",
+    summary="Give a device no more work",
+    responses={**answer(examples.DEVICE), **errors(404, 409)},
+)
+def drain_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
+    """It finishes what it has begun. Its owner or an admin may ask."""
+    return _steer(here, devices.drain_device, person, device)
+
+
+@router.post(
+    "/{device_id}/activate",
+    operation_id="activate_device",
+    summary="End a drain",
+    responses={**answer(examples.DEVICE), **errors(404, 409)},
+)
+def activate_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
+    return _steer(here, devices.activate_device, person, device)
+
+
+@router.post(
+    "/{device_id}/revoke",
+    operation_id="revoke_device",
+    summary="End a device's credential for good",
+    responses={**answer(examples.DEVICE), **errors(404, 409)},
+)
+def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
+    """What it measured stays; what it holds goes back. To use the device again, enrol it anew."""
+    view = _steer(here, devices.revoke_device, person, device)
+    here.credentials.forget()
+    return view
+
+
+@router.post(
+    "/{device_id}/rotate",
+    operation_id="rotate_credential",
+    summary="Trade a device's credential for a new one",
+    responses={**answer(examples.ENROL_RESPONSE), **errors(404, 409)},
+)
+def rotate_credential(device: DeviceName, asker: Anyone, here: Here) -> EnrolResponse:
+    """The old one ends within seconds. The device itself, its owner or an admin may ask."""
+    with here.database.write() as session:
+        answer_ = devices.rotate_credential(session, asker, device, here.database.now(session))
+    here.credentials.forget()
+    return answer_
+
+
+def _steer(
+    here: Context, verb: Callable[[Session, Principal, str, datetime], Device], person: Principal, device: str
+) -> DeviceView:
+    with here.database.write() as session:
+        now = here.database.now(session)
+        found = verb(session, person, device, now)
+        view = devices.view(session, found, now)
+    here.changed()
+    here.call_device(view.id)
+    return view

@@ -1,0 +1,58 @@
+"""`/v1/enrolment-tokens`: what lets a new device in."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+
+from api import examples
+from api.auth import Admin, Here
+from api.json_body import JsonRoute
+from api.openapi import answer, errors, sample
+from api.parameters import TokenId
+from core.services import devices
+from core.wire.service import EnrolmentTokenRequest, EnrolmentTokenView
+
+router = APIRouter(prefix="/v1/enrolment-tokens", tags=["devices"], route_class=JsonRoute)
+
+
+@router.post(
+    "",
+    status_code=201,
+    operation_id="create_enrolment_token",
+    summary="Make an enrolment token",
+    responses=answer(examples.TOKEN_MADE, status=201, description="The token; its secret is shown this once"),
+)
+def create_token(
+    request: Annotated[EnrolmentTokenRequest, Body(openapi_examples=sample(examples.TOKEN_REQUEST))],
+    admin: Admin,
+    here: Here,
+) -> EnrolmentTokenView:
+    with here.database.write() as session:
+        token, secret = devices.create_enrolment_token(session, admin, request, here.database.now(session))
+        return devices.token_view(token, secret)
+
+
+@router.get(
+    "",
+    operation_id="list_enrolment_tokens",
+    summary="List enrolment tokens",
+    responses=answer([examples.TOKEN]),
+)
+def list_tokens(admin: Admin, here: Here) -> list[EnrolmentTokenView]:
+    with here.database.read() as session:
+        return devices.list_enrolment_tokens(session, admin)
+
+
+@router.delete(
+    "/{token_id}",
+    status_code=204,
+    operation_id="revoke_enrolment_token",
+    summary="Revoke an enrolment token",
+    responses={204: {"description": "Revoked"}, **errors(404)},
+)
+def revoke_token(token_id: TokenId, admin: Admin, here: Here) -> None:
+    """Devices that it enrolled stay."""
+    with here.database.write() as session:
+        devices.revoke_enrolment_token(session, admin, token_id, here.database.now(session))

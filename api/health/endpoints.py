@@ -1,0 +1,91 @@
+"""`/v1/health`, `/v1/ready`, `/metrics`."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import anyio.to_thread
+from fastapi import APIRouter, Response
+from starlette.concurrency import run_in_threadpool
+
+from api import examples
+from api.auth import Here, Person
+from api.health import checks
+from api.metrics import MEDIA_TYPE
+from api.openapi import answer
+from api.version import VERSION
+from core.errors import Unavailable
+from core.services.overview import Overview
+from core.wire.service import HealthView
+
+router = APIRouter(tags=["service"])
+
+CHECK_TIMEOUT_S = 5.0
+
+
+@router.get("/v1/health", operation_id="get_health", summary="Is it alive?", responses=answer(examples.HEALTH))
+async def get_health() -> HealthView:
+    """200 as long as the process lives; says nothing of what it needs."""
+    return HealthView(status="ok", version=VERSION)
+
+
+@router.get(
+    "/v1/ready",
+    operation_id="get_ready",
+    summary="Can it work?",
+    responses={
+        **answer(examples.READY),
+        503: {
+            "description": "Something that it needs is away; `checks` says what",
+            "model": HealthView,
+            "content": {
+                "application/json": {
+                    "example": {
+                        "status": "unavailable",
+                        "version": VERSION,
+                        "checks": {
+                            "database": "the database does not answer",
+                            "migrations": "not checked",
+                            "broker": "ok",
+                        },
+                    }
+                }
+            },
+        },
+    },
+)
+async def get_ready(here: Here, response: Response) -> HealthView:
+    """Asks the database, whether its schema is this release's, and the broker."""
+    found: dict[str, str] = {}
+    for name in checks.CHECKS:
+        if name == "migrations" and found["database"] != "ok":
+            found[name] = "not checked"
+            continue
+        check = partial(checks.run, name, here.settings, here.database)
+        try:
+            # Abandoned on time-out: a database that swallows packets must not hold up the answer.
+            waiting = anyio.to_thread.run_sync(check, abandon_on_cancel=True, limiter=here.probes)
+            found[name] = await asyncio.wait_for(waiting, CHECK_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            found[name] = f"no answer within {CHECK_TIMEOUT_S:g} s"
+    well = all(result == "ok" for result in found.values())
+    response.status_code = 200 if well else 503
+    return HealthView(status="ok" if well else "unavailable", version=VERSION, checks=found)
+
+
+@router.get(
+    "/metrics",
+    operation_id="get_metrics",
+    summary="Metrics for Prometheus",
+    response_class=Response,
+    responses=answer(examples.METRICS, media="text/plain", schema={"type": "string"}),
+)
+async def get_metrics(_person: Person, here: Here) -> Response:
+    """Needs a key of the role user or admin: in Prometheus, `authorization: {credentials: efk_…}`."""
+    overview: Overview | None
+    try:
+        overview = await run_in_threadpool(here.overview.get)
+    except Unavailable:
+        overview = None
+    return Response(here.metrics.text(overview), headers={"Content-Type": MEDIA_TYPE})

@@ -1,0 +1,1 @@
+"""Jobs: submit, look at, steer, follow."""

@@ -1,0 +1,135 @@
+"""`/v1/jobs`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Header, Query, Response
+from sqlalchemy.orm import Session
+
+from api import examples
+from api.auth import Here, Person
+from api.json_body import JsonRoute
+from api.openapi import answer, errors, sample
+from api.parameters import Cursor, JobId
+from core.services import jobs
+from core.services.keys import Principal
+from core.wire.jobs import JobPage, JobRequest, JobState, JobView
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[\x21-\x7e]+$",
+        description="Your own name for this request: sent again with the same body, it answers with the same job.",
+        examples=["6c7a2f1e-5f0a-4f0e-9d4c-2a6a1c9f0b11"],
+    ),
+]
+
+
+@router.post(
+    "",
+    status_code=201,
+    operation_id="create_job",
+    summary="Submit a search job",
+    responses={**answer(examples.JOB, status=201, description="The job; Location is its address"), **errors(404, 409)},
+)
+def create_job(
+    request: Annotated[JobRequest, Body(openapi_examples=sample(examples.JOB_REQUEST))],
+    person: Person,
+    here: Here,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> JobView:
+    """Stores the job; its search begins at once. With no device online it waits, and `note` says so."""
+    with here.database.write() as session:
+        job = jobs.create_job(session, person, request, idempotency_key, here.database.now(session))
+    here.changed()
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    return job
+
+
+@router.get("", operation_id="list_jobs", summary="List jobs, newest first", responses=answer(examples.JOB_PAGE))
+def list_jobs(
+    person: Person,
+    here: Here,
+    cursor: Cursor = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    state: Annotated[JobState | None, Query(description="Only jobs in this state")] = None,
+) -> JobPage:
+    """One's own jobs; an admin sees all."""
+    with here.database.read() as session:
+        now = here.database.now(session)
+        return jobs.list_jobs(session, person, now, cursor=cursor, limit=limit, state=state)
+
+
+@router.get(
+    "/{job_id}",
+    operation_id="get_job",
+    summary="One job with its targets' progress",
+    responses={**answer(examples.JOB), **errors(404)},
+)
+def get_job(job_id: JobId, person: Person, here: Here) -> JobView:
+    with here.database.read() as session:
+        return jobs.get_job(session, person, job_id, here.database.now(session))
+
+
+@router.post(
+    "/{job_id}/pause",
+    operation_id="pause_job",
+    summary="Pause a job",
+    responses={**answer(examples.JOB), **errors(404, 409)},
+)
+def pause_job(job_id: JobId, person: Person, here: Here) -> JobView:
+    """No further launches; what is being measured is still taken in."""
+    return _steer(here, jobs.pause_job, person, job_id)
+
+
+@router.post(
+    "/{job_id}/resume",
+    operation_id="resume_job",
+    summary="Resume a paused job",
+    responses={**answer(examples.JOB), **errors(404, 409)},
+)
+def resume_job(job_id: JobId, person: Person, here: Here) -> JobView:
+    """Goes on where it was paused."""
+    return _steer(here, jobs.resume_job, person, job_id)
+
+
+@router.post(
+    "/{job_id}/cancel",
+    operation_id="cancel_job",
+    summary="Cancel a job",
+    responses={**answer(examples.JOB), **errors(404, 409)},
+)
+def cancel_job(job_id: JobId, person: Person, here: Here) -> JobView:
+    """Ends the job for good and keeps what it found."""
+    return _steer(here, jobs.cancel_job, person, job_id)
+
+
+@router.delete(
+    "/{job_id}",
+    status_code=204,
+    operation_id="delete_job",
+    summary="Delete a job",
+    responses={204: {"description": "Deleted"}, **errors(404, 409)},
+)
+def delete_job(job_id: JobId, person: Person, here: Here) -> None:
+    """Removes the job with its candidates and events. Measurements stay: they are knowledge of the devices."""
+    with here.database.write() as session:
+        jobs.delete_job(session, person, job_id, here.database.now(session))
+    here.changed()
+
+
+def _steer(
+    here: Here, verb: Callable[[Session, Principal, str, datetime], JobView], person: Principal, job_id: str
+) -> JobView:
+    with here.database.write() as session:
+        job = verb(session, person, job_id, here.database.now(session))
+    here.changed()
+    return job

@@ -1,0 +1,67 @@
+"""`/v1/keys` and `/v1/me`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+
+from api import examples
+from api.auth import Admin, Anyone, Here, Person
+from api.json_body import JsonRoute
+from api.openapi import answer, errors, sample
+from api.parameters import KeyId
+from core.services import keys
+from core.wire.service import KeyRequest, KeyView, MeView
+
+router = APIRouter(prefix="/v1", tags=["access"], route_class=JsonRoute)
+
+
+@router.post(
+    "/keys",
+    status_code=201,
+    operation_id="create_key",
+    summary="Make an API key",
+    responses=answer(examples.KEY_MADE, status=201, description="The key; its secret is shown this once"),
+)
+def create_key(
+    request: Annotated[KeyRequest, Body(openapi_examples=sample(examples.KEY_REQUEST))], _admin: Admin, here: Here
+) -> KeyView:
+    with here.database.write() as session:
+        now = here.database.now(session)
+        key, secret = keys.create_key(
+            session,
+            name=request.name,
+            owner=request.owner or request.name,
+            role=request.role,
+            now=now,
+            expires_at=None if request.days is None else now + timedelta(days=request.days),
+        )
+        return keys.key_view(key, secret)
+
+
+@router.get("/keys", operation_id="list_keys", summary="List API keys", responses=answer([examples.KEY]))
+def list_keys(person: Person, here: Here) -> list[KeyView]:
+    """One's own keys, without their secrets; an admin sees all."""
+    with here.database.read() as session:
+        return keys.list_keys(session, person)
+
+
+@router.delete(
+    "/keys/{key_id}",
+    status_code=204,
+    operation_id="revoke_key",
+    summary="Revoke an API key",
+    responses={204: {"description": "Revoked"}, **errors(404)},
+)
+def revoke_key(key_id: KeyId, person: Person, here: Here) -> None:
+    """Ends the key and its browser sessions: here at once, in other processes of the service within 5 seconds."""
+    with here.database.write() as session:
+        keys.revoke_key(session, person, key_id, here.database.now(session))
+    here.credentials.forget()
+
+
+@router.get("/me", operation_id="get_me", summary="Whose key this is", responses=answer(examples.ME))
+async def get_me(asker: Anyone) -> MeView:
+    return MeView(key_id=asker.key_id, name=asker.name, owner=asker.owner, role=asker.role, device_id=asker.device_id)

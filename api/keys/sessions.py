@@ -1,0 +1,95 @@
+"""`/v1/session`: browsers trade a key for a cookie."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from api import examples
+from api.auth import COOKIE, Anyone, Here, address_of
+from api.context import Context
+from api.credentials import Credential
+from api.json_body import JsonRoute
+from api.openapi import answer, errors, sample
+from core.errors import Forbidden, Unauthenticated
+from core.services import keys
+from core.wire.service import MeView, SessionRequest
+
+router = APIRouter(prefix="/v1/session", tags=["access"], route_class=JsonRoute)
+
+
+@router.post(
+    "",
+    status_code=201,
+    operation_id="open_session",
+    summary="Trade a key for a cookie",
+    responses={
+        **answer(examples.ME, status=201, description="Set-Cookie holds the session; no script can read it"),
+        **errors(401, 403, 429),
+    },
+)
+async def open_session(
+    body: Annotated[SessionRequest, Body(openapi_examples=sample(examples.SESSION_REQUEST))],
+    request: Request,
+    response: Response,
+    here: Here,
+) -> MeView:
+    """For a week, or as long as the key. Needs no key but the one in the body."""
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise Forbidden("log in from this server's own page, not from another site's")
+    address = address_of(request.scope)
+    here.failures.check(address)
+    try:
+        secret, me = await run_in_threadpool(_open, here, body.key)
+    except Unauthenticated:
+        here.failures.take(address)
+        raise
+    response.set_cookie(
+        COOKIE,
+        secret,
+        max_age=int(keys.WEB_SESSION.total_seconds()),
+        path="/",
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
+    return me
+
+
+def _open(here: Context, key: str) -> tuple[str, MeView]:
+    with here.database.write() as session:
+        now = here.database.now(session)
+        principal = keys.authenticate(session, key, now)
+        secret = keys.open_web_session(session, principal, now)
+    return secret, MeView(
+        key_id=principal.key_id,
+        name=principal.name,
+        owner=principal.owner,
+        role=principal.role,
+        device_id=principal.device_id,
+    )
+
+
+@router.delete(
+    "",
+    status_code=204,
+    operation_id="close_session",
+    summary="Log out",
+    responses={204: {"description": "Logged out"}},
+)
+async def close_session(_asker: Anyone, request: Request, here: Here) -> Response:
+    """Ends the session of the cookie that came along; without one, nothing."""
+    credential: Credential = request.state.credential
+    if credential.cookie:
+        await run_in_threadpool(_close, here, credential.secret)
+        here.credentials.forget()
+    response = Response(status_code=204)
+    response.delete_cookie(COOKIE, path="/", secure=request.url.scheme == "https", httponly=True, samesite="strict")
+    return response
+
+
+def _close(here: Context, secret: str) -> None:
+    with here.database.write() as session:
+        keys.close_web_session(session, secret)

@@ -1,0 +1,1 @@
+"""Candidates' models for download."""

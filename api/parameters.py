@@ -1,0 +1,51 @@
+"""Parameters that several endpoints take: bounded, so that nothing odd gets further than here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Path, Query
+
+_ID = r"^[A-Za-z0-9_\-]+$"
+
+JobId = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["job_01jv0c8z5m4q3k2n1p0r9s8t7v"])]
+CandidateId = Annotated[
+    str, Path(min_length=1, max_length=64, pattern=_ID, examples=["cnd_01jv0c9a7m4q3k2n1p0r9s8t7x"])
+]
+DeviceName = Annotated[
+    str,
+    Path(
+        alias="device_id",
+        min_length=1,
+        max_length=100,
+        pattern=r"^[\w .:@()+,\-]+$",
+        description="Id or name of a device",
+        examples=["dev_01jv0bzz1m4q3k2n1p0r9s8t7y"],
+    ),
+]
+LeaseId = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["lse_01jv0c9c3m4q3k2n1p0r9s8t70"])]
+LaunchId = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["lau_01jv0c9b2m4q3k2n1p0r9s8t7z"])]
+KeyId = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["key_01jv0a000m4q3k2n1p0r9s8t71"])]
+TokenId = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["enr_01jv0a111m4q3k2n1p0r9s8t72"])]
+CatalogueName = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["lts-gpt2"])]
+
+Cursor = Annotated[
+    str | None,
+    Query(min_length=1, max_length=500, pattern=r"^[\x21-\x7e]+$", description="`next_cursor` of the page before"),
+]
+TargetName = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[^\x00]+$",
+        description="Id or name of a target of the job",
+        examples=["laptop, onnxruntime"],
+    ),
+]
+LatencyBound = Annotated[
+    float | None, Query(gt=0, le=1e15, allow_inf_nan=False, description="Milliseconds", examples=[50])
+]
+MemoryBound = Annotated[
+    float | None, Query(gt=0, le=1e15, allow_inf_nan=False, description="Peak memory in MiB", examples=[300])
+]

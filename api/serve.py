@@ -1,0 +1,90 @@
+"""Runs the API: `python -m api`, and the embedded service."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from api.app import create_app
+from api.context import Context
+from core.errors import InvalidInput
+from core.services.settings import Settings
+
+GRACE_S = 10
+"""What requests in progress get when the server is told to stop."""
+KEEP_ALIVE_S = 75
+"""Agents come back every few seconds: longer than that, so that they need no new connection (and TLS) each time."""
+
+
+class Server(uvicorn.Server):
+    """Ends long polls and event streams before it waits for the requests in progress, which would wait for them."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        application = self.config.app
+        context: Context | None = getattr(getattr(application, "state", None), "context", None)
+        if context is not None:
+            context.stop()
+        await super().shutdown(sockets)
+
+
+def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) -> Server:
+    """A server for `app`, made from the settings if absent; `options` go to uvicorn's configuration."""
+    check_bind(settings)
+    http = settings.http
+    configuration: dict[str, Any] = {
+        "host": http.host,
+        "port": http.port,
+        "ssl_certfile": http.certificate,
+        "ssl_keyfile": http.certificate_key,
+        # Whoever sends the X-Forwarded headers is believed only if it is named.
+        "proxy_headers": bool(http.trusted_proxies),
+        "forwarded_allow_ips": http.trusted_proxies or None,
+        "timeout_graceful_shutdown": GRACE_S,
+        "timeout_keep_alive": KEEP_ALIVE_S,
+        "server_header": False,
+        "access_log": False,
+        "log_level": "info",
+        "ws": "none",
+        **options,
+    }
+    return Server(uvicorn.Config(app or create_app(settings), **configuration))
+
+
+def serve(settings: Settings, app: FastAPI | None = None, **options: Any) -> None:
+    """Runs until SIGTERM or Ctrl-C."""
+    make_server(settings, app, **options).run()
+
+
+def check_bind(settings: Settings) -> None:
+    """`InvalidInput` if plain HTTP would leave this machine without having been asked for."""
+    http = settings.http
+    if (http.certificate is None) != (http.certificate_key is None):
+        raise InvalidInput(
+            "http.certificate and http.certificate_key belong together: give both or none",
+            field="http.certificate",
+            value=str(http.certificate),
+            allowed="the paths of two PEM files",
+        )
+    if http.certificate is not None or http.insecure or is_loopback(http.host):
+        return
+    raise InvalidInput(
+        f"http.host {http.host} can be reached from other machines, and plain HTTP would show them every key: give "
+        "http.certificate and http.certificate_key, or put a proxy that ends TLS in front and set "
+        "EDGEFRONT_HTTP__INSECURE=true",
+        field="http.host",
+        value=http.host,
+        allowed="a loopback address, TLS, or http.insecure",
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens on `host`."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return bool(found) and all(ipaddress.ip_address(item[4][0]).is_loopback for item in found)
