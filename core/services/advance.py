@@ -1,7 +1,11 @@
 """Moves a target on: baselines → reference point → generations → refining → finished.
 
 Idempotent under the target's row lock: run twice, late, or killed at any instant and run again, it comes to the same
-candidates, because a generation is proposed from its stored snapshot and the target's seed alone.
+candidates, because a generation is stored together with the snapshot it was asked with, and the snapshot and the
+target's seed alone decide what it proposes.
+
+Locks are taken in one order by all services: targets, measurements, launches, jobs, each by id. Events lock the job, so
+a step that has written any ends there, and the next begins with a transaction of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +14,23 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from core.store.tables import Target
+from core.measurement.protocol import MeasurementProtocol
+from core.pareto.baseline import reference
+from core.services import progress, refinement, snapshots
+from core.services.closing import change_state, end_target
+from core.services.comparison import rows_of
+from core.services.plan import Plan, plan_for
+from core.services.progress import BASELINE_LAUNCHES
+from core.services.proposing import FIRST_PRIORITY, Proposed, missing_launches, propose, settle_known
+from core.store.repositories import candidates as candidate_rows
+from core.store.repositories import demand
+from core.store.repositories import jobs as job_rows
+from core.store.repositories.jobs import ACTIVE
+from core.store.tables import Job, Target
+from core.wire.jobs import JobRequest, Limits
+
+BARREN = 5
+"""After so many generations in a row of which nothing could be measured a search ends."""
 
 
 def advance(session: Session, target_id: str, now: datetime) -> bool:
@@ -21,14 +41,138 @@ def advance(session: Session, target_id: str, now: datetime) -> bool:
     then commits and calls again); False if the target waits for devices or has ended. An unknown target is no error:
     its job may have been deleted.
     """
-    raise NotImplementedError
+    target = job_rows.lock_target(session, target_id)
+    job = None if target is None else job_rows.find(session, target.job_id)
+    if target is None or job is None or target.state not in ACTIVE or job.state != "running":
+        return False
+    request = JobRequest.model_validate(job.request)
+    if progress.out_of_time(request, target, now):
+        end_target(session, target, "finished", f"The budget of {request.budget.minutes:g} minutes was spent.", now)
+        return False
+    if _catch_up(session, target, now):
+        return True
+    if target.state == "refining":
+        return _refine(session, target, now)
+    protocol = MeasurementProtocol.model_validate(target.protocol)
+    plan = plan_for(request, protocol, Limits.model_validate(target.limits))
+    if target.state == "baselines":
+        return _baselines(session, job, target, plan, now)
+    return _search(session, job, target, plan, now)
+
+
+def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
+    """Ends a target that cannot go on, and says why. One that has ended is left as it is."""
+    target = job_rows.lock_target(session, target_id)
+    if target is not None and target.state in ACTIVE:
+        end_target(session, target, "failed", note, now)
 
 
 def due(session: Session, target: Target, now: datetime) -> bool:
     """Whether `advance` has something to do for this target: cheap; asked after each report in its transaction."""
-    raise NotImplementedError
+    job = job_rows.find(session, target.job_id)
+    if job is None or job.state != "running" or target.state not in ACTIVE:
+        return False
+    if progress.out_of_time(JobRequest.model_validate(job.request), target, now):
+        return True
+    if target.state == "refining":
+        return not demand.has_live_launch(session, target)
+    if candidate_rows.any_in_state(session, target.id, "waiting"):
+        return False
+    return target.state != "baselines" or _baselines_complete(session, target)
 
 
 def stalled(session: Session, now: datetime) -> list[str]:
     """Ids of the targets of running jobs for which `advance` should be sent again: for the sweep."""
-    raise NotImplementedError
+    timed_out = [
+        target.id
+        for target, job in job_rows.timed_targets(session)
+        if progress.out_of_time(JobRequest.model_validate(job.request), target, now)
+    ]
+    return list(dict.fromkeys(job_rows.idle_targets(session) + timed_out))
+
+
+def _catch_up(session: Session, target: Target, now: datetime) -> bool:
+    """Puts right what a crash or a pause left: known results not taken in, launches that nobody makes."""
+    waiting = candidate_rows.in_state(session, target.id, "waiting")
+    baselines = candidate_rows.baselines(session, target.id) if target.state == "baselines" else []
+    concerned = {candidate.id: candidate for candidate in [*baselines, *waiting] if candidate.measurement_id}
+    if not concerned:
+        return False
+    measurements = demand.lock(session, {str(candidate.measurement_id) for candidate in concerned.values()})
+    missing = missing_launches(session, concerned.values(), measurements)
+    demand.add_launches(session, target, missing, purpose="first", priority=FIRST_PRIORITY, now=now)
+    return settle_known(session, target, waiting, measurements, now) > 0
+
+
+def _baselines(session: Session, job: Job, target: Target, plan: Plan, now: datetime) -> bool:
+    if target.candidates == 0:
+        proposed = [Proposed(architecture, "baseline") for architecture in plan.baselines()]
+        propose(session, job, target, plan, proposed, role="baseline", generation=-1, now=now)
+        return due(session, target, now)
+    if not _baselines_complete(session, target):
+        return False
+    points = candidate_rows.baseline_points(session, [target.id])[target.id]
+    every = candidate_rows.baselines(session, target.id)
+    if not points:
+        reasons = sorted({baseline.reason or baseline.state for baseline in every})
+        note = f"None of the {len(every)} baselines could be measured, so there is nothing to compare with: "
+        end_target(session, target, "failed", note + "; ".join(reasons[:3]), now)
+        return False
+    target.reference = reference(rows_of(points), [point.proxy for point in points])
+    without = len(every) - len(points)
+    note = (
+        f"{without} of {len(every)} baselines could not be measured; the others are compared with." if without else ""
+    )
+    change_state(session, target, "searching", note, now)
+    return True
+
+
+def _baselines_complete(session: Session, target: Target) -> bool:
+    """Whether each baseline is settled, and measured twice unless a launch failed."""
+    baselines = candidate_rows.baselines(session, target.id)
+    if not baselines or any(baseline.state == "waiting" for baseline in baselines):
+        return False
+    unsure = [row.measurement_id for row in baselines if row.measurement_id and row.launches < BASELINE_LAUNCHES]
+    counts = demand.launch_counts(session, unsure)
+    return not any(counts[id_][state] for id_ in unsure for state in demand.LIVE)
+
+
+def _search(session: Session, job: Job, target: Target, plan: Plan, now: datetime) -> bool:
+    """Proposes the next generation once nothing of the last one waits for its first launch."""
+    if candidate_rows.any_in_state(session, target.id, "waiting"):
+        return False
+    number = target.generation + 1
+    proposed_so_far = target.candidates - len(candidate_rows.baselines(session, target.id))
+    budget = plan.request.budget.candidates
+    left = None if budget is None else budget - proposed_so_far
+    if not plan.has_generation(number) or (left is not None and left <= 0):
+        return _end_search(session, target, "", now)
+    if number >= BARREN and not candidate_rows.measured_since(session, target.id, number - BARREN):
+        return _end_search(session, target, f"The last {BARREN} generations held nothing that could be measured.", now)
+    stored, snapshot = snapshots.take(session, target.id, number)
+    proposals = plan.algorithm.ask(target.seed, number, snapshot)[:left]
+    if not proposals:
+        return _end_search(session, target, "Every permitted architecture has been proposed.", now)
+    job_rows.add_generation(session, target.id, number, stored, now)
+    target.generation = number
+    proposed = [Proposed(item.architecture, item.operator, item.genome, item.parents) for item in proposals]
+    propose(session, job, target, plan, proposed, role="search", generation=number, now=now)
+    return due(session, target, now)
+
+
+def _end_search(session: Session, target: Target, note: str, now: datetime) -> bool:
+    change_state(session, target, "refining", " ".join(text for text in (target.note, note) if text), now)
+    return True
+
+
+def _refine(session: Session, target: Target, now: datetime) -> bool:
+    """Further launches of frontier points that are not certain, until all are or the budget is spent."""
+    if demand.has_live_launch(session, target):
+        return False
+    uncertain = refinement.uncertain(session, target)
+    if uncertain:
+        demand.add_launches(session, target, uncertain, purpose="refinement", priority=refinement.PRIORITY, now=now)
+        target.refinements += len(uncertain)
+    else:
+        end_target(session, target, "finished", target.note, now)
+    return False

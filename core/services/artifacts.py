@@ -5,14 +5,37 @@ Weights are untrained, from the candidate's seed, and the file name says so.
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
+from core.errors import InvalidInput, Unavailable
+from core.graph.export import write_onnx, write_safetensors
+from core.services.access import candidate_of
 from core.services.keys import Principal
+from core.spaces.architecture import Architecture
 from core.store.database import Database
+from core.store.repositories import artifacts as rows
 
 Format = Literal["onnx", "safetensors", "architecture"]
+
+_MEDIA_TYPES = {
+    "onnx": "application/onnx",
+    "safetensors": "application/octet-stream",
+    "architecture": "application/json",
+}
+_ABANDONED_S = 24 * 3600.0
+_CHUNK = 1 << 20
+_PART = ".part-"
 
 
 @dataclass(frozen=True)
@@ -27,7 +50,7 @@ class ArtifactFile:
 
 
 def artifact_for(
-    database: Database, principal: Principal, candidate_id: str, format: Format, folder: Path
+    database: Database, principal: Principal, candidate_id: str, format_: Format, folder: Path
 ) -> ArtifactFile:
     """The file, built once per (architecture, seed, format) and built again if it is missing from the disk.
 
@@ -39,4 +62,133 @@ def artifact_for(
         InvalidInput: unknown format.
         Unavailable: the disk is full or the folder cannot be written.
     """
-    raise NotImplementedError
+    if format_ not in get_args(Format):
+        allowed = ", ".join(get_args(Format))
+        raise InvalidInput(
+            f"format must be one of {allowed}, not {format_!r}", field="format", value=format_, allowed=allowed
+        )
+    with database.read() as session:
+        candidate, _ = candidate_of(session, principal, candidate_id)
+        digest, seed, description = candidate.digest, candidate.seed, candidate.architecture
+    path = folder / _relative_path(digest, seed, format_)
+    found = _ready(database, digest, seed, format_, path)
+    if found is not None:
+        return found
+    with _only_one(path):
+        # Whoever waited here finds what the one before has built.
+        found = _ready(database, digest, seed, format_, path)
+        if found is not None:
+            return found
+        sha256, size = _build(Architecture.parse(description), seed, format_, path)
+        relative = str(path.relative_to(folder))
+        with database.write() as session:
+            now = database.now(session)
+            rows.save(session, digest, seed, format_, path=relative, size=size, sha256=sha256, now=now)
+    return ArtifactFile(path, path.name, _MEDIA_TYPES[format_], size, sha256)
+
+
+def _ready(database: Database, digest: str, seed: int, format_: Format, path: Path) -> ArtifactFile | None:
+    """The file if it was noted and is there as it was noted."""
+    with database.read() as session:
+        row = rows.find(session, digest, seed, format_)
+        noted = None if row is None else (row.size, row.sha256)
+    if noted is None or not _has_size(path, noted[0]):
+        return None
+    return ArtifactFile(path, path.name, _MEDIA_TYPES[format_], *noted)
+
+
+def _relative_path(digest: str, seed: int, format_: Format) -> str:
+    short = digest[:12]
+    if format_ == "architecture":
+        name = f"edgefront-{short}-architecture.json"
+    else:
+        name = f"edgefront-{short}-untrained-seed{seed}.{format_}"
+    return f"{digest[:2]}/{digest}/{name}"
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except OSError:
+        return False
+
+
+def _build(architecture: Architecture, seed: int, format_: Format, path: Path) -> tuple[str, int]:
+    """Writes beside the final place and moves there when complete; returns SHA-256 and size."""
+    part: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clear_abandoned(path.parent)
+        handle, text = tempfile.mkstemp(prefix=_PART, dir=path.parent)
+        os.close(handle)
+        part = Path(text)
+        _write(architecture, seed, format_, part)
+        found = _hash(part)
+        part.chmod(0o644)
+        part.replace(path)
+    except OSError as error:
+        if part is not None:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+        raise _unavailable(error) from error
+    except BaseException:
+        if part is not None:
+            part.unlink(missing_ok=True)
+        raise
+    return found
+
+
+def _write(architecture: Architecture, seed: int, format_: Format, path: Path) -> None:
+    if format_ == "onnx":
+        write_onnx(architecture, seed, path)
+    elif format_ == "safetensors":
+        write_safetensors(architecture, seed, path)
+    else:
+        path.write_text(json.dumps(architecture.canonical, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _hash(path: Path) -> tuple[str, int]:
+    """SHA-256 and size, once the bytes are on the disk."""
+    sha256, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            sha256.update(chunk)
+            size += len(chunk)
+        os.fsync(file.fileno())
+    return sha256.hexdigest(), size
+
+
+def _unavailable(error: OSError) -> Unavailable:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Unavailable("the server's disk is full: the model cannot be built until its admin makes room")
+    return Unavailable(f"the server cannot write the model: {error.strerror or error}")
+
+
+def _clear_abandoned(folder: Path) -> None:
+    """Removes what a builder that was killed left."""
+    for part in folder.glob(f"{_PART}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - part.stat().st_mtime > _ABANDONED_S:
+                part.unlink()
+
+
+_building: dict[Path, tuple[threading.Lock, int]] = {}
+_guard = threading.Lock()
+
+
+@contextlib.contextmanager
+def _only_one(path: Path) -> Iterator[None]:
+    """One builder of a file at a time in this process. Between processes both build, and the bytes are the same."""
+    with _guard:
+        lock, users = _building.get(path, (threading.Lock(), 0))
+        _building[path] = (lock, users + 1)
+    try:
+        with lock:
+            yield
+    finally:
+        with _guard:
+            lock, users = _building[path]
+            if users == 1:
+                del _building[path]
+            else:
+                _building[path] = (lock, users - 1)

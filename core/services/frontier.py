@@ -6,49 +6,126 @@ The frontier is the non-dominated set (proxy up, latency down, peak memory down)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from core.pareto.frontier import hypervolume, nondominated
+from core.services import events
+from core.services.access import job_of, target_of
+from core.services.comparison import as_baseline, baseline_of, summary_of
+from core.services.findings import Finding, take_in
 from core.services.keys import Principal
-from core.store.tables import Candidate, Measurement, Target
+from core.services.views import MIB, candidate_view
+from core.store.repositories import candidates as repository
+from core.store.repositories.candidates import Point
+from core.store.tables import Candidate, Target
 from core.wire.jobs import FrontierView
 
-
-@dataclass(frozen=True)
-class Finding:
-    """News of a candidate: its measurement as it stands now (measured, infeasible or failed).
-
-    `half_width_ms` is half of the 95 % interval of the measurement's latency, None where unknown.
-    """
-
-    candidate: Candidate
-    measurement: Measurement
-    half_width_ms: float | None
+__all__ = ["Finding", "FrontierChange", "candidate_settled", "frontier_view"]
 
 
 @dataclass(frozen=True)
 class FrontierChange:
+    """What findings did to a frontier: ids that joined and left it, its size and hypervolume now."""
+
     joined: tuple[str, ...]
     left: tuple[str, ...]
     size: int
     hypervolume: float
 
 
-def candidate_settled(
-    session: Session, target: Target, findings: Sequence[Finding], now: datetime
-) -> FrontierChange:
+def candidate_settled(session: Session, target: Target, findings: Sequence[Finding], now: datetime) -> FrontierChange:
     """Takes findings into the candidates, the target's counters, its frontier and the job's event log.
 
     Call it once per target and transaction with every finding, with the target's row locked and the candidates *not*
     yet touched: this copies the measurement into the candidate (numbers, launches, state: measured, out_of_bounds by
     the target's limits, infeasible or failed with the reason), counts `target.settled`, sets `target.started_at` at
     the first launch of its own, moves `on_frontier`, and appends `candidate` events and, if it moved, a `frontier`
-    event. Cost: the frontier's rows and the findings, not the target's candidates, unless a member got worse.
+    event. Cost: the frontier's rows and the findings; of the target's other candidates only those that a member that
+    got worse had kept off the frontier.
     """
-    raise NotImplementedError
+    members = {point.id: point for point in repository.frontier_points(session, [target.id])[target.id]}
+    changed = [finding.candidate for finding in findings if take_in(target, finding, now)]
+    if not changed:
+        return FrontierChange((), (), target.frontier_size, target.hypervolume)
+    session.flush()
+
+    current = _frontier_after(session, target, members, changed)
+    joined = tuple(sorted(current.keys() - members.keys()))
+    left = tuple(sorted(members.keys() - current.keys()))
+    repository.move_frontier(session, joined, left)
+    target.frontier_size = len(current)
+    if target.reference is not None:
+        target.hypervolume = hypervolume(_objectives(current.values()), target.reference)
+
+    baseline = baseline_of(session, target.id)
+    entries = [
+        events.Entry("candidate", candidate_view(candidate, baseline).model_dump(mode="json"), target.id)
+        for candidate in changed
+    ]
+    if members != current:
+        data = {
+            "joined": list(joined),
+            "left": list(left),
+            "size": target.frontier_size,
+            "hypervolume": target.hypervolume,
+            "summary": summary_of(list(current.values()), baseline),
+        }
+        entries.append(events.Entry("frontier", data, target.id))
+    session.flush()
+    events.append_all(session, target.job_id, entries, now)
+    return FrontierChange(joined, left, target.frontier_size, target.hypervolume)
+
+
+def _frontier_after(
+    session: Session, target: Target, members: dict[str, Point], changed: Sequence[Candidate]
+) -> dict[str, Point]:
+    """The members now, by id.
+
+    A candidate beside the frontier is dominated by a member. It can only join if each member that dominated it got
+    worse or left, so it is enough to look at what the former places of those members dominate.
+    """
+    moved = {point.id: point for point in map(_eligible, changed) if point is not None}
+    touched = {candidate.id for candidate in changed}
+    pool = [point for id_, point in members.items() if id_ not in touched]
+    pool += moved.values()
+    corners = [
+        members[id_] for id_ in touched & members.keys() if not (id_ in moved and _as_good(moved[id_], members[id_]))
+    ]
+    pool += [point for point in repository.dominated_points(session, target.id, corners) if point.id not in touched]
+    kept = nondominated(_objectives(pool))
+    return {point.id: point for point, keep in zip(pool, kept, strict=True) if keep}
+
+
+def _eligible(candidate: Candidate) -> Point | None:
+    """Where a candidate stands, if it may be on a frontier at all."""
+    return _point(candidate) if candidate.role == "search" and candidate.state == "measured" else None
+
+
+def _point(candidate: Candidate) -> Point | None:
+    """Where a candidate stands, once it is measured."""
+    if candidate.latency_ms is None or candidate.memory_bytes is None:
+        return None
+    return Point(
+        candidate.id, candidate.decoder_parameters, candidate.proxy, candidate.latency_ms, candidate.memory_bytes
+    )
+
+
+def _points(candidates: Iterable[Candidate]) -> list[Point]:
+    return [point for candidate in candidates if (point := _point(candidate)) is not None]
+
+
+def _as_good(point: Point, other: Point) -> bool:
+    return (
+        point.proxy >= other.proxy and point.latency_ms <= other.latency_ms and point.memory_bytes <= other.memory_bytes
+    )
+
+
+def _objectives(points: Iterable[Point]) -> list[tuple[float, float, float]]:
+    return [(point.proxy, point.latency_ms, point.memory_bytes) for point in points]
 
 
 def frontier_view(
@@ -62,7 +139,28 @@ def frontier_view(
 ) -> FrontierView:
     """The frontier of one target (by id or name; None: the job's first), points by rising decoder parameters.
 
-    The filters ("the best under 50 ms and 300 MB", MiB) leave out points beyond them; the hypervolume is the whole
-    frontier's. NotFound if there is no such job or target.
+    The filters ("the best under 50 ms and 300 MB", MiB) leave out points beyond them; the hypervolume and the summary
+    are the whole frontier's. NotFound if there is no such job or target.
     """
-    raise NotImplementedError
+    job = job_of(session, principal, job_id)
+    row = target_of(session, job, target)
+    members = repository.frontier(session, row.id)
+    beside = repository.baselines(session, row.id)
+    baseline = as_baseline(_points(beside))
+    shown = [member for member in members if _within(member, max_latency_ms, max_memory_mb)]
+    return FrontierView(
+        job_id=job.id,
+        target_id=row.id,
+        target=row.name,
+        hypervolume=row.hypervolume,
+        reference=row.reference,
+        points=tuple(candidate_view(member, baseline) for member in shown),
+        baseline=tuple(candidate_view(candidate, baseline) for candidate in beside),
+        summary=summary_of(_points(members), baseline),
+    )
+
+
+def _within(candidate: Candidate, max_latency_ms: float | None, max_memory_mb: float | None) -> bool:
+    slow = max_latency_ms is not None and (candidate.latency_ms or 0.0) > max_latency_ms
+    large = max_memory_mb is not None and (candidate.memory_bytes or 0) > max_memory_mb * MIB
+    return not slow and not large

@@ -69,5 +69,5 @@ class Generation(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("gen"))
     target_id: Mapped[str] = mapped_column(ForeignKey("target.id", ondelete="CASCADE"), index=True)
     number: Mapped[int]
-    snapshot: Mapped[list[Any]] = mapped_column(Json)  # core.search.interface.Snapshot.to_json
+    snapshot: Mapped[list[Any]] = mapped_column(Json)  # what changed since the last one: core.services.snapshots
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -1,0 +1,67 @@
+"""Opaque cursors: where a page ended, as text that clients hand back unread."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from datetime import datetime
+from typing import Any
+
+from core.errors import InvalidInput
+
+MAX_LENGTH = 500
+
+
+def encode(value: list[Any]) -> str:
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def decode(text: str, kinds: tuple[type | tuple[type, ...], ...]) -> list[Any]:
+    """The list that `encode` was given; its items must be of these kinds, else `InvalidInput`."""
+    try:
+        if len(text) > MAX_LENGTH:
+            raise ValueError
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        value = json.loads(raw, parse_constant=_refuse)
+        if not isinstance(value, list) or len(value) != len(kinds):
+            raise ValueError
+        if not all(_is_sound(item, kind) for item, kind in zip(value, kinds, strict=True)):
+            raise ValueError
+    except (binascii.Error, UnicodeError, ValueError, RecursionError):
+        raise wrong(text) from None
+    return value
+
+
+def moment(text: str, whole: str) -> datetime:
+    """A time with its zone from a cursor's item; `whole` is the cursor that it stood in."""
+    try:
+        value = datetime.fromisoformat(text)
+    except ValueError:
+        raise wrong(whole) from None
+    if value.tzinfo is None:
+        raise wrong(whole)
+    return value
+
+
+def wrong(text: str) -> InvalidInput:
+    return InvalidInput(
+        "cursor: this is not one that the service gave out for this list; start from the first page",
+        field="cursor",
+        value=text[:80],
+        allowed="next_cursor of the page before, with the same order",
+    )
+
+
+def _is_sound(item: Any, kind: type | tuple[type, ...]) -> bool:
+    """Of the kind, and nothing that a database would choke on."""
+    if isinstance(item, bool) or not isinstance(item, kind):
+        return False
+    if isinstance(item, str):
+        return item.isascii() and item.isprintable()
+    return not isinstance(item, int) or abs(item) < 1 << 63
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")

@@ -1,0 +1,110 @@
+"""A Celery worker and its beat inside another process: what `edgefront up` runs beside the API."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from celery import Celery
+from celery.exceptions import WorkerShutdown
+from celery.worker import WorkController
+
+from core.services.settings import Settings
+from core.services.tasks import SWEEP
+from core.store.database import Database
+from workers.app import create_celery
+
+WAKE = "edgefront.wake"
+"""A task that does nothing: it ends the worker's wait for messages, so that it stops at once."""
+
+_log = logging.getLogger(__name__)
+
+
+class EmbeddedWorker:
+    """A solo worker in a thread, on the memory transport of this process (or any other broker).
+
+    It begins with a sweep: messages of the memory transport die with their process, and the rows say what they were.
+    Use as a context manager, or call `start` and `stop`.
+    """
+
+    def __init__(self, settings: Settings, database: Database | None = None) -> None:
+        self._app = create_celery(settings, database)
+        self._sweep_s = settings.leases.sweep_s
+        self._worker: _Controller | None = None
+        self._threads: list[threading.Thread] = []
+        self._stopping = threading.Event()
+
+    def start(self, timeout_s: float = 30.0) -> None:
+        """Returns once the worker takes messages. RuntimeError if it does not come up in time."""
+        self._app.task(_nothing, name=WAKE)
+        self._worker = _Controller(
+            app=self._app,
+            pool_cls="solo",
+            concurrency=1,
+            without_heartbeat=True,
+            without_mingle=True,
+            without_gossip=True,
+        )
+        self._threads = [
+            threading.Thread(target=self._worker.start, name="edgefront-worker", daemon=True),
+            threading.Thread(target=self._beat, name="edgefront-beat", daemon=True),
+        ]
+        self._threads[0].start()
+        if not self._worker.ready.wait(timeout_s):
+            raise RuntimeError(f"the embedded worker did not start within {timeout_s:g} s; see the log")
+        self._send(SWEEP)
+        self._threads[1].start()
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Ends after the task at hand. What was still queued is found by the sweep of the next start."""
+        self._stopping.set()
+        if self._worker is None:
+            return
+        self._worker.end_soon()
+        self._send(WAKE)
+        for thread in self._threads:
+            thread.join(timeout_s)
+        if any(thread.is_alive() for thread in self._threads):
+            _log.warning("the embedded worker is still busy after %g s and is left behind", timeout_s)
+        self._worker = None
+
+    def __enter__(self) -> EmbeddedWorker:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _beat(self) -> None:
+        while not self._stopping.wait(self._sweep_s):
+            self._send(SWEEP, expires=max(1.0, self._sweep_s))
+
+    def _send(self, task: str, **options: Any) -> None:
+        try:
+            self._app.send_task(task, queue=self._app.conf.task_default_queue, retry=False, **options)
+        except Exception as error:  # a broker that is away: the next beat tries again
+            _log.warning("%s could not be sent: %s", task, error)
+
+
+class _Controller(WorkController):  # type: ignore[misc]
+    """Celery's worker without its command line: it installs no signal handlers and ends on its own request only."""
+
+    def __init__(self, *, app: Celery, **options: Any) -> None:
+        self.ready = threading.Event()
+        super().__init__(app=app, **options)
+
+    def on_consumer_ready(self, consumer: Any) -> None:
+        self.ready.set()
+
+    def end_soon(self) -> None:
+        # Celery's own way is a flag of the whole process; this ends this worker alone.
+        self.consumer.call_soon(_shut_down)
+
+
+def _nothing() -> None:
+    """See `WAKE`."""
+
+
+def _shut_down() -> None:
+    raise WorkerShutdown(0)

@@ -1,0 +1,60 @@
+"""The tasks. Each is a loop of short transactions around one service call."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from core.errors import Unavailable
+from core.services import advance as advancing
+from core.services import tasks
+from core.services.sweep import sweep
+from core.store.database import Database
+
+ATTEMPTS = 3
+"""Tries of one step at once: two transactions of Postgres may meet in a deadlock, of which one is undone."""
+
+_log = logging.getLogger(__name__)
+
+
+def register(app: Any, database: Database) -> None:
+    """Adds the tasks to a Celery application."""
+
+    @app.task(name=tasks.ADVANCE)  # type: ignore[untyped-decorator]
+    def advance(target_id: str) -> None:
+        advance_target(database, target_id)
+
+    @app.task(name=tasks.SWEEP)  # type: ignore[untyped-decorator]
+    def sweep_all() -> None:
+        sweep_once(database)
+
+
+def advance_target(database: Database, target_id: str) -> None:
+    """Takes a target as far as it can go now, one committed step at a time."""
+    while _step(database, target_id):
+        pass
+
+
+def _step(database: Database, target_id: str) -> bool:
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with database.write() as session:
+                return advancing.advance(session, target_id, database.now(session))
+        except Unavailable as error:
+            _log.warning("target %s: attempt %d of %d: %s", target_id, attempt, ATTEMPTS, error)
+        except Exception as error:
+            # A target that cannot go on would otherwise be tried again by every sweep, and nobody told.
+            _log.exception("target %s cannot go on", target_id)
+            with database.write() as session:
+                advancing.fail(session, target_id, f"{type(error).__name__}: {error}", database.now(session))
+            return False
+    return False  # the sweep sends it again
+
+
+def sweep_once(database: Database) -> None:
+    """One sweep; a database that is away is left to the next."""
+    try:
+        with database.write() as session:
+            sweep(session, database.now(session))
+    except Unavailable as error:
+        _log.warning("sweep put off: %s", error)
