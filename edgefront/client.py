@@ -104,12 +104,8 @@ class Client:
         response = self._transport.request(
             "POST",
             "/v1/catalogue/describe",
-            content={
-                "architecture": described.canonical,
-                "sequence_length": sequence_length,
-                "batch": batch,
-                "dtype": dtype,
-            },
+            params={"sequence_length": sequence_length, "batch": batch, "dtype": dtype},
+            content=described.canonical,
             repeatable=True,
         )
         return Costs.model_validate_json(response.content)

@@ -11,6 +11,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel
@@ -127,6 +128,11 @@ class Transport:
             raise Unavailable(f"cannot reach the edgefront server at {self.url}: {reason}") from error
         except (httpx.InvalidURL, httpx.TooManyRedirects) as error:
             raise _bad_url(self.url, str(error)) from None
+
+
+def segment(name: str) -> str:
+    """A name as one segment of a path, whatever characters it holds."""
+    return quote(name, safe="")
 
 
 def raise_for_problem(response: httpx.Response) -> None:

@@ -51,7 +51,7 @@ def list_devices(session: Session) -> None:
 @command(app, "show")
 def show_device(session: Session, device: DeviceName) -> None:
     """Show all that a device says of itself."""
-    found = _find(session, device)
+    found = session.client.devices.get(device)
 
     def show() -> None:
         from edgefront.output import plain, table
@@ -68,29 +68,19 @@ def show_device(session: Session, device: DeviceName) -> None:
 @command(app, "drain")
 def drain(session: Session, device: DeviceName) -> None:
     """Let a device finish what it has begun and give it no more."""
-    _steered(session, session.client.devices.drain(_find(session, device).id))
+    _steered(session, session.client.devices.drain(device))
 
 
 @command(app, "activate")
 def activate(session: Session, device: DeviceName) -> None:
     """Give a drained device work again."""
-    _steered(session, session.client.devices.activate(_find(session, device).id))
+    _steered(session, session.client.devices.activate(device))
 
 
 @command(app, "revoke")
 def revoke(session: Session, device: DeviceName) -> None:
     """End a device's credential for good. Its measurements stay."""
-    _steered(session, session.client.devices.revoke(_find(session, device).id))
-
-
-def _find(session: Session, name_or_id: str) -> DeviceView:
-    """By id, or by name: the one that is not revoked, if several had it."""
-    from core.errors import NotFound
-
-    devices = [item for item in session.client.devices.list() if name_or_id in (item.id, item.name)]
-    if not devices:
-        raise NotFound(f"no device {name_or_id!r}")
-    return min(devices, key=lambda item: (item.id != name_or_id, item.state == "revoked"))
+    _steered(session, session.client.devices.revoke(device))
 
 
 def _steered(session: Session, device: DeviceView) -> None:

@@ -126,8 +126,7 @@ def list_jobs(
 
     from edgefront.output import moment, table
 
-    found = (job for job in session.client.jobs.list() if state is None or job.state == state)
-    jobs = list(islice(found, limit))
+    jobs = list(islice(session.client.jobs.list(state=state, limit=min(limit, 200)), limit))
 
     def show() -> None:
         shown = table(

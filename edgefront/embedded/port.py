@@ -28,21 +28,13 @@ def bind(host: str, port: int | None) -> socket.socket:
     raise Conflict(f"ports {DEFAULT_PORT} to {DEFAULT_PORT + _TRIED - 1} of {host} are all taken: give one with --port")
 
 
-def address(bound: socket.socket) -> str:
+def address(bound: socket.socket, *, secure: bool = False) -> str:
     """The URL under which this machine reaches the socket."""
+    scheme = "https" if secure else "http"
     host, port = bound.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
         host = "127.0.0.1" if bound.family == socket.AF_INET else "::1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def is_loopback(host: str) -> bool:
-    """Only this machine can reach it."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
-        return False
-    return all(ipaddress.ip_address(item[4][0]).is_loopback for item in found)
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -12,12 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from core.errors import EdgefrontError, InvalidInput
+from core.errors import EdgefrontError
 from edgefront import __version__
 from edgefront.embedded.agent import AgentProcess
 from edgefront.embedded.cores import Cores
 from edgefront.embedded.lock import HomeLock
-from edgefront.embedded.port import address, bind, is_loopback
+from edgefront.embedded.port import address, bind
 from edgefront.local import LocalServer, read_key, write_private
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class EmbeddedService:
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         started.enter_context(HomeLock(self.home))
         listening = started.enter_context(closing(bind(self._host, self.wanted_port)))
-        self.url = address(listening)
+        self.url = address(listening, secure=settings.http.certificate is not None)
         if self._with_agent:
             self._cores.keep_off()
 
@@ -119,14 +119,9 @@ class EmbeddedService:
             settings.database = DatabaseSettings()
             settings.artifacts = None
         settings.http.host = self._host
-        if not is_loopback(self._host) and not settings.http.insecure:
-            raise InvalidInput(
-                f"{self._host} can be reached from other machines, and plain HTTP would show them your keys: put a "
-                "proxy that ends TLS in front, or set EDGEFRONT_HTTP__INSECURE=true in a network you trust",
-                field="host",
-                value=self._host,
-                allowed="a loopback address, or EDGEFRONT_HTTP__INSECURE=true",
-            )
+        from api.serve import check_bind
+
+        check_bind(settings)
         return settings
 
     def _admin(self, database: Database) -> Principal:
@@ -196,18 +191,12 @@ class _Web:
         self._failure: BaseException | None = None
 
     def __enter__(self) -> _Web:
-        import uvicorn
-
         from api.app import create_app
+        from api.serve import make_server
 
-        config = uvicorn.Config(
-            create_app(self._settings, database=self._database),
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=_STOP_S,
-        )
-        self._server = server = uvicorn.Server(config)
+        app = create_app(self._settings, database=self._database)
+        options = {"log_config": None, "timeout_graceful_shutdown": _STOP_S}
+        self._server = server = make_server(self._settings, app, **options)
         self._thread = thread = threading.Thread(target=self._serve, args=(server,), name="edgefront-api", daemon=True)
         thread.start()
         end = time.monotonic() + _START_S

@@ -6,7 +6,7 @@ from typing import Literal
 
 from core.wire.service import KeyRequest, KeyView
 from edgefront.resources.lists import views
-from edgefront.transport import Transport
+from edgefront.transport import Transport, segment
 
 
 class Keys:
@@ -31,4 +31,4 @@ class Keys:
         return views(KeyView, self._transport.request("GET", "/v1/keys"))
 
     def revoke(self, key_id: str) -> None:
-        self._transport.request("DELETE", f"/v1/keys/{key_id}")
+        self._transport.request("DELETE", f"/v1/keys/{segment(key_id)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from core.wire.jobs import CandidatePage, CandidateView, FrontierView
-from edgefront.transport import Transport
+from edgefront.transport import Transport, segment
 
 ExportFormat = Literal["csv", "parquet"]
 
@@ -49,7 +49,7 @@ class Candidates:
         cursor: str | None = None
         while True:
             response = self._transport.request(
-                "GET", f"/v1/jobs/{job_id}/candidates", params={**params, "cursor": cursor}
+                "GET", f"/v1/jobs/{segment(job_id)}/candidates", params={**params, "cursor": cursor}
             )
             page = CandidatePage.model_validate_json(response.content)
             yield from page.items
@@ -59,7 +59,7 @@ class Candidates:
 
     def get(self, candidate_id: str) -> CandidateView:
         return CandidateView.model_validate_json(
-            self._transport.request("GET", f"/v1/candidates/{candidate_id}").content
+            self._transport.request("GET", f"/v1/candidates/{segment(candidate_id)}").content
         )
 
     def export(
@@ -74,7 +74,7 @@ class Candidates:
         path = Path(path)
         chosen = format or ("parquet" if path.suffix == ".parquet" else "csv")
         temporary = path.with_name(f".{path.name}.part")
-        url = f"/v1/jobs/{job_id}/candidates"
+        url = f"/v1/jobs/{segment(job_id)}/candidates"
         params = {"format": chosen, "target": target}
         with (
             self._transport.stream(url, params=params, read_timeout_s=_FIRST_BYTE_S) as response,
@@ -95,5 +95,5 @@ def frontier(
     max_memory_mb: float | None,
 ) -> FrontierView:
     params = {"target": target, "max_latency_ms": max_latency_ms, "max_memory_mb": max_memory_mb}
-    response = transport.request("GET", f"/v1/jobs/{job_id}/frontier", params=params)
+    response = transport.request("GET", f"/v1/jobs/{segment(job_id)}/frontier", params=params)
     return FrontierView.model_validate_json(response.content)

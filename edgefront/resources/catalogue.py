@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.wire.service import AlgorithmView, NamedModelView, SpaceView
 from edgefront.resources.lists import views
-from edgefront.transport import Transport
+from edgefront.transport import Transport, segment
 
 
 class Catalogue:
@@ -17,14 +17,16 @@ class Catalogue:
         return views(SpaceView, self._transport.request("GET", "/v1/catalogue/spaces"))
 
     def space(self, name: str) -> SpaceView:
-        return SpaceView.model_validate_json(self._transport.request("GET", f"/v1/catalogue/spaces/{name}").content)
+        return SpaceView.model_validate_json(
+            self._transport.request("GET", f"/v1/catalogue/spaces/{segment(name)}").content
+        )
 
     def models(self) -> list[NamedModelView]:
         return views(NamedModelView, self._transport.request("GET", "/v1/catalogue/models"))
 
     def model(self, name: str) -> NamedModelView:
         return NamedModelView.model_validate_json(
-            self._transport.request("GET", f"/v1/catalogue/models/{name}").content
+            self._transport.request("GET", f"/v1/catalogue/models/{segment(name)}").content
         )
 
     def algorithms(self) -> list[AlgorithmView]:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from core.wire.service import DevicePage, DeviceView, EnrolmentTokenRequest, EnrolmentTokenView
 from edgefront.resources.lists import views
-from edgefront.transport import Transport
+from edgefront.transport import Transport, segment
 
 
 class Devices:
-    """`client.devices`. A device is named by its id."""
+    """`client.devices`. A device is named by its id or its name."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -26,24 +26,24 @@ class Devices:
             if cursor is None:
                 return
 
-    def get(self, device_id: str) -> DeviceView:
-        return DeviceView.model_validate_json(self._transport.request("GET", f"/v1/devices/{device_id}").content)
+    def get(self, device: str) -> DeviceView:
+        return DeviceView.model_validate_json(self._transport.request("GET", f"/v1/devices/{segment(device)}").content)
 
-    def drain(self, device_id: str) -> DeviceView:
+    def drain(self, device: str) -> DeviceView:
         """The device finishes what it has begun and gets no more."""
-        return self._steer(device_id, "drain")
+        return self._steer(device, "drain")
 
-    def activate(self, device_id: str) -> DeviceView:
+    def activate(self, device: str) -> DeviceView:
         """Ends a drain."""
-        return self._steer(device_id, "activate")
+        return self._steer(device, "activate")
 
-    def revoke(self, device_id: str) -> DeviceView:
+    def revoke(self, device: str) -> DeviceView:
         """Ends the device's credential for good; its measurements stay."""
-        return self._steer(device_id, "revoke")
+        return self._steer(device, "revoke")
 
-    def _steer(self, device_id: str, verb: str) -> DeviceView:
+    def _steer(self, device: str, verb: str) -> DeviceView:
         return DeviceView.model_validate_json(
-            self._transport.request("POST", f"/v1/devices/{device_id}/{verb}").content
+            self._transport.request("POST", f"/v1/devices/{segment(device)}/{verb}").content
         )
 
 
@@ -64,4 +64,4 @@ class Tokens:
         return views(EnrolmentTokenView, self._transport.request("GET", "/v1/enrolment-tokens"))
 
     def revoke(self, token_id: str) -> None:
-        self._transport.request("DELETE", f"/v1/enrolment-tokens/{token_id}")
+        self._transport.request("DELETE", f"/v1/enrolment-tokens/{segment(token_id)}")

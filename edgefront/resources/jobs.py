@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from core.errors import InvalidInput, Unavailable
 from core.validation import invalid_input
 from core.wire.jobs import EventView, JobPage, JobRequest, JobView
-from edgefront.transport import Transport
+from edgefront.transport import Transport, segment
 
 ENDED: frozenset[str] = frozenset({"cancelled", "finished", "failed"})
 """Job states that nothing follows."""
@@ -43,11 +43,11 @@ class Jobs:
         response = self._transport.request("POST", "/v1/jobs", body=request, headers=headers, repeatable=True)
         return JobView.model_validate_json(response.content)
 
-    def list(self, *, limit: int = 50) -> Iterator[JobView]:
-        """Jobs, newest first, over all pages. `limit` is the size of a page."""
+    def list(self, *, state: str | None = None, limit: int = 50) -> Iterator[JobView]:
+        """Jobs (in this state), newest first, over all pages. `limit` is the size of a page."""
         cursor: str | None = None
         while True:
-            params: dict[str, str | int | None] = {"limit": limit, "cursor": cursor}
+            params: dict[str, str | int | None] = {"state": state, "limit": limit, "cursor": cursor}
             page = JobPage.model_validate_json(self._transport.request("GET", "/v1/jobs", params=params).content)
             yield from page.items
             cursor = page.next_cursor
@@ -55,7 +55,7 @@ class Jobs:
                 return
 
     def get(self, job_id: str) -> JobView:
-        return JobView.model_validate_json(self._transport.request("GET", f"/v1/jobs/{job_id}").content)
+        return JobView.model_validate_json(self._transport.request("GET", f"/v1/jobs/{segment(job_id)}").content)
 
     def pause(self, job_id: str) -> JobView:
         return self._steer(job_id, "pause")
@@ -68,7 +68,7 @@ class Jobs:
 
     def delete(self, job_id: str) -> None:
         """Deletes an ended job with its candidates; `Conflict` while it runs. Measurements stay known."""
-        self._transport.request("DELETE", f"/v1/jobs/{job_id}")
+        self._transport.request("DELETE", f"/v1/jobs/{segment(job_id)}")
 
     def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
         """Returns the job once it has finished, failed or been cancelled; `TimeoutError` after `timeout_s`."""
@@ -126,7 +126,7 @@ class Jobs:
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         if last:
             headers["Last-Event-ID"] = str(last)
-        path = f"/v1/jobs/{job_id}/events"
+        path = f"/v1/jobs/{segment(job_id)}/events"
         with self._transport.stream(path, headers=headers, read_timeout_s=_SILENCE_S) as response:
             try:
                 for message in EventSource(response).iter_sse():
@@ -137,5 +137,5 @@ class Jobs:
 
     def _steer(self, job_id: str, verb: str) -> JobView:
         # Pausing a paused job changes nothing, nor do the others: they may be sent again.
-        response = self._transport.request("POST", f"/v1/jobs/{job_id}/{verb}", repeatable=True)
+        response = self._transport.request("POST", f"/v1/jobs/{segment(job_id)}/{verb}", repeatable=True)
         return JobView.model_validate_json(response.content)

@@ -13,7 +13,7 @@ from typing import Literal
 import httpx
 
 from core.errors import EdgefrontError, Unavailable
-from edgefront.transport import Transport
+from edgefront.transport import Transport, segment
 
 ModelFormat = Literal["onnx", "safetensors", "architecture"]
 Progress = Callable[[int, "int | None"], None]
@@ -79,13 +79,13 @@ class _Download:
         headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
         if part is not None:
             headers |= {"Range": f"bytes={part.stat().st_size}-", "If-Range": f'"{checksum}"'}
-        url = f"/v1/candidates/{self._candidate_id}/model"
+        url = f"/v1/candidates/{segment(self._candidate_id)}/model"
         with self._transport.stream(
             url, params={"format": self._kind}, headers=headers, read_timeout_s=_FIRST_BYTE_S
         ) as response:
             expected = _checksum(response)
             resumed = response.status_code == 206 and part is not None and expected == checksum
-            fresh = folder / f".edgefront-{self._candidate_id}-{self._kind}-{expected}.part"
+            fresh = folder / f".edgefront-{segment(self._candidate_id)}-{self._kind}-{expected}.part"
             if part is not None and part != fresh:
                 part.unlink(missing_ok=True)
             target = folder / _file_name(response, self._candidate_id) if self._path.is_dir() else self._path
@@ -94,7 +94,7 @@ class _Download:
 
     def _left_over(self, folder: Path) -> tuple[Path | None, str]:
         """The part of an earlier try that is not empty, and the checksum of the whole that it belongs to."""
-        prefix = f".edgefront-{self._candidate_id}-{self._kind}-"
+        prefix = f".edgefront-{segment(self._candidate_id)}-{self._kind}-"
         for part in folder.glob(f"{prefix}*.part"):
             checksum = part.name[len(prefix) : -len(".part")]
             if _SHA256.match(checksum) and part.stat().st_size:
