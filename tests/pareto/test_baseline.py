@@ -1,0 +1,116 @@
+"""The layer-scaled baseline: its curve, the reference point it fixes, and the sentence that users came for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.pareto.baseline import Baseline, reference, summary, versus
+from core.pareto.frontier import hypervolume
+from core.wire.jobs import Versus
+
+MIB = 1 << 20
+# 1 to 4 layers of 10 M parameters: 20 ms and 50 MiB for the rest, 10 ms and 40 MiB a layer.
+DEPTHS = [(10e6 * n, 20.0 + 10.0 * n, (50 + 40 * n) * MIB) for n in (1, 2, 3, 4)]
+
+
+def test_between_two_depths_it_is_linear() -> None:
+    baseline = Baseline(DEPTHS[::-1])
+    for parameters, latency, memory in DEPTHS:
+        assert baseline.at(parameters) == (latency, memory, False)
+    assert baseline.at(25e6) == (pytest.approx(45.0), pytest.approx(150 * MIB), False)
+    assert baseline.parameters == (10e6, 40e6)
+
+
+def test_beyond_the_depths_it_goes_on_and_says_so() -> None:
+    baseline = Baseline(DEPTHS)
+    assert baseline.at(50e6) == (pytest.approx(70.0), pytest.approx(250 * MIB), True)
+    assert baseline.at(5e6) == (pytest.approx(25.0), pytest.approx(70 * MIB), True)
+
+
+def test_noise_never_extrapolates_to_something_for_nothing() -> None:
+    steep = Baseline([(10e6, 10.0, 10.0), (11e6, 100.0, 9.0)])
+    latency, memory, extrapolated = steep.at(1e6)
+    assert (latency, extrapolated) == (pytest.approx(1.0), True)
+    assert memory > 0
+    assert steep.at(100e6)[1] == 9.0, "no deeper model takes less than the deepest"
+
+
+def test_a_single_depth_is_enough() -> None:
+    baseline = Baseline([(10e6, 30.0, 90.0)])
+    assert baseline.at(10e6) == (30.0, 90.0, False)
+    assert baseline.at(20e6) == (30.0, 90.0, True)
+    assert baseline.at(5e6) == (30.0, 90.0, True)
+
+
+@given(st.permutations([*DEPTHS, *DEPTHS]))
+def test_order_and_repetition_do_not_matter(points: list[tuple[float, ...]]) -> None:
+    assert Baseline(points).at(17e6) == Baseline(DEPTHS).at(17e6)
+
+
+def test_repeated_depths_are_averaged() -> None:
+    assert Baseline([(1e6, 10.0, 100.0), (1e6, 20.0, 300.0)]).at(1e6) == (15.0, 200.0, False)
+
+
+def test_the_reference_point_lies_beyond_the_worst() -> None:
+    fixed = reference(DEPTHS)
+    assert fixed == {
+        "proxy": 0.0,
+        "proxy_scale": 40e6,
+        "latency_ms": pytest.approx(66.0),
+        "memory_bytes": pytest.approx(231 * MIB),
+    }
+    assert all(hypervolume([point], fixed) > 0 for point in DEPTHS)
+    assert reference(DEPTHS, [1, 2, 3, 5])["proxy_scale"] == 5.0
+
+
+@pytest.mark.parametrize("wrong", [[], [(1.0, 2.0)], [(0.0, 1.0, 1.0)], [(1.0, float("nan"), 1.0)], [(1.0, -1.0, 1.0)]])
+def test_what_is_no_baseline_is_refused(wrong: list[tuple[float, ...]]) -> None:
+    for function in (Baseline, reference):
+        with pytest.raises(ValueError, match=r"rows|finite|at least one"):
+            function(wrong)
+
+
+def test_versus_is_the_wire_message() -> None:
+    found = versus(Baseline(DEPTHS), 20e6, 20.0, 65 * MIB)
+    assert Versus(**found).model_dump() == found
+    assert found["speedup"] == pytest.approx(2.0)
+    assert found["memory_ratio"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("frontier", "sentence"),
+    [
+        (
+            [(10e6, 20.0, 60 * MIB), (20e6, 22.2, 92.857 * MIB), (40e6, 60.0, 210 * MIB)],
+            "At equal decoder parameters up to 1.8× faster and 1.5× smaller in peak memory than the layer-scaled "
+            "baseline; median 1.5× faster and 1.4× smaller (3 frontier points).",
+        ),
+        (
+            [(10e6, 20.0, 60 * MIB), (90e6, 1.0, 1.0)],
+            "At equal decoder parameters up to 1.5× faster and 1.5× smaller in peak memory than the layer-scaled "
+            "baseline; median 1.5× faster and 1.5× smaller (1 of 2 frontier points).",
+        ),
+        (
+            [(10e6, 60.0, 99 * MIB)],
+            "At equal decoder parameters at best 2.0× slower and 1.1× larger in peak memory than the layer-scaled "
+            "baseline; median 2.0× slower and 1.1× larger (1 frontier point).",
+        ),
+        (
+            [(10e6, 20.0, 180 * MIB)],
+            "At equal decoder parameters up to 1.5× faster but at best 2.0× larger in peak memory than the "
+            "layer-scaled baseline; median 1.5× faster and 2.0× larger (1 frontier point).",
+        ),
+        (
+            [(10e6, 28.7, 90 * MIB)],
+            "At equal decoder parameters up to 1.05× faster and 1.00× smaller in peak memory than the layer-scaled "
+            "baseline; median 1.05× faster and 1.00× smaller (1 frontier point).",
+        ),
+        ([(90e6, 1.0, 1.0)], "No frontier point lies within the baseline's range of decoder parameters yet."),
+        ([], "No frontier yet."),
+    ],
+)
+def test_the_sentence_is_honest(frontier: list[tuple[float, ...]], sentence: str) -> None:
+    assert summary(np.array(frontier), Baseline(DEPTHS)) == sentence
