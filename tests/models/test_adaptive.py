@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from tiny_models import adaptive, as_tensors, lively_weights, onnx_session, random_tokens, run_onnx
 
 from core.graph.build import build
 from core.nn.load import load
 from core.nn.model import LanguageModel
 from core.spaces.architecture import Architecture
-from tiny_models import adaptive, as_tensors, lively_weights, onnx_session, random_tokens, run_onnx
 
 Weights = dict[str, NDArray[Any]]
 MODELS = [adaptive(), adaptive(d_embed=24), adaptive(div=1), adaptive(div=1, d_embed=24), adaptive(div=2, d_embed=9)]

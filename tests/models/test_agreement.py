@@ -10,16 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from core.errors import InvalidInput
-from core.graph.build import build
-from core.graph.parameters import parameters
-from core.graph.weights import WeightCache
-from core.graph.writer import OPSET
-from core.nn.load import load
-from core.nn.model import LanguageModel
-from core.nn.weights import fill
-from core.spaces.architecture import Architecture
 from tiny_models import (
     LENGTH,
     adaptive,
@@ -31,6 +21,16 @@ from tiny_models import (
     random_tokens,
     run_onnx,
 )
+
+from core.errors import InvalidInput
+from core.graph.build import build
+from core.graph.parameters import parameters
+from core.graph.weights import WeightCache
+from core.graph.writer import OPSET
+from core.nn.load import load
+from core.nn.model import LanguageModel
+from core.nn.weights import fill
+from core.spaces.architecture import Architecture
 
 SHAPES = [(1, LENGTH), (3, 7)]
 EVERY_EMBEDDING = [
@@ -114,7 +114,6 @@ def test_a_later_token_changes_no_earlier_output() -> None:
     changed[:, 8] = (changed[:, 8] + 1) % 97
     before, after = run_onnx(session, tokens), run_onnx(session, changed)
     np.testing.assert_array_equal(before[:, :8], after[:, :8])
-    assert abs(before[:, 8:] - after[:, 8:]).min(axis=(0, 2)).min() >= 0
     assert abs(before[:, 8:] - after[:, 8:]).max(axis=(0, 2)).min() > 1e-3
 
 
@@ -123,7 +122,7 @@ def test_more_tokens_than_positions_is_an_error_in_both() -> None:
     tokens = random_tokens(model, 1, LENGTH + 1)
     with pytest.raises(InvalidInput, match=f"{LENGTH + 1} tokens is longer than the model's {LENGTH} positions"):
         fill(LanguageModel(model), 0)(torch.from_numpy(tokens))
-    with pytest.raises(Exception, match="positions.*out of data bounds|out of data bounds"):
+    with pytest.raises(Exception, match="out of data bounds"):
         run_onnx(onnx_session(build(model)), tokens)
 
 

@@ -1,0 +1,137 @@
+"""The same weights give the same logits as Hugging Face transformers' GPT-2 and OPT, in torch and in ONNX Runtime."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from tiny_models import onnx_session, random_tokens, run_onnx
+
+from core.errors import InvalidInput
+from core.graph.build import build
+from core.graph.parameters import parameters
+from core.nn.load import from_gpt2, from_opt, load
+from core.nn.model import LanguageModel
+from core.spaces.architecture import Architecture
+
+with warnings.catch_warnings():
+    # transformers' own modules use what newer versions of their dependencies deprecate.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    warnings.simplefilter("ignore", FutureWarning)
+    from transformers import GPT2Config, GPT2LMHeadModel, OPTConfig, OPTForCausalLM
+
+LAYERS, HEADS, WIDTH, VOCABULARY, LENGTH = 3, 4, 48, 211, 40
+
+
+def _architecture(**changes: Any) -> Architecture:
+    inner = changes.pop("d_inner", 4 * WIDTH)
+    layer = [{"kind": "attention", "n_head": HEADS}, {"kind": "feed_forward", "d_inner": inner}]
+    description = {
+        "d_model": WIDTH,
+        "positions": {"length": LENGTH},
+        "embedding": {"vocab_size": VOCABULARY},
+        "blocks": layer * LAYERS,
+    }
+    return Architecture.parse({**description, **changes})
+
+
+def gpt2() -> tuple[GPT2LMHeadModel, Architecture, Any]:
+    config = GPT2Config(
+        vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS,
+        bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    return GPT2LMHeadModel(config), _architecture(), from_gpt2
+
+
+def opt(word_embed_proj_dim: int = WIDTH) -> tuple[OPTForCausalLM, Architecture, Any]:
+    config = OPTConfig(
+        vocab_size=VOCABULARY, max_position_embeddings=LENGTH, hidden_size=WIDTH, num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS, ffn_dim=100, word_embed_proj_dim=word_embed_proj_dim, do_layer_norm_before=True,
+    )  # fmt: skip
+    ours = _architecture(
+        activation="relu",
+        positions={"length": LENGTH, "offset": 2},
+        embedding={"vocab_size": VOCABULARY, "d_embed": word_embed_proj_dim},
+        d_inner=100,
+    )
+    return OPTForCausalLM(config), ours, from_opt
+
+
+MODELS = {"gpt2": gpt2, "opt": opt, "opt with projections": lambda: opt(20)}
+
+
+def _randomised(name: str) -> tuple[Any, Architecture, Any]:
+    """Both models' makers leave norms at one and biases at zero; here every number counts."""
+    theirs, ours, rename = MODELS[name]()
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.empty_like(parameter).normal_(0, 0.1, generator=generator))
+    return theirs.eval(), ours, rename
+
+
+def _relative(found: NDArray[Any], expected: NDArray[Any]) -> float:
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    return float(abs(found - expected).max() / abs(expected).max())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("dtype", "within"), [("float64", 1e-9), ("float32", 1e-5)])
+def test_logits_are_theirs(name: str, dtype: str, within: float) -> None:
+    theirs, ours, rename = _randomised(name)
+    theirs = theirs.to(getattr(torch, dtype))
+    weights = rename(theirs.state_dict(), ours)
+    twin = load(LanguageModel(ours), weights).eval()
+    arrays = {key: value.numpy() for key, value in weights.items()}
+    session = onnx_session(build(ours, dtype=dtype, weights=arrays))
+    for batch, sequence in ((1, LENGTH), (3, 11)):
+        tokens = random_tokens(ours, batch, sequence)
+        with torch.inference_mode():
+            expected = theirs(torch.from_numpy(tokens)).logits.numpy()
+            assert _relative(twin(torch.from_numpy(tokens)).numpy(), expected) < within
+        assert _relative(run_onnx(session, tokens), expected) < within
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_counts_are_theirs(name: str) -> None:
+    theirs, ours, _ = MODELS[name]()
+    assert sum(spec.size for spec in parameters(ours)) == theirs.num_parameters()
+
+
+def test_a_missing_entry_is_named() -> None:
+    theirs, ours, rename = gpt2()
+    state = dict(theirs.state_dict())
+    del state["transformer.h.1.attn.c_proj.weight"]
+    with pytest.raises(InvalidInput, match=r"no h\.1\.attn\.c_proj\.weight"):
+        rename(state, ours)
+
+
+def test_layers_of_another_order_are_refused() -> None:
+    theirs, ours, rename = gpt2()
+    shuffled = ours.model_copy(update={"blocks": (*ours.blocks[2:], ours.blocks[0])})
+    with pytest.raises(InvalidInput, match="an attention block and a feed-forward block each"):
+        rename(theirs.state_dict(), shuffled)
+
+
+def test_the_gpt2_family_has_its_published_size() -> None:
+    sizes = {}
+    for name, layers, width in (("small", 12, 768), ("medium", 24, 1024), ("large", 36, 1280), ("xl", 48, 1600)):
+        blocks = [{"kind": "attention", "n_head": width // 64}, {"kind": "feed_forward", "d_inner": 4 * width}] * layers
+        model = Architecture.parse({"d_model": width, "embedding": {"vocab_size": 50257}, "blocks": blocks})
+        sizes[name] = sum(spec.size for spec in parameters(model))
+    assert sizes == {"small": 124_439_808, "medium": 354_823_168, "large": 774_030_080, "xl": 1_557_611_200}
+
+
+def test_float32_is_not_float64_in_disguise() -> None:
+    # Guards the test above: at 1e-9 a graph that computed anything in float32 would fail.
+    theirs, ours, rename = _randomised("gpt2")
+    weights = {key: value.numpy() for key, value in rename(theirs.state_dict(), ours).items()}
+    tokens = random_tokens(ours, 1, LENGTH)
+    single = run_onnx(onnx_session(build(ours, weights=weights)), tokens)
+    double = run_onnx(onnx_session(build(ours, dtype="float64", weights=weights)), tokens)
+    assert 1e-9 < _relative(single.astype(np.float64), double) < 1e-5

@@ -1,0 +1,90 @@
+"""Random weights: fixed to the bit, whatever is made of them and in whatever pieces."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from core.graph.parameter import ParameterSpec
+from core.graph.random_values import CHUNK, chunks, values
+
+SPEC = ParameterSpec("blocks.0.up.weight", (3, 5))
+
+
+@pytest.mark.parametrize(
+    ("seed", "name", "first"),
+    [
+        (0, "embedding.tables.0", "bcff7c23 3cd1db4a bc19cffa 3b1290b9"),
+        (1, "blocks.0.qkv.weight", "3ab36ef5 3bef89a2 3c756756 3d06ae1d"),
+        (9223372036854775807, "blocks.31.down.weight", "3ce90e0a bc05ed69 3b99c414 bcfe0a1e"),
+    ],
+)
+def test_first_values_are_golden(seed: int, name: str, first: str) -> None:
+    found = values(ParameterSpec(name, (4,)), seed)
+    assert found.astype(">f4").tobytes().hex(" ", 4) == first
+
+
+def philox(key: tuple[int, int], counter: int) -> list[int]:
+    """Philox4x64-10 as Salmon et al. (2011, §3.3) define it: four words of 64 bits."""
+    low = (1 << 64) - 1
+    words = [counter & low, counter >> 64, 0, 0]
+    k0, k1 = key
+    for _ in range(10):
+        left, right = 0xD2E7470EE14C6C93 * words[0], 0xCA5A826395121157 * words[2]
+        words = [right >> 64 ^ words[1] ^ k0, right & low, left >> 64 ^ words[3] ^ k1, left & low]
+        k0, k1 = (k0 + 0x9E3779B97F4A7C15) & low, (k1 + 0xBB67AE8584CAA73B) & low
+    return words
+
+
+def test_values_follow_their_definition() -> None:
+    spec = ParameterSpec("blocks.0.qkv.weight", (19,))
+    hashed = hashlib.sha256(b"7:blocks.0.qkv.weight").digest()
+    key = (int.from_bytes(hashed[:8], "little"), int.from_bytes(hashed[8:16], "little"))
+    words = [word for counter in range(1, 4) for word in philox(key, counter)]  # the first step is number one
+    halves = [half for word in words for half in (word & 0xFFFFFFFF, word >> 32)]
+    odd = [(half >> 8 | 1) - (1 << 23) for half in halves[:19]]
+    unit = np.float32(0.02 * 3**0.5 / 2**23)
+    np.testing.assert_array_equal(values(spec, 7), np.array(odd, np.float32) * unit)
+
+
+def test_a_smaller_parameter_holds_the_first_values_of_a_larger() -> None:
+    small, large = ParameterSpec("w", (13, 7)), ParameterSpec("w", (CHUNK + 3, 3))
+    np.testing.assert_array_equal(values(small, 9).ravel(), values(large, 9).ravel()[: small.size])
+
+
+@pytest.mark.parametrize("start", [0, 8, 1024, CHUNK])
+def test_any_part_can_be_made_alone(start: int) -> None:
+    spec = ParameterSpec("w", (2 * CHUNK + 5,))
+    rest = np.concatenate(list(chunks(spec, 4, start)))
+    np.testing.assert_array_equal(rest, values(spec, 4)[start:])
+
+
+def test_a_start_within_a_counter_step_is_refused() -> None:
+    with pytest.raises(ValueError, match="multiple of 8"):
+        next(chunks(SPEC, 0, 3))
+
+
+def test_seed_and_name_both_matter() -> None:
+    base = values(SPEC, 1)
+    assert not np.any(base == values(SPEC, 2))
+    assert not np.any(base == values(ParameterSpec("blocks.1.up.weight", (3, 5)), 1))
+
+
+def test_uniform_with_standard_deviation_two_hundredths() -> None:
+    drawn = values(ParameterSpec("w", (1 << 20,)), 0).astype(np.float64)
+    assert abs(drawn.mean()) < 1e-4
+    assert abs(drawn.std() - 0.02) < 1e-4
+    assert abs(drawn).max() <= 0.02 * 3**0.5
+    assert np.all(drawn != 0)
+    counts, _ = np.histogram(drawn, 16)
+    assert abs(counts / counts.mean() - 1).max() < 0.02
+
+
+@pytest.mark.parametrize(("fill", "value"), [("ones", 1.0), ("zeros", 0.0)])
+def test_norms_and_biases_start_at_one_and_zero(fill: str, value: float) -> None:
+    spec = ParameterSpec("final_norm.weight", (CHUNK + 3,), fill)
+    found = values(spec, 5)
+    assert found.shape == spec.shape
+    assert np.all(found == value)
