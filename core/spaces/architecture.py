@@ -49,6 +49,7 @@ class FeedForward(_Part):
 
 
 Block = Annotated[Attention | FeedForward, Field(discriminator="kind")]
+_KINDS = ("attention", "feed_forward")
 
 
 class Positions(_Part):
@@ -154,7 +155,7 @@ class Architecture(_Part):
         try:
             return cls.model_validate(dict(value))
         except ValidationError as error:
-            raise invalid_input(error, ArchitectureError) from None
+            raise invalid_input(error, ArchitectureError, tags=_KINDS) from None
 
     @property
     def d_embed(self) -> int:
