@@ -88,6 +88,8 @@ def log_to(path: Path, *, verbose: bool) -> Iterator[None]:
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.INFO)
+    # One line for every sweep, every few seconds, says nothing.
+    logging.getLogger("celery").setLevel(logging.WARNING)
     root.addHandler(to_file)
     root.addHandler(to_terminal)
     try:

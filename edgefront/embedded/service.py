@@ -114,7 +114,8 @@ class EmbeddedService:
     def _settings(self) -> Settings:
         from core.services.settings import BrokerSettings, DatabaseSettings, Settings
 
-        settings = Settings(home=self.home, broker=BrokerSettings())
+        # With a host: kombu warns of a URL that has none.
+        settings = Settings(home=self.home, broker=BrokerSettings(url="memory://localhost/"))
         if self._isolated:
             settings.database = DatabaseSettings()
             settings.artifacts = None

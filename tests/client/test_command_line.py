@@ -1,0 +1,171 @@
+"""The command without a server: help, describe, spaces, exit codes, and how little it loads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import edgefront, environment
+
+from core.cost.costs import costs
+from core.spaces.catalogue import named_models
+from edgefront import exits
+
+HEAVY = ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "uvicorn", "matplotlib", "numpy")
+
+
+def loaded_after(*arguments: str) -> set[str]:
+    """The heavy packages that a run of the command has imported at its end."""
+    program = (
+        "import atexit, sys\n"
+        f"atexit.register(lambda: print('LOADED', *[m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr))\n"
+        "from edgefront.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, env=environment(None)
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("LOADED")]
+    return set(line.split()[1:])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("job", "submit", "--help"),
+        ("version",),
+        ("describe", "gpt2-small", "--json"),
+        ("space", "list", "--json"),
+        ("model", "list", "--json"),
+    ],
+    ids=" ".join,
+)
+def test_what_needs_no_server_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    assert loaded_after(*arguments) == set()
+
+
+def test_describe_prints_exactly_the_costs_and_the_options(tmp_path: Path) -> None:
+    model = named_models()["gpt2-small"]
+    file = tmp_path / "mine.json"
+    file.write_text(model.architecture.canonical_json, encoding="utf-8")
+    options = ("--sequence-length", "64", "--batch", "2", "--dtype", "float16")
+    done = edgefront("describe", str(file), "--json", *options)
+    assert done.returncode == exits.OK
+    expected = costs(model.architecture, sequence_length=64, batch=2, dtype="float16").to_json()
+    assert json.loads(done.stdout) == expected
+    assert list(json.loads(done.stdout)) == [
+        "digest",
+        "decoder_parameters",
+        "position_parameters",
+        "embedding_parameters",
+        "total_parameters",
+        "flops",
+        "weight_bytes",
+        "sequence_length",
+        "batch",
+        "dtype",
+    ]
+
+
+def test_describe_for_people_names_its_defaults() -> None:
+    done = edgefront("describe", "gpt2-small")
+    assert done.returncode == exits.OK
+    assert "85,056,000" in done.stdout
+    assert "sequence length 192, batch 1, float32" in done.stderr
+
+
+def test_a_wrong_architecture_file_names_the_field(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.json"
+    wrong = {"d_model": 64, "embedding": {"vocab_size": 100}, "blocks": [{"kind": "attention", "n_head": 5}]}
+    file.write_text(json.dumps(wrong), encoding="utf-8")
+    done = edgefront("describe", str(file))
+    assert done.returncode == exits.REFUSED
+    assert "n_head must divide d_model 64" in done.stderr
+    assert "a divisor of 64" in done.stderr
+    assert done.stdout == ""
+    file.write_text("{", encoding="utf-8")
+    assert edgefront("describe", str(file)).returncode == exits.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("describe", "no-such-model"), exits.NOT_FOUND, "gpt2-small"),
+        (("describe", "gpt2-small", "--batch", "0"), exits.USAGE, "--batch"),
+        (("describe", "gpt2-small", "--dtype", "int3"), exits.REFUSED, "int3"),
+        (("describe",), exits.USAGE, "FILE_OR_NAME"),
+        (("jobb",), exits.USAGE, "jobb"),
+        (("job", "list"), exits.SERVER_AWAY, "edgefront up"),
+        (("space", "show", "lts-gpt2", "--narrow", "depth=2"), exits.REFUSED, "n_layer"),
+        (("space", "show", "lts-gpt2", "--narrow", "n_layer"), exits.REFUSED, "n_layer=2..6"),
+        (("space", "show", "lts-gpt2", "--narrow", "n_layer=900"), exits.REFUSED, "900"),
+        (("--url", "nonsense", "job", "list"), exits.REFUSED, "nonsense"),
+    ],
+)
+def test_exit_codes_and_messages(arguments: tuple[str, ...], code: int, said: str, tmp_path: Path) -> None:
+    done = edgefront(*arguments, home=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_every_exit_code_is_in_the_help() -> None:
+    shown = " ".join(edgefront("--help").stdout.split())
+    for code, _ in exits.TABLE:
+        assert f"{code} " in shown.partition("Exit codes:")[2]
+
+
+def test_a_server_that_ended_is_said_so(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    record = {"url": "http://127.0.0.1:9", "pid": ended.pid, "version": "0"}
+    (tmp_path / "server.json").write_text(json.dumps(record), encoding="utf-8")
+    done = edgefront("job", "list", home=tmp_path)
+    assert done.returncode == exits.SERVER_AWAY
+    assert "has ended" in done.stderr
+
+
+def test_a_missing_extra_is_named(tmp_path: Path) -> None:
+    blocked = tmp_path / "matplotlib"
+    blocked.mkdir()
+    (blocked / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'matplotlib'\", name='matplotlib')")
+    program = (
+        "import sys\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from edgefront import cli\n"
+        "import edgefront.commands.catalogue as catalogue\n"
+        "def describe(*_, **__):\n"
+        "    import matplotlib\n"
+        "import core.cost.costs\n"
+        "core.cost.costs.costs = describe\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "describe", "gpt2-small"], capture_output=True, text=True, env=environment(None)
+    )
+    assert done.returncode == exits.ERROR
+    assert "pip install 'edgefront[demo]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_commands_and_spaces(shell: str) -> None:
+    words = "edgefront space show lts"
+    env = {
+        "_EDGEFRONT_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": words,
+        "COMP_CWORD": "3",
+        "_TYPER_COMPLETE_ARGS": words,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "edgefront")], capture_output=True, text=True, env=environment(None) | env
+    )
+    assert "lts-gpt2" in done.stdout
+    assert "lts-opt" in done.stdout

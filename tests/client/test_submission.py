@@ -1,0 +1,78 @@
+"""Flags of `job submit` as a job request."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from core.errors import InvalidInput
+from edgefront.submission import narrowing, parse_request, read_request, settings, target
+
+
+def test_narrowing_reads_ranges_steps_lists_and_words() -> None:
+    given = ["n_layer=2..6 d_model=128..512:64", "n_head=2,4", "d_embed=d_model", "div=1"]
+    assert narrowing(given) == {
+        "n_layer": {"min": 2, "max": 6},
+        "d_model": {"min": 128, "max": 512, "step": 64},
+        "n_head": [2, 4],
+        "d_embed": ["d_model"],
+        "div": [1],
+    }
+
+
+@pytest.mark.parametrize("given", ["n_layer", "=2", "n_layer=", "n_layer=2..", "n_layer=a..b", "d_model=1..2:x"])
+def test_what_is_no_narrowing_is_refused(given: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        narrowing([given])
+    assert raised.value.field == "narrow"
+
+
+def test_a_gene_given_twice_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="once"):
+        narrowing(["n_layer=2", "n_layer=3"])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("jetson", {"device": "jetson", "protocol": {}}),
+        ("jetson:pytorch", {"device": "jetson", "protocol": {"runtime": "pytorch"}}),
+        ("jetson:onnxruntime:4", {"device": "jetson", "protocol": {"runtime": "onnxruntime", "threads": 4}}),
+        ("class=rpi 4:pytorch", {"device_class": "rpi 4", "protocol": {"runtime": "pytorch"}}),
+        ("host:8090", {"device": "host:8090", "protocol": {}}),
+        ("rack:3:onnxruntime", {"device": "rack:3", "protocol": {"runtime": "onnxruntime"}}),
+    ],
+)
+def test_targets(given: str, expected: dict[str, object]) -> None:
+    assert target(given) == expected
+
+
+@pytest.mark.parametrize("given", ["", "class=", ":pytorch"])
+def test_targets_without_a_place_are_refused(given: str) -> None:
+    with pytest.raises(InvalidInput):
+        target(given)
+
+
+def test_settings_are_json_values_or_words() -> None:
+    given = ["population=20 mutation=0.3", "elitist=true", "name=abc"]
+    assert settings(given) == {"population": 20, "mutation": 0.3, "elitist": True, "name": "abc"}
+    with pytest.raises(InvalidInput):
+        settings(["population"])
+
+
+def test_a_job_file(tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps({"targets": [{"device": "jetson"}], "budget": {"candidates": 5}}), encoding="utf-8")
+    assert read_request(file).budget.candidates == 5
+    for text in ("[]", "{", '{"targets": []}', '{"targets": [{"device": "a"}], "sed": 1}'):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(InvalidInput):
+            read_request(file)
+
+
+def test_a_wrong_value_names_its_field() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        parse_request({"targets": [{"device": "a", "protocol": {"threads": 0}}]})
+    assert raised.value.field == "targets.0.protocol.threads"
