@@ -44,7 +44,7 @@ def _clustered(graph: GraphWriter, architecture: Architecture) -> str:
     """
     tokens = graph.op("Reshape", graph.tokens, graph.integers(-1))
     parts = clusters(architecture)
-    total: list[str] = []
+    total: tuple[str, ...] = ()
     for cluster in parts:
         local, inside = tokens, []
         # The open ends are not clamped, so that a token outside the vocabulary fails in Gather.
@@ -58,5 +58,5 @@ def _clustered(graph: GraphWriter, architecture: Architecture) -> str:
         rows = graph.op("Gather", f"embedding.tables.{cluster.index}", local)
         rows = graph.op("Where", graph.op("Unsqueeze", mask, graph.integers(1)), rows, graph.number(0.0))
         projection = f"embedding.projections.{cluster.index}"
-        total = [graph.op("Gemm", rows, projection, *total, transB=1)]
+        total = (graph.op("Gemm", rows, projection, *total, transB=1),)  # adds the clusters before it
     return total[0]

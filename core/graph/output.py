@@ -23,7 +23,7 @@ def write_output(graph: GraphWriter, architecture: Architecture, hidden: str) ->
 
 
 def _adaptive(graph: GraphWriter, architecture: Architecture, hidden: str) -> str:
-    """log p(token) = log p(token | cluster) + log p(cluster) (Grave et al. 2017, eq. 5 on).
+    """log p(token) = log p(token | cluster) + log p(cluster) (Grave et al. 2017).
 
     The head's softmax runs over its own tokens and one entry for each tail, in the tails' order.
     """
@@ -46,14 +46,14 @@ def _token_logits(graph: GraphWriter, architecture: Architecture, hidden: str) -
     sizes = graph.integers(*(cluster.size for cluster in parts))
     if not projected(architecture):
         # All clusters see the same features: one product with the whole table, cut afterwards.
-        logits = graph.op("Gemm", hidden, "embedding.tables.0", "output.bias", transB=1)
-        return graph.ops("Split", logits, sizes, outputs=len(parts), axis=1)
+        together = graph.op("Gemm", hidden, "embedding.tables.0", "output.bias", transB=1)
+        return graph.ops("Split", together, sizes, outputs=len(parts), axis=1)
     biases = graph.ops("Split", "output.bias", sizes, outputs=len(parts), axis=0)
-    return [
-        graph.op("Gemm", _features(graph, architecture, hidden, cluster), _table(graph, architecture, cluster), bias,
-                 transB=1)
-        for cluster, bias in zip(parts, biases, strict=True)
-    ]  # fmt: skip
+    logits = []
+    for cluster, bias in zip(parts, biases, strict=True):
+        features, table = _features(graph, architecture, hidden, cluster), _table(graph, architecture, cluster)
+        logits.append(graph.op("Gemm", features, table, bias, transB=1))
+    return logits
 
 
 def _features(graph: GraphWriter, architecture: Architecture, hidden: str, cluster: Cluster) -> str:

@@ -27,7 +27,7 @@ def test_first_values_are_golden(seed: int, name: str, first: str) -> None:
 
 
 def philox(key: tuple[int, int], counter: int) -> list[int]:
-    """Philox4x64-10 as Salmon et al. (2011, §3.3) define it: four words of 64 bits."""
+    """Philox4x64-10 as Salmon et al. (2011) define it: four words of 64 bits."""
     low = (1 << 64) - 1
     words = [counter & low, counter >> 64, 0, 0]
     k0, k1 = key
