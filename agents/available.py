@@ -1,0 +1,74 @@
+"""How much memory there is for a launch, as the system and its control groups see it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import psutil
+
+_V2 = Path("/sys/fs/cgroup")
+_V1 = Path("/sys/fs/cgroup/memory")
+_UNLIMITED = 1 << 60  # v1 says "no limit" by a number near 2^63
+
+
+def total_memory_bytes() -> int:
+    """Memory of the device, or of the container if that is less."""
+    limits = [limit for limit, _ in _groups()]
+    return min([int(psutil.virtual_memory().total), *limits])
+
+
+def available_memory_bytes() -> int:
+    """What a process that starts now could get without pushing anything out."""
+    free = [limit - used for limit, used in _groups()]
+    return max(0, min([int(psutil.virtual_memory().available), *free]))
+
+
+def _groups() -> list[tuple[int, int]]:
+    """(limit, used without what could be dropped) of every control group around this process that has a limit."""
+    if not sys.platform.startswith("linux"):
+        return []
+    return [pair for folder in _folders() if (pair := _limit_and_use(folder)) is not None]
+
+
+def _folders() -> list[Path]:
+    found: list[Path] = []
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory") or "memory" in controllers.split(","):
+            root = _V2 if controllers == "" else _V1
+            # Inside a container the path may be the host's; the root of the mount is the container's then.
+            inner = root / path.lstrip("/")
+            found += [folder for folder in (inner, *inner.parents) if folder == root or root in folder.parents]
+    return list(dict.fromkeys(found))
+
+
+def _limit_and_use(folder: Path) -> tuple[int, int] | None:
+    for limit_name, used_name, cache in (
+        ("memory.max", "memory.current", "file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache"),
+    ):
+        limit, used = _number(folder / limit_name), _number(folder / used_name)
+        if limit is not None and used is not None and limit < _UNLIMITED:
+            return limit, max(0, used - _statistic(folder / "memory.stat", cache))
+    return None
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # "max" is no number
+        return None
+
+
+def _statistic(path: Path, name: str) -> int:
+    try:
+        found = re.search(rf"^{name} (\d+)", path.read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0

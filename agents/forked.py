@@ -1,0 +1,91 @@
+"""The agent's end of a fork server: starts it, asks it for launches, and notices its death."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from agents.failures import failure
+from agents.request import LaunchRequest
+from core.errors import MeasurementError
+from core.measurement.protocol import Runtime
+from core.measurement.record import LaunchResult
+
+_ROOT = Path(__file__).resolve().parent.parent
+_END_S = 5.0
+
+
+class ForkServer:
+    """A warm parent for one runtime, in a process of its own. Raises `MeasurementError` if it cannot start."""
+
+    def __init__(self, runtime: Runtime, lock: Path, cores: tuple[int, ...]) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "agents.forkserver", str(theirs.fileno())),
+                    *(runtime, str(lock), ",".join(str(core) for core in cores)),
+                ],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=child_environment(),
+                start_new_session=True,
+            )
+        self._socket = ours
+        self._reader = ours.makefile("rb")
+        if not self._reader.readline():
+            status = self._process.wait()
+            self.close()
+            raise MeasurementError(
+                f"the warm parent for {runtime} did not start (exit code {status}): is {runtime} installed?",
+                reason="unsupported",
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def launch(self, request: LaunchRequest) -> LaunchResult | None:
+        """Make one launch; None if the server was killed meanwhile."""
+        try:
+            self._socket.sendall(request.model_dump_json().encode() + b"\n")
+            line = self._reader.readline()
+        except OSError:
+            line = b""
+        if line:
+            return LaunchResult.model_validate(json.loads(line)["result"])
+        status = self._process.wait()
+        self.close()
+        return failure("crashed", f"the warm parent ended with status {status} during the launch")
+
+    def kill(self) -> None:
+        """End the server and its child of the moment at once."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """Have the server end, and wait for it."""
+        self._reader.close()
+        self._socket.close()  # the server ends its child and itself
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def child_environment() -> dict[str, str]:
+    """Of the processes that measure: this one's, with the project's packages to be found."""
+    # Libraries that make thread pools when they are loaded must not do so in a process that forks. A child sets its
+    # own number of threads by the runtime's call.
+    single = {"OPENBLAS_NUM_THREADS": "1"}
+    path = os.pathsep.join(part for part in (str(_ROOT), os.environ.get("PYTHONPATH", "")) if part)
+    return {**os.environ, **single, "PYTHONPATH": path}

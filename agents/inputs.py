@@ -1,0 +1,116 @@
+"""Random inputs: tokens of a language model, and whatever an ONNX file declares.
+
+The same seed gives the same input on every platform (Philox bits, as the weights are made of).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import MeasurementError
+from core.measurement.protocol import MeasurementProtocol
+
+_TYPES = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+    "tensor(int64)": "int64",
+    "tensor(int32)": "int32",
+    "tensor(int16)": "int16",
+    "tensor(int8)": "int8",
+    "tensor(uint64)": "uint64",
+    "tensor(uint32)": "uint32",
+    "tensor(uint16)": "uint16",
+    "tensor(uint8)": "uint8",
+    "tensor(bool)": "bool",
+}
+# An axis with one of these in its name is the protocol's sequence; `past` and the like stay at 1.
+_SEQUENCE_NAMES = ("sequence", "seq", "length", "tokens", "time")
+_BATCH_NAMES = ("batch", "n")
+_PAST_NAMES = ("past", "total", "cache")
+_UNKNOWN_VOCABULARY = 2
+
+Declared = tuple[str, str, tuple[Any, ...]]
+"""Name, ONNX type and shape of an input; an axis is a number, a name, or None."""
+
+
+def random_tokens(protocol: MeasurementProtocol, vocabulary: int, seed: int) -> NDArray[np.int64]:
+    """Uniform tokens, int64 [batch, sequence]."""
+    shape = (protocol.batch, protocol.sequence_length)
+    return _generator(seed).integers(0, vocabulary, shape, dtype=np.int64)
+
+
+def random_inputs(
+    path: Path, inputs: Sequence[Declared], protocol: MeasurementProtocol, seed: int
+) -> dict[str, NDArray[Any]]:
+    """An array for every input of an ONNX file.
+
+    Free axes take the protocol's batch and sequence length by their names (a first axis without a telling name is the
+    batch), else 1. Integers stay below the table that they look up; masks are ones; floats are uniform in ±1.
+    """
+    generator = _generator(seed)
+    tables = lookup_sizes(path)
+    return {name: _array(name, kind, shape, protocol, tables.get(name), generator) for name, kind, shape in inputs}
+
+
+def lookup_sizes(path: Path) -> dict[str, int]:
+    """Input name → rows of the smallest table that a Gather looks it up in, as far as shapes in the file tell."""
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    source = {name: name for name in (item.name for item in graph.input)}
+    sizes: dict[str, int] = {}
+    for node in graph.node:  # in topological order, as ONNX demands
+        if (
+            node.op_type in ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten")
+            and node.input[0] in source
+        ):
+            source[node.output[0]] = source[node.input[0]]
+        if node.op_type == "Gather" and node.input[1] in source and shapes.get(node.input[0]):
+            axis = next((item.i for item in node.attribute if item.name == "axis"), 0)
+            name, rows = source[node.input[1]], shapes[node.input[0]][axis]
+            sizes[name] = min(rows, sizes.get(name, rows))
+    return sizes
+
+
+def _generator(seed: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=seed))
+
+
+def _array(
+    name: str,
+    kind: str,
+    shape: tuple[Any, ...],
+    protocol: MeasurementProtocol,
+    rows: int | None,
+    generator: np.random.Generator,
+) -> NDArray[Any]:
+    if kind not in _TYPES:
+        raise MeasurementError(
+            f"input {name} is a {kind}, which cannot be filled with random values", reason="unsupported"
+        )
+    dtype = np.dtype(_TYPES[kind])
+    size = tuple(_axis(axis, position, protocol) for position, axis in enumerate(shape))
+    if dtype.kind == "f":
+        return np.asarray(generator.random(size) * 2 - 1).astype(dtype)
+    if dtype.kind == "b" or "mask" in name.lower():
+        return np.ones(size, dtype)
+    return np.asarray(generator.integers(0, rows or _UNKNOWN_VOCABULARY, size)).astype(dtype)
+
+
+def _axis(axis: Any, position: int, protocol: MeasurementProtocol) -> int:
+    if isinstance(axis, int) and axis > 0:
+        return axis
+    label = str(axis or "").lower()
+    if any(word in label for word in _PAST_NAMES):
+        return 1
+    if any(word in label for word in _SEQUENCE_NAMES):
+        return protocol.sequence_length
+    named_batch = "batch" in label or label in _BATCH_NAMES
+    return protocol.batch if named_batch or position == 0 else 1

@@ -1,0 +1,160 @@
+"""The few calls of Linux that Python does not wrap, and the memory counters of /proc.
+
+Where a call is missing (musl has no mallopt, old kernels no clear_refs) the functions say so by their result.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_PAGE = 4096
+
+
+@lru_cache(maxsize=1)
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that forked it ends; at once if `parent` is gone already."""
+    _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def first_for_the_oom_killer() -> None:
+    """This process, rather than its parent or anyone else, goes when the system runs out of memory."""
+    try:
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    except OSError:  # a container may forbid it
+        return
+
+
+def strict_malloc() -> bool:
+    """Have freed memory given back at once: every block from 64 KiB is its own mapping, and the heap is trimmed.
+
+    Then the resident set is what is in use, and the same in every launch. It costs page faults at every allocation
+    (14 % of a PyTorch forward pass), so what is timed runs with `ordinary_malloc`.
+    """
+    return _mallopt(64 << 10, 0)
+
+
+def ordinary_malloc() -> bool:
+    """glibc's own steady state: its mmap threshold has grown to the maximum, and the heap keeps what was freed."""
+    return _mallopt(32 << 20, 64 << 20)
+
+
+def _mallopt(mmap_threshold: int, trim_threshold: int) -> bool:
+    mallopt = getattr(_libc(), "mallopt", None)
+    if mallopt is None:
+        return False
+    return bool(mallopt(_M_MMAP_THRESHOLD, mmap_threshold) and mallopt(_M_TRIM_THRESHOLD, trim_threshold))
+
+
+def grow_heap(size: int) -> None:
+    """Have the heap hold `size` bytes of touched pages, as it would after a pass that allocated so much."""
+    libc = _libc()
+    libc.malloc.restype = ctypes.c_void_p
+    libc.malloc.argtypes = [ctypes.c_size_t]
+    libc.free.argtypes = [ctypes.c_void_p]
+    block = 8 << 20
+    blocks = [libc.malloc(block) for _ in range(max(1, -(-size // block)))]
+    for address in blocks:
+        if address:
+            ctypes.memset(address, 0, block)
+    for address in blocks:
+        libc.free(address)
+
+
+def trim_heap() -> None:
+    """Give all free pages of the heap back to the system."""
+    trim = getattr(_libc(), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+@dataclass(frozen=True)
+class Resident:
+    """Resident memory of this process by kind, and its high-water mark since the last reset (bytes)."""
+
+    anonymous: int
+    file: int
+    swapped: int
+    high_water: int
+
+    @property
+    def total(self) -> int:
+        return self.anonymous + self.file
+
+
+def resident() -> Resident:
+    """Read /proc/self/status. Shared memory counts as anonymous: it has no file that it could be dropped to."""
+    kib = {key: int(value) for key, value in re.findall(r"^(\w+):\s+(\d+) kB$", _status(), re.MULTILINE)}
+    return Resident(
+        anonymous=1024 * (kib["RssAnon"] + kib.get("RssShmem", 0)),
+        file=1024 * kib["RssFile"],
+        swapped=1024 * kib.get("VmSwap", 0),
+        high_water=1024 * kib["VmHWM"],
+    )
+
+
+def _status() -> str:
+    return Path("/proc/self/status").read_text()
+
+
+def reset_high_water() -> bool:
+    """Set the resident high-water mark to what is resident now."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def private_data_bytes() -> int:
+    """Private writable memory of this process, touched or not: what RLIMIT_DATA bounds."""
+    found = re.search(r"^VmData:\s+(\d+) kB", _status(), re.MULTILINE)
+    return 1024 * int(found[1]) if found else 0
+
+
+def mapped_bytes(folders: tuple[Path, ...]) -> int:
+    """Bytes of files below `folders` that are mapped into this process; a range that is mapped twice counts once."""
+    prefixes = tuple(f"{folder}/" for folder in folders)
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and fields[5].startswith(prefixes):
+            low, high = (int(part, 16) for part in fields[0].split("-"))
+            offset = int(fields[2], 16)
+            spans.setdefault(fields[5], []).append((offset, offset + high - low))
+    return sum(_covered(path, ranges) for path, ranges in spans.items())
+
+
+def _covered(path: str, ranges: list[tuple[int, int]]) -> int:
+    try:
+        size = os.stat(path).st_size
+    except OSError:  # deleted while mapped
+        size = 1 << 62
+    total, reached = 0, 0
+    for low, high in sorted(ranges):
+        start, stop = max(low, reached), min(high, size)
+        total += max(0, stop - start)
+        reached = max(reached, stop)
+    return total
+
+
+def oom_kills() -> int:
+    """How often the kernel has killed a process for want of memory, on this host and in its control groups."""
+    try:
+        found = re.search(r"^oom_kill (\d+)", Path("/proc/vmstat").read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0

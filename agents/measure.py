@@ -1,0 +1,167 @@
+"""`Measurer`: makes launches on this device, each in a process of its own.
+
+On Linux CPUs the child is a fork of a warm parent (`agents.forkserver`), one for each runtime; with a GPU, whose
+runtime survives no fork, and on other systems it is a fresh process (`agents.spawn`).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from agents.available import available_memory_bytes
+from agents.cores import CorePlan
+from agents.failures import failure
+from agents.footprint import least_footprint_bytes
+from agents.forked import ForkServer
+from agents.hostlock import lock_path, only_measurement
+from agents.request import LaunchRequest
+from agents.spawn import run_spawned
+from core.errors import EdgefrontError
+from core.graph.parameters import parameters
+from core.graph.weights import WeightCache
+from core.measurement.protocol import MeasurementProtocol, Runtime
+from core.measurement.record import LaunchResult
+from core.spaces.architecture import Architecture
+
+_SURVIVE_FORK = ("cpu", "xnnpack", "openvino", "dnnl", "acl", "armnn")
+
+
+class Aborted(EdgefrontError):
+    """The launch was given up by `Measurer.abort`; nothing is known of it."""
+
+    kind = "aborted"
+
+
+class Measurer:
+    """Makes launches, one at a time, and one at a time on this host.
+
+    Args:
+        cache: folder of the weight cache; it grows to the largest size seen of each parameter.
+        plan: the cores that measure; by default all that this process may use.
+        memory_limit_bytes: no launch may need more; absent, what the system has available.
+        lock: the host's lock file; by default one for all agents of this host.
+    """
+
+    def __init__(
+        self,
+        cache: Path,
+        plan: CorePlan | None = None,
+        *,
+        memory_limit_bytes: int | None = None,
+        lock: Path | None = None,
+    ) -> None:
+        self.plan = plan or CorePlan.of_device()
+        self._cache = WeightCache(cache)
+        self._limit = memory_limit_bytes
+        self._lock = lock or lock_path()
+        self._servers: dict[Runtime, ForkServer] = {}
+        self._kill: Callable[[], None] | None = None
+        self._aborted = threading.Event()
+
+    def __enter__(self) -> Measurer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def warm(self, runtime: Runtime) -> None:
+        """Start the warm parent of this runtime now rather than at its first launch."""
+        if sys.platform.startswith("linux"):
+            self._server(runtime)
+
+    def measure(self, subject: Architecture | Path, protocol: MeasurementProtocol, seed: int) -> LaunchResult:
+        """Make one launch of an architecture, or of an ONNX file.
+
+        Whatever the model does is told by the result, never raised: `infeasible` where this device cannot hold it or
+        is too slow for it, `failed` with a reason else.
+
+        Raises `Unavailable` where the weight cache finds the disk full (nothing is wrong with the model then), and
+        `Aborted` after `abort`.
+        """
+        refusal = self._refuse(subject, protocol)
+        if refusal is not None:
+            return refusal
+        if isinstance(subject, Architecture):
+            # Here rather than in the child: values that are made for the first time are no part of a launch.
+            for spec in parameters(subject):
+                self._cache.file(spec, seed)
+        request = LaunchRequest(
+            architecture=subject.canonical if isinstance(subject, Architecture) else None,
+            onnx_file=None if isinstance(subject, Architecture) else subject.absolute(),
+            protocol=protocol,
+            seed=seed,
+            cache=self._cache.folder,
+            cores=self.plan.measuring(protocol.threads),
+            memory_limit_bytes=self._limit,
+        )
+        result = self._launch(request)
+        if result is None or self._aborted.is_set():
+            self._aborted.clear()
+            raise Aborted("the launch was given up")
+        return result
+
+    def abort(self) -> None:
+        """Give up the launch of the moment, at once; `measure` raises `Aborted`. From any thread."""
+        kill = self._kill
+        if kill is not None:
+            self._aborted.set()
+            kill()
+
+    def close(self) -> None:
+        """End the warm parents."""
+        for server in self._servers.values():
+            server.close()
+        self._servers.clear()
+
+    def _launch(self, request: LaunchRequest) -> LaunchResult | None:
+        protocol = request.protocol
+        try:
+            if sys.platform.startswith("linux") and protocol.provider in _SURVIVE_FORK:
+                server = self._server(protocol.runtime)
+                self._kill = server.kill
+                return server.launch(request)
+            with only_measurement(self._lock):
+                return run_spawned(request, self._killable)
+        finally:
+            self._kill = None
+
+    def _killable(self, process: subprocess.Popen[bytes]) -> None:
+        self._kill = process.kill
+
+    def _server(self, runtime: Runtime) -> ForkServer:
+        server = self._servers.get(runtime)
+        if server is None or not server.alive:
+            server = self._servers[runtime] = ForkServer(runtime, self._lock, self.plan.home())
+        return server
+
+    def _refuse(self, subject: Architecture | Path, protocol: MeasurementProtocol) -> LaunchResult | None:
+        """What needs no launch to know."""
+        if protocol.threads > self.plan.count:
+            return failure("unsupported", f"{protocol.threads} threads on {self.plan.count} cores tell nothing")
+        if isinstance(subject, Path):
+            return None
+        if protocol.sequence_length > subject.positions.length:
+            return failure(
+                "build_error", f"the model has {subject.positions.length} positions, not {protocol.sequence_length}"
+            )
+        if protocol.provider != "cpu":
+            return None
+        least, free = least_footprint_bytes(subject, protocol), available_memory_bytes()
+        bound = free if self._limit is None else min(free, self._limit)
+        if least > bound:
+            message = f"it needs at least {least} bytes of memory, and {bound} are available"
+            return failure("out_of_memory", message)
+        return None
+
+
+def measure_onnx_file(path: Path, protocol: MeasurementProtocol, seed: int, *, cache: Path) -> LaunchResult:
+    """One launch of any ONNX file on random inputs (`agents.inputs`)."""
+    with Measurer(cache) as measurer:
+        return measurer.measure(path, protocol, seed)

@@ -1,0 +1,40 @@
+"""The runtimes that a child can measure with, one file each. Importing this package imports none of them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from agents.request import LaunchRequest
+from core.measurement.protocol import Runtime
+
+
+class Model(Protocol):
+    """A model built for one launch, with its input in place."""
+
+    versions: dict[str, str]
+    """Of the libraries that do the work."""
+
+    def forward_ms(self) -> float:
+        """One full forward pass over the input; its wall time in ms, device work included."""
+
+    def finite(self) -> bool:
+        """Whether the last pass's output holds neither NaN nor infinities."""
+
+
+def preload(runtime: Runtime) -> None:
+    """Import what a launch of this runtime needs, and run nothing."""
+    if runtime == "pytorch":
+        import agents.runtimes.pytorch
+    else:
+        import agents.runtimes.onnx_runtime  # noqa: F401
+
+
+def build(request: LaunchRequest) -> Model:
+    """The model of this request. Raises `MeasurementError` with reason `unsupported` where the runtime lacks it."""
+    if request.protocol.runtime == "pytorch":
+        from agents.runtimes.pytorch import TorchModel
+
+        return TorchModel(request)
+    from agents.runtimes.onnx_runtime import OnnxModel
+
+    return OnnxModel(request)
