@@ -37,7 +37,7 @@ class EmbeddedWorker:
 
     def start(self, timeout_s: float = 30.0) -> None:
         """Returns once the worker takes messages. RuntimeError if it does not come up in time."""
-        self._app.task(_nothing, name=WAKE)
+        self._app.task(_nothing, name=WAKE, shared=False)
         self._worker = _Controller(
             app=self._app,
             pool_cls="solo",
@@ -47,7 +47,7 @@ class EmbeddedWorker:
             without_gossip=True,
         )
         self._threads = [
-            threading.Thread(target=self._worker.start, name="edgefront-worker", daemon=True),
+            threading.Thread(target=self._work, args=(self._worker,), name="edgefront-worker", daemon=True),
             threading.Thread(target=self._beat, name="edgefront-beat", daemon=True),
         ]
         self._threads[0].start()
@@ -75,6 +75,11 @@ class EmbeddedWorker:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _work(self, worker: _Controller) -> None:
+        # Celery looks tasks up in the thread's current application: several services may live in one process.
+        self._app.set_current()
+        worker.start()
 
     def _beat(self) -> None:
         while not self._stopping.wait(self._sweep_s):

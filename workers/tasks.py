@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from core.errors import Unavailable
+from core.errors import EdgefrontError, Unavailable
 from core.services import advance as advancing
 from core.services import tasks
 from core.services.sweep import sweep
@@ -20,11 +20,11 @@ _log = logging.getLogger(__name__)
 def register(app: Any, database: Database) -> None:
     """Adds the tasks to a Celery application."""
 
-    @app.task(name=tasks.ADVANCE)  # type: ignore[untyped-decorator]
+    @app.task(name=tasks.ADVANCE, shared=False)  # type: ignore[untyped-decorator]
     def advance(target_id: str) -> None:
         advance_target(database, target_id)
 
-    @app.task(name=tasks.SWEEP)  # type: ignore[untyped-decorator]
+    @app.task(name=tasks.SWEEP, shared=False)  # type: ignore[untyped-decorator]
     def sweep_all() -> None:
         sweep_once(database)
 
@@ -46,9 +46,16 @@ def _step(database: Database, target_id: str) -> bool:
             # A target that cannot go on would otherwise be tried again by every sweep, and nobody told.
             _log.exception("target %s cannot go on", target_id)
             with database.write() as session:
-                advancing.fail(session, target_id, f"{type(error).__name__}: {error}", database.now(session))
+                advancing.fail(session, target_id, _note(error), database.now(session))
             return False
     return False  # the sweep sends it again
+
+
+def _note(error: Exception) -> str:
+    """For the user: what they can mend in words, anything else by name (the log has the rest)."""
+    if isinstance(error, EdgefrontError):
+        return f"The search cannot go on: {error.detail}"
+    return f"The search cannot go on: internal error ({type(error).__name__}); the worker's log says more."
 
 
 def sweep_once(database: Database) -> None:

@@ -23,7 +23,7 @@ from core.store.repositories import demand
 from core.store.repositories import jobs as rows
 from core.store.repositories.jobs import ACTIVE
 from core.store.tables import Job, Target
-from core.wire.jobs import JobPage, JobRequest, JobView
+from core.wire.jobs import JobPage, JobRequest, JobState, JobView
 
 MAX_KEY = 200
 MAX_PAGE = 200
@@ -101,16 +101,23 @@ def get_job(session: Session, principal: Principal, job_id: str, now: datetime) 
 
 
 def list_jobs(
-    session: Session, principal: Principal, now: datetime, *, cursor: str | None = None, limit: int = 50
+    session: Session,
+    principal: Principal,
+    now: datetime,
+    *,
+    state: JobState | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
 ) -> JobPage:
-    """Jobs by falling age of creation, the newest first: one's own, or all for an admin."""
+    """Jobs by falling age of creation, the newest first: one's own, or all for an admin; in one state, if given."""
     principal.require("user")
     before = None
     if cursor is not None:
         created, job_id = cursors.decode(cursor, (str, str))
         before = (cursors.moment(created, cursor), job_id)
     limit = max(1, min(limit, MAX_PAGE))
-    found = rows.page(session, None if principal.is_admin else principal.owner, before, limit + 1)
+    owner = None if principal.is_admin else principal.owner
+    found = rows.page(session, owner, before, limit + 1, state=state)
     shown, more = found[:limit], len(found) > limit
     following = cursors.encode([shown[-1].created_at.isoformat(), shown[-1].id]) if more else None
     return JobPage(items=tuple(job_views(session, shown, now)), next_cursor=following)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -32,7 +32,8 @@ class Proposed:
 
     architecture: Architecture
     operator: str
-    genome: Any = None
+    genome: Mapping[str, Any] = field(default_factory=dict)
+    """Empty for baselines: the space need not contain them."""
     parents: tuple[str, ...] = ()
 
 
@@ -149,7 +150,7 @@ def _row(
         "generation": generation,
         "operator": item.operator,
         "parents": list(item.parents),
-        "genome": item.genome,
+        "genome": dict(item.genome),
         "digest": item.architecture.digest,
         "architecture": item.architecture.canonical,
         "decoder_parameters": costs.decoder_parameters,

@@ -117,14 +117,16 @@ def dominated_points(session: Session, target_id: str, corners: Sequence[Point])
 
 
 def _points(session: Session, target_ids: Collection[str], condition: ColumnElement[bool]) -> dict[str, list[Point]]:
-    rows: Sequence[Row[Any]] = session.execute(
+    rows = session.execute(
         select(Candidate.target_id, *_POINT)
         .where(Candidate.target_id.in_(target_ids), condition)
         .order_by(Candidate.target_id, Candidate.decoder_parameters, Candidate.number)
     ).all()
     found: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
     for row in rows:
-        found[row.target_id].append(Point(row.id, row.decoder_parameters, row.proxy, row.latency_ms, row.memory_bytes))
+        latency, memory = row.latency_ms, row.memory_bytes
+        if latency is not None and memory is not None:
+            found[row.target_id].append(Point(row.id, row.decoder_parameters, row.proxy, latency, memory))
     return found
 
 

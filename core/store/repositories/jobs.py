@@ -27,11 +27,15 @@ def find_by_key(session: Session, owner: str, idempotency_key: str) -> Job | Non
     return session.scalar(select(Job).where(Job.owner == owner, Job.idempotency_key == idempotency_key))
 
 
-def page(session: Session, owner: str | None, before: tuple[datetime, str] | None, limit: int) -> list[Job]:
+def page(
+    session: Session, owner: str | None, before: tuple[datetime, str] | None, limit: int, *, state: str | None = None
+) -> list[Job]:
     """Jobs of an owner (None: of all), newest first, those before (created_at, id)."""
     query = select(Job).order_by(Job.created_at.desc(), Job.id.desc()).limit(limit)
     if owner is not None:
         query = query.where(Job.owner == owner)
+    if state is not None:
+        query = query.where(Job.state == state)
     if before is not None:
         query = query.where(or_(Job.created_at < before[0], (Job.created_at == before[0]) & (Job.id < before[1])))
     return list(session.scalars(query))
