@@ -149,7 +149,9 @@ def _without_tags(path: Sequence[Any]) -> list[Any]:
 
 
 def _without_union_echoes(items: Sequence[Any]) -> list[Any]:
-    """One error a place: pydantic lists one for each member of a union."""
+    """One error a place: pydantic lists one for each member of a union, and a list as short whose items are wrong."""
+    inside = {tuple(item["loc"][:depth]) for item in items for depth in range(len(item["loc"]))}
+    items = [item for item in items if item["type"] != "too_short" or tuple(item["loc"]) not in inside]
     seen: set[tuple[Any, ...]] = set()
     kept = []
     for item in items:

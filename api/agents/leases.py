@@ -18,7 +18,6 @@ from api.parameters import LaunchId, LeaseId
 from core.errors import EdgefrontError
 from core.services import devices, leases
 from core.services.capability import device_keys
-from core.store.repositories import devices as device_rows
 from core.wire.agent import (
     HeartbeatResponse,
     LeaseRequest,
@@ -107,8 +106,7 @@ def _claim(here: Context, device_id: str, body: LeaseRequest, first: bool) -> tu
         found = found.model_copy(update={"heartbeat_s": here.settings.leases.heartbeat_s})
         if found.items:
             return found, frozenset()
-        device = device_rows.find(session, device_id)
-        return found, frozenset(device_keys(device)) if device is not None else frozenset()
+        return found, frozenset(device_keys(devices.own_device(session, device_id)))
 
 
 async def _disconnected(request: Request) -> None:

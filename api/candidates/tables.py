@@ -7,6 +7,7 @@ import io
 import json
 import tempfile
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from itertools import islice
 from typing import IO, Any
 
@@ -44,8 +45,9 @@ _TYPES = {
         pa.int64(),
     ),
     **dict.fromkeys(("proxy", "latency_ms", "latency_half_width_ms", "latency_p90_ms"), pa.float64()),
-    **dict.fromkeys(("speedup", "memory_ratio"), pa.float64()),
-    "on_frontier": pa.bool_(),
+    **dict.fromkeys(("speedup", "memory_ratio", "baseline_latency_ms", "baseline_memory_bytes"), pa.float64()),
+    **dict.fromkeys(("on_frontier", "extrapolated"), pa.bool_()),
+    **dict.fromkeys(("created_at", "measured_at"), pa.timestamp("us", "UTC")),
 }
 """Of the columns that are not text."""
 
@@ -114,9 +116,13 @@ def _write_csv(file: IO[bytes], rows: Iterator[dict[str, Any]]) -> None:
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     writer = csv.DictWriter(text, [name for name, _ in EXPORT_COLUMNS])
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _text(value) for name, value in row.items()} for row in rows)
     text.flush()
     text.detach()
+
+
+def _text(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _write_parquet(file: IO[bytes], rows: Iterator[dict[str, Any]]) -> None:

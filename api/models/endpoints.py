@@ -52,7 +52,8 @@ class ModelFile(FileResponse):
                 "X-Edgefront-Weights": {"schema": {"type": "string", "enum": ["untrained-random", "none"]}},
             },
             "content": {
-                "application/octet-stream": {"schema": _BINARY, "example": "(an ONNX or safetensors file)"},
+                "application/onnx": {"schema": _BINARY, "example": "(an ONNX file)"},
+                "application/octet-stream": {"schema": _BINARY, "example": "(a safetensors file)"},
                 "application/json": {
                     "schema": {"type": "object", "description": "The canonical description (format=architecture)"},
                     "example": {"version": 0, "d_model": 256},
@@ -61,7 +62,10 @@ class ModelFile(FileResponse):
         },
         206: {
             "description": "The part that Range asked for",
-            "content": {"application/octet-stream": {"schema": _BINARY, "example": "(a part)"}},
+            "content": {
+                media: {"schema": _BINARY, "example": "(a part)"}
+                for media in ("application/onnx", "application/octet-stream", "application/json")
+            },
         },
         304: {"description": "You have it: If-None-Match names its ETag"},
         **errors(404, 416),

@@ -1,0 +1,116 @@
+"""Candidates and frontiers over HTTP: filtered, sorted, paged, exported, with their raw samples."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import httpx
+import pyarrow.parquet as pq
+import pytest
+from running_api import Service, problem
+from simulated_agent import SimulatedAgent
+
+from core.services.candidates import EXPORT_COLUMNS
+from core.wire.jobs import CandidatePage, CandidateView, FrontierView
+
+
+@pytest.fixture
+def client(service: Service) -> httpx.Client:
+    return service.client("user", "bob")
+
+
+@pytest.fixture
+def path(service: Service, client: httpx.Client) -> str:
+    """A finished job."""
+    agent = SimulatedAgent(service.database)
+    made = service.submit(client)
+    service.measure(agent)
+    return f"/v1/jobs/{made['id']}"
+
+
+def everyone(client: httpx.Client, path: str, **params: object) -> list[CandidateView]:
+    found: list[CandidateView] = []
+    cursor = None
+    while True:
+        query = {key: value for key, value in {**params, "limit": 4, "cursor": cursor}.items() if value is not None}
+        response = client.get(f"{path}/candidates", params=query)  # type: ignore[arg-type]
+        page = CandidatePage.model_validate_json(response.content)
+        found += page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def test_pages_filters_and_sorts(client: httpx.Client, path: str) -> None:
+    candidates = everyone(client, path)
+    assert [candidate.number for candidate in candidates] == list(range(len(candidates)))
+    assert {candidate.role for candidate in candidates} == {"baseline", "search"}
+    by_latency = everyone(client, path, sort="-latency_ms")
+    latencies = [candidate.latency_ms for candidate in by_latency]
+    assert latencies == sorted(latencies, reverse=True)  # type: ignore[type-var]
+    frontier = everyone(client, path, on_frontier=True)
+    assert frontier
+    assert {candidate.id for candidate in frontier} == {item.id for item in candidates if item.on_frontier}
+    half = latencies[len(latencies) // 2]
+    fast = everyone(client, path, role="search", state="measured", max_latency_ms=half)
+    assert fast
+    assert all(item.role == "search" and item.latency_ms <= half for item in fast)  # type: ignore[operator]
+    assert problem(client.get(f"{path}/candidates", params={"sort": "colour"}), 422)["field"] == "sort"
+    assert problem(client.get(f"{path}/candidates", params={"max_latency_ms": "nan"}), 422)["field"] == "max_latency_ms"
+    problem(client.get(f"{path}/candidates", params={"target": "elsewhere"}), 404)
+
+
+def test_export_csv(client: httpx.Client, path: str) -> None:
+    response = client.get(f"{path}/candidates", params={"format": "csv", "sort": "-proxy"})
+    assert response.headers["content-type"] == "text/csv; charset=utf-8"
+    assert response.headers["content-disposition"].endswith('-candidates.csv"')
+    rows = list(csv.DictReader(io.StringIO(response.text)))
+    assert list(rows[0]) == [name for name, _ in EXPORT_COLUMNS]
+    assert [row["id"] for row in rows] == [item.id for item in everyone(client, path, sort="-proxy")]
+    assert json.loads(rows[0]["architecture"])["d_model"] in (128, 192)
+    assert "T" in rows[0]["created_at"]
+
+
+def test_export_parquet(client: httpx.Client, path: str) -> None:
+    response = client.get(f"{path}/candidates", params={"format": "parquet", "role": "search"})
+    assert response.headers["content-type"] == "application/vnd.apache.parquet"
+    table = pq.read_table(io.BytesIO(response.content))
+    search = everyone(client, path, role="search")
+    assert table.column("id").to_pylist() == [item.id for item in search]
+    assert table.column("latency_ms").to_pylist() == [item.latency_ms for item in search]
+    assert str(table.schema.field("latency_ms").type) == "double"
+    assert table.schema.field("latency_ms").metadata[b"description"].endswith(b"ms")
+    nothing = client.get(f"{path}/candidates", params={"format": "parquet", "generation": 99})
+    assert pq.read_table(io.BytesIO(nothing.content)).num_rows == 0
+
+
+def test_export_of_an_unknown_job_is_refused_before_the_first_byte(client: httpx.Client) -> None:
+    problem(client.get("/v1/jobs/job_unknown/candidates", params={"format": "parquet"}), 404)
+
+
+def test_frontier(client: httpx.Client, path: str) -> None:
+    view = FrontierView.model_validate_json(client.get(f"{path}/frontier").content)
+    assert view.points
+    assert view.baseline
+    assert view.hypervolume > 0
+    slowest = max(point.latency_ms for point in view.points)  # type: ignore[type-var]
+    few = client.get(f"{path}/frontier", params={"max_latency_ms": slowest * 0.99, "target": view.target_id}).json()
+    assert 0 < len(few["points"]) < len(view.points)
+    assert few["hypervolume"] == view.hypervolume
+    table = client.get(f"{path}/frontier", params={"format": "csv"})
+    rows = list(csv.DictReader(io.StringIO(table.text)))
+    assert [row["id"] for row in rows] == [item.id for item in (*view.points, *view.baseline)]
+    assert float(rows[0]["speedup"]) > 0
+
+
+def test_one_candidate_and_its_raw_samples(service: Service, client: httpx.Client, path: str) -> None:
+    candidate = everyone(client, path, role="search")[0]
+    assert client.get(f"/v1/candidates/{candidate.id}").json()["digest"] == candidate.digest
+    [launch] = client.get(f"/v1/candidates/{candidate.id}/launches").json()
+    assert len(launch["result"]["latency"]["samples_ms"]) == 5
+    eve = service.client("user", "eve")
+    problem(eve.get(f"/v1/candidates/{candidate.id}"), 404)
+    problem(eve.get(f"/v1/candidates/{candidate.id}/launches"), 404)
+    problem(eve.get(f"/v1/candidates/{candidate.id}/model"), 404)

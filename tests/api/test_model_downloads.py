@@ -1,0 +1,89 @@
+"""Models for download: named by their hash, resumable, and honest about their weights."""
+
+from __future__ import annotations
+
+import hashlib
+
+import httpx
+import pytest
+from running_api import Service, problem
+
+from core.spaces.architecture import Architecture
+
+
+@pytest.fixture
+def client(sqlite_service: Service) -> httpx.Client:
+    return sqlite_service.client("user", "bob")
+
+
+@pytest.fixture
+def path(sqlite_service: Service, client: httpx.Client) -> str:
+    sqlite_service.enrol("board", "simulated board")
+    made = sqlite_service.submit(client)
+    [candidate, *_] = client.get(f"/v1/jobs/{made['id']}/candidates").json()["items"]
+    return f"/v1/candidates/{candidate['id']}/model"
+
+
+@pytest.mark.parametrize("format_", ["onnx", "safetensors"])
+def test_whole_file(client: httpx.Client, path: str, format_: str) -> None:
+    response = client.get(path, params={"format": format_})
+    assert response.status_code == 200
+    assert response.headers["etag"] == f'"{hashlib.sha256(response.content).hexdigest()}"'
+    assert response.headers["x-edgefront-weights"] == "untrained-random"
+    assert "untrained" in response.headers["content-disposition"]
+    assert response.headers["content-disposition"].startswith('attachment; filename="')
+    assert response.headers["accept-ranges"] == "bytes"
+    assert int(response.headers["content-length"]) == len(response.content)
+    head = client.head(path, params={"format": format_})
+    assert head.headers["etag"] == response.headers["etag"]
+    assert head.headers["content-length"] == response.headers["content-length"]
+
+
+def test_architecture(client: httpx.Client, path: str) -> None:
+    response = client.get(path, params={"format": "architecture"})
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["x-edgefront-weights"] == "none"
+    assert Architecture.parse(response.content).d_model
+
+
+def test_ranges(client: httpx.Client, path: str) -> None:
+    whole = client.get(path)
+    size, etag = len(whole.content), whole.headers["etag"]
+
+    def part(value: str, **headers: str) -> httpx.Response:
+        return client.get(path, headers={"Range": value, **headers})
+
+    for value, expected in (
+        ("bytes=0-99", whole.content[:100]),
+        ("bytes=100-", whole.content[100:]),
+        ("bytes=-7", whole.content[-7:]),
+        (f"bytes={size - 1}-{size + 500}", whole.content[-1:]),
+    ):
+        response = part(value)
+        assert response.status_code == 206, value
+        assert response.content == expected
+        assert response.headers["content-range"].endswith(f"/{size}")
+        assert response.headers["etag"] == etag
+    assert part("bytes=5-9", **{"If-Range": etag}).status_code == 206
+    assert part("bytes=5-9", **{"If-Range": '"other"'}).content == whole.content
+    assert part("bytes=5-9", **{"If-Range": f"W/{etag}"}).content == whole.content
+    for ignored in ("bytes=9-5", "lines=1-2", "bytes=a-b", "bytes=0-1,5-6", "bytes=-", "bytes"):
+        response = part(ignored)
+        assert (response.status_code, len(response.content)) == (200, size), ignored
+    refused = part(f"bytes={size}-")
+    assert problem(refused, 416)["kind"] == "range-not-satisfiable"
+    assert refused.headers["content-range"] == f"bytes */{size}"
+
+
+def test_what_is_known_is_not_sent_again(client: httpx.Client, path: str) -> None:
+    etag = client.get(path).headers["etag"]
+    for value in (etag, f'"x", W/{etag}', "*"):
+        response = client.get(path, headers={"If-None-Match": value})
+        assert (response.status_code, response.content) == (304, b"")
+        assert response.headers["etag"] == etag
+    assert client.get(path, headers={"If-None-Match": '"x"'}).status_code == 200
+
+
+def test_unknown_format_and_candidate(client: httpx.Client, path: str) -> None:
+    assert problem(client.get(path, params={"format": "gguf"}), 422)["field"] == "format"
+    problem(client.get("/v1/candidates/cnd_unknown/model"), 404)

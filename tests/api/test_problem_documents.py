@@ -1,0 +1,139 @@
+"""Every error is a problem document (RFC 9457) that says what was wrong, and nothing of the inside."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import httpx
+import pytest
+from running_api import Service, problem
+
+from api.health import endpoints as health
+
+
+def post_job(client: httpx.Client, body: bytes | str, **headers: str) -> httpx.Response:
+    return client.post("/v1/jobs", content=body, headers={"Content-Type": "application/json", **headers})
+
+
+def test_unknown_address_and_wrong_method(sqlite_service: Service) -> None:
+    client = sqlite_service.client()
+    assert problem(client.get("/v1/nothing"), 404)["kind"] == "not-found"
+    refused = client.put("/v1/keys")
+    assert problem(refused, 405)["kind"] == "method-not-allowed"
+    assert refused.headers["allow"]
+
+
+def test_all_wrong_fields_are_named_with_value_and_what_is_allowed(sqlite_service: Service) -> None:
+    client = sqlite_service.client()
+    document = problem(
+        post_job(
+            client, json.dumps({"targets": [{"protocol": {"batch": 0, "threads": "x"}}], "seed": -1, "colour": 1})
+        ),
+        422,
+    )
+    assert document["kind"] == "invalid-input"
+    assert document["field"] == "targets.0.protocol.batch"
+    assert document["value"] == 0
+    assert "greater than or equal to 1" in document["allowed"]
+    assert {place["field"] for place in document["errors"]} == {
+        "targets.0.protocol.batch",
+        "targets.0.protocol.threads",
+        "seed",
+        "colour",
+    }
+    document = problem(client.get("/v1/jobs", params={"limit": 0}), 422)
+    assert (document["in"], document["field"]) == ("query", "limit")
+    document = problem(client.get("/v1/jobs/job%20!"), 422)
+    assert (document["in"], document["field"]) == ("path", "job_id")
+
+
+def test_an_error_of_the_project_inside_a_model_keeps_its_own_words(sqlite_service: Service) -> None:
+    protocol = {"runtime": "onnxruntime", "memory": "allocator"}
+    document = problem(post_job(sqlite_service.client(), json.dumps({"targets": [{"protocol": protocol}]})), 422)
+    assert document["field"] == "targets.0.protocol.memory"
+    assert "only PyTorch has an allocator" in document["detail"]
+
+
+@pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity"])
+def test_numbers_that_are_not_finite_are_refused_by_field(sqlite_service: Service, token: str) -> None:
+    body = f'{{"targets": [{{}}], "budget": {{"minutes": {token}}}}}'
+    document = problem(post_job(sqlite_service.client(), body), 422)
+    assert document["field"] == "budget.minutes"
+    body = f'{{"targets": [{{}}], "space": {{"narrow": {{"n_layer": [1, {token}]}}}}}}'
+    assert problem(post_job(sqlite_service.client(), body), 422)["field"] == "space.narrow.n_layer.1"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"\xff\xfe",
+        b'{"targets": [' + b"[" * 100_000,
+        b"[" * 3000 + b"]" * 3000,
+        b'{"seed": 1' + b"0" * 10_000 + b"}",
+        b'{"name": "\x00"}',
+        b'{"name": "\\ud800"}',
+        b"null",
+        b"[]",
+        b'"text"',
+    ],
+    ids=["cut", "bytes", "unclosed", "deep", "huge number", "raw NUL", "surrogate", "null", "array", "text"],
+)
+def test_what_is_no_job_is_refused(sqlite_service: Service, body: bytes) -> None:
+    assert problem(post_job(sqlite_service.client(), body), 422)["kind"] == "invalid-input"
+
+
+def test_escaped_nul_is_refused_by_field(sqlite_service: Service) -> None:
+    body = '{"targets": [{}], "algorithm": {"settings": {"a": {"b": "x\\u0000"}}}}'
+    assert problem(post_job(sqlite_service.client(), body), 422)["field"] == "algorithm.settings.a.b"
+
+
+def test_only_json_is_read(sqlite_service: Service) -> None:
+    client = sqlite_service.client()
+    assert problem(client.post("/v1/jobs", content="targets=1", headers={"Content-Type": "text/plain"}), 415)
+    assert problem(client.post("/v1/jobs", data={"targets": "1"}), 415)
+    assert problem(client.post("/v1/jobs"), 422)["detail"] == "the body: field required"
+
+
+def test_large_bodies_are_refused_declared_or_chunked(sqlite_service: Service) -> None:
+    client = sqlite_service.client()
+    large = b'{"name": "' + b"x" * (sqlite_service.settings.http.max_body_bytes) + b'"}'
+    assert problem(post_job(client, large), 413)["kind"] == "too-large"
+
+    def chunks() -> Any:
+        for start in range(0, len(large), 1 << 16):
+            yield large[start : start + (1 << 16)]
+
+    chunked = client.post("/v1/jobs", content=chunks(), headers={"Content-Type": "application/json"})
+    assert problem(chunked, 413)["kind"] == "too-large"
+
+
+def test_what_was_sent_comes_back_short(sqlite_service: Service) -> None:
+    document = problem(post_job(sqlite_service.client(), json.dumps({"targets": [{}], "seed": "9" * 100_000})), 422)
+    assert len(json.dumps(document)) < 5000
+    document = problem(post_job(sqlite_service.client(), json.dumps({f"x{number}": 1 for number in range(1000)})), 422)
+    assert len(document["errors"]) == 20
+
+
+def test_a_crash_tells_nothing_but_an_instance_that_is_logged(
+    sqlite_service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(health, "VERSION", object())
+    with caplog.at_level(logging.ERROR, "edgefront.api"):
+        document = problem(sqlite_service.client(None).get("/v1/health"), 500)
+    assert document["kind"] == "internal-error"
+    assert "VERSION" not in json.dumps(document)
+    assert "object" not in json.dumps(document)
+    assert document["instance"].startswith("urn:uuid:")
+    assert document["instance"] in caplog.text
+    assert "Traceback" in caplog.text
+
+
+def test_answers_carry_safe_headers(sqlite_service: Service) -> None:
+    for response in (sqlite_service.client().get("/v1/me"), sqlite_service.client(None).get("/v1/jobs")):
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert response.headers["cache-control"] == "no-store"
+        assert response.headers["x-frame-options"] == "DENY"
+        assert "server" not in response.headers
