@@ -1,0 +1,194 @@
+"""The command against the running service: as people and as scripts use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import edgefront, environment
+from conftest import BOARD, SMALL, Running
+
+from edgefront import exits
+
+
+def read(running: Running, *arguments: str) -> Any:
+    """The JSON that a command prints, which is all that it prints."""
+    done = edgefront(*arguments, "--json", home=running.home)
+    assert done.returncode == exits.OK, done.stderr
+    return json.loads(done.stdout)
+
+
+def show(running: Running, *arguments: str) -> str:
+    done = edgefront(*arguments, home=running.home)
+    assert done.returncode == exits.OK, done.stderr
+    return done.stdout
+
+
+def test_jobs_and_frontier_for_people_and_for_scripts(running: Running) -> None:
+    job = running.job.id
+    assert job in show(running, "job", "list")
+    assert job in [item["id"] for item in read(running, "job", "list", "--state", "finished")]
+    assert "hypervolume" in show(running, "job", "show", job)
+    assert read(running, "job", "show", job)["state"] == "finished"
+    found = read(running, "frontier", job, "--target", "board")
+    shown = show(running, "frontier", job)
+    assert all(point["id"] in shown for point in found["points"])
+    assert "baseline, 3 layers" in shown
+    assert found["summary"] in shown
+    fastest = min(point["latency_ms"] for point in found["points"])
+    (limited,) = read(running, "frontier", job, "--max-latency-ms", str(fastest + 1e-6))
+    assert len(limited["points"]) == 1
+
+
+def test_the_frontier_as_csv_and_as_a_picture(running: Running, tmp_path: Path) -> None:
+    lines = show(running, "frontier", running.job.id, "--csv").splitlines()
+    assert lines[0].startswith("target,role,id,digest,decoder_parameters")
+    assert len(lines) == 1 + running.job.targets[0].frontier_size + 3
+    picture = tmp_path / "frontier.png"
+    show(running, "frontier", running.job.id, "--picture", str(picture))
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    wrong = edgefront("frontier", running.job.id, "--picture", "frontier.exe", home=running.home)
+    assert wrong.returncode == exits.REFUSED
+    both = edgefront("frontier", running.job.id, "--csv", "--json", home=running.home)
+    assert both.returncode == exits.USAGE
+
+
+def test_submit_from_flags_watch_and_steer(running: Running) -> None:
+    flags = (
+        "job submit --name flags --target".split()
+        + [f"class={BOARD}:pytorch"]
+        + ["--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64", "--seed", "5", "--candidates", "14"]
+        + ["--set", "population=10", "--max-memory-mb", "5000", "--sequence-length", "64"]
+    )
+    submitted = edgefront(*flags, home=running.home)
+    job = submitted.stdout.strip()
+    assert submitted.returncode == exits.OK
+    assert job.startswith("job_")
+    assert f"/jobs/{job}" in submitted.stderr
+    watched = edgefront("job", "watch", job, home=running.home)
+    assert watched.returncode == exits.OK
+    assert "finished" in watched.stdout
+    assert "baseline" in watched.stdout
+    events = edgefront("job", "watch", job, "--json", home=running.home).stdout.splitlines()
+    assert [json.loads(line)["number"] for line in events] == list(range(1, len(events) + 1))
+    found = read(running, "job", "show", job)
+    (target,) = found["request"]["targets"]
+    assert target["protocol"]["runtime"] == "pytorch"
+    assert target["protocol"]["sequence_length"] == 64
+    assert target["limits"] == {"latency_ms": None, "memory_mb": 5000}
+    assert found["targets"][0]["candidates"] == 14 + 3
+    ended = edgefront("job", "cancel", job, home=running.home)
+    assert ended.returncode == exits.REFUSED
+    assert "Traceback" not in ended.stderr
+    assert edgefront("job", "delete", job, home=running.home).returncode == exits.OK
+    assert edgefront("job", "show", job, home=running.home).returncode == exits.NOT_FOUND
+
+
+def test_submit_from_a_file_is_done_once_for_a_key(running: Running, tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps({**SMALL, "name": "from a file"}), encoding="utf-8")
+    first = read(running, "job", "submit", str(file), "--idempotency-key", "file-1")
+    assert read(running, "job", "submit", str(file), "--idempotency-key", "file-1")["id"] == first["id"]
+    assert first["name"] == "from a file"
+
+
+def test_the_only_device_is_the_default_target(running: Running) -> None:
+    job = read(running, "job", "submit", "--narrow", "n_layer=2 d_model=128 d_inner=256", "--candidates", "2")
+    assert job["request"]["targets"][0]["device"] == running.board
+
+
+def test_pause_and_resume(running: Running) -> None:
+    running.client.devices.drain(running.board)
+    job = running.client.jobs.create({**SMALL, "name": "steered", "seed": 11}).id
+    assert show(running, "job", "pause", job).split() == [job, "paused"]
+    assert read(running, "job", "resume", job)["state"] == "running"
+    assert show(running, "job", "cancel", job).split() == [job, "cancelled"]
+    running.client.devices.activate(running.board)
+
+
+def test_ctrl_c_leaves_a_watch_and_not_the_job(running: Running) -> None:
+    running.client.devices.drain(running.board)
+    job = running.client.jobs.create({**SMALL, "name": "left", "seed": 12}).id
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "edgefront", "job", "watch", job, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(running.home),
+    )
+    assert watching.stdout is not None
+    watching.stdout.readline()
+    watching.send_signal(signal.SIGINT)
+    _, complaint = watching.communicate(timeout=20)
+    assert watching.returncode == exits.INTERRUPTED
+    assert "Traceback" not in complaint
+    assert running.client.jobs.cancel(job).state == "cancelled"
+    running.client.devices.activate(running.board)
+
+
+def test_downloads(running: Running, tmp_path: Path) -> None:
+    point = running.client.frontier(running.job.id).points[0]
+    path = show(running, "model", "download", point.id, "--output", str(tmp_path)).strip()
+    assert Path(path).stat().st_size > point.weight_bytes
+    told = read(running, "model", "download", point.id, "--format", "safetensors", "-o", str(tmp_path / "own"))
+    assert told["bytes"] == (tmp_path / "own").stat().st_size
+    nowhere = edgefront("model", "download", point.id, "-o", str(tmp_path / "no" / "such" / "x"), home=running.home)
+    assert nowhere.returncode == exits.ERROR
+    assert "Traceback" not in nowhere.stderr
+    missing = edgefront("model", "download", "cnd_none", "-o", str(tmp_path), home=running.home)
+    assert missing.returncode == exits.NOT_FOUND
+
+
+def test_devices_tokens_and_keys(running: Running) -> None:
+    assert running.board in show(running, "device", "list")
+    assert read(running, "device", "show", running.board)["device_class"] == BOARD
+    assert "simulated" in show(running, "device", "show", running.board)
+    assert "draining" in show(running, "device", "drain", running.board)
+    assert "active" in show(running, "device", "activate", running.board)
+    secret = show(running, "token", "create", "--uses", "3").strip()
+    assert secret.startswith("efe_")
+    (token,) = [item for item in read(running, "token", "list") if item["uses_left"] == 3]
+    assert read(running, "token", "revoke", token["id"]) == {"revoked": token["id"]}
+    key = read(running, "key", "create", "cora")
+    assert key["key"].startswith("efk_")
+    assert "cora" in show(running, "key", "list")
+    assert read(running, "key", "revoke", key["id"]) == {"revoked": key["id"]}
+    assert edgefront("--key", key["key"], "job", "list", home=running.home).returncode == exits.NO_ACCESS
+
+
+def test_url_and_key_before_and_behind_the_command(running: Running, tmp_path: Path) -> None:
+    place = ("--url", running.service.url, "--key", running.service.key)
+    for arguments in ((*place, "job", "list"), ("job", "list", *place), ("job", *place[:0], "list", *place)):
+        assert edgefront(*arguments, home=tmp_path).returncode == exits.OK
+    assert edgefront("--json", *place, "job", "list", home=tmp_path).stdout.startswith("[")
+    by_environment = {"EDGEFRONT_URL": place[1], "EDGEFRONT_KEY": place[3]}
+    assert edgefront("job", "list", home=tmp_path, env=by_environment).returncode == exits.OK
+    assert edgefront("job", "list", *place[:2], home=tmp_path).returncode == exits.NO_ACCESS
+
+
+def test_a_reader_that_leaves_early_is_no_error(running: Running) -> None:
+    command = f"{sys.executable} -m edgefront job watch {running.job.id} --json | head -n 1"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], capture_output=True, text=True, env=environment(running.home), timeout=60
+    )
+    assert json.loads(done.stdout)["number"] == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", ["edgefront job show job_", "edgefront device drain board"])
+def test_completion_asks_the_server(running: Running, words: str) -> None:
+    env = {"_EDGEFRONT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "3"}
+    done = subprocess.run(
+        [os.path.join(os.path.dirname(sys.executable), "edgefront")],
+        capture_output=True,
+        text=True,
+        env=environment(running.home) | env,
+        timeout=60,
+    )
+    assert done.stdout.split()[0].startswith(words.split()[-1])
