@@ -1,4 +1,4 @@
-"""A Celery worker and its beat inside another process: what `edgefront up` runs beside the API."""
+"""A Celery worker inside another process: what `edgefront up` runs beside the API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from celery.exceptions import WorkerShutdown
 from celery.worker import WorkController
 
 from core.services.settings import Settings
-from core.services.tasks import SWEEP
 from core.store.database import Database
 from workers.app import create_celery
 
@@ -24,16 +23,14 @@ _log = logging.getLogger(__name__)
 class EmbeddedWorker:
     """A solo worker in a thread, on the memory transport of this process (or any other broker).
 
-    It begins with a sweep: messages of the memory transport die with their process, and the rows say what they were.
-    Use as a context manager, or call `start` and `stop`.
+    Like every worker it begins with a sweep: messages of the memory transport die with their process, and the rows say
+    what they were. Use as a context manager, or call `start` and `stop`.
     """
 
     def __init__(self, settings: Settings, database: Database | None = None) -> None:
         self._app = create_celery(settings, database)
-        self._sweep_s = settings.leases.sweep_s
         self._worker: _Controller | None = None
-        self._threads: list[threading.Thread] = []
-        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def start(self, timeout_s: float = 30.0) -> None:
         """Returns once the worker takes messages. RuntimeError if it does not come up in time."""
@@ -46,28 +43,23 @@ class EmbeddedWorker:
             without_mingle=True,
             without_gossip=True,
         )
-        self._threads = [
-            threading.Thread(target=self._work, args=(self._worker,), name="edgefront-worker", daemon=True),
-            threading.Thread(target=self._beat, name="edgefront-beat", daemon=True),
-        ]
-        self._threads[0].start()
+        self._thread = threading.Thread(target=self._work, args=(self._worker,), name="edgefront-worker", daemon=True)
+        self._thread.start()
         if not self._worker.ready.wait(timeout_s):
             raise RuntimeError(f"the embedded worker did not start within {timeout_s:g} s; see the log")
-        self._send(SWEEP)
-        self._threads[1].start()
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """Ends after the task at hand. What was still queued is found by the sweep of the next start."""
-        self._stopping.set()
-        if self._worker is None:
+        worker, thread = self._worker, self._thread
+        self._worker = self._thread = None
+        if worker is None or thread is None:
             return
-        self._worker.end_soon()
-        self._send(WAKE)
-        for thread in self._threads:
-            thread.join(timeout_s)
-        if any(thread.is_alive() for thread in self._threads):
+        worker.end_soon()
+        self._wake()
+        thread.join(timeout_s)
+        if thread.is_alive():
             _log.warning("the embedded worker is still busy after %g s and is left behind", timeout_s)
-        self._worker = None
+        worker.timer.stop()
 
     def __enter__(self) -> EmbeddedWorker:
         self.start()
@@ -81,15 +73,11 @@ class EmbeddedWorker:
         self._app.set_current()
         worker.start()
 
-    def _beat(self) -> None:
-        while not self._stopping.wait(self._sweep_s):
-            self._send(SWEEP, expires=max(1.0, self._sweep_s))
-
-    def _send(self, task: str, **options: Any) -> None:
+    def _wake(self) -> None:
         try:
-            self._app.send_task(task, queue=self._app.conf.task_default_queue, retry=False, **options)
-        except Exception as error:  # a broker that is away: the next beat tries again
-            _log.warning("%s could not be sent: %s", task, error)
+            self._app.send_task(WAKE, queue=self._app.conf.task_default_queue, retry=False)
+        except Exception as error:  # a broker that is away: it ends when its wait is over
+            _log.debug("the worker could not be woken: %s", error)
 
 
 class _Controller(WorkController):  # type: ignore[misc]

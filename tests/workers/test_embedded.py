@@ -1,0 +1,115 @@
+"""The worker within the process: solo, on the memory transport, with its own sweeps."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from simulated_agent import SimulatedAgent, principal
+from simulated_service import request
+from sqlalchemy import select
+
+from core.services import jobs
+from core.services.dispatch import queue_name, sender
+from core.services.settings import DatabaseSettings, LeaseSettings, Settings
+from core.services.tasks import ADVANCE
+from core.store.database import Database
+from core.store.tables import Candidate
+from workers.embedded import EmbeddedWorker
+
+
+def settings_for(url: str, home: Path, sweep_s: float = 0.2) -> Settings:
+    return Settings(home=home, database=DatabaseSettings(url=url), leases=LeaseSettings(sweep_s=sweep_s))
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def run_to_its_end(database: Database, agent: SimulatedAgent, job_id: str, user: object) -> None:
+    def finished() -> bool:
+        agent.step()
+        with database.read() as session:
+            return jobs.get_job(session, user, job_id, database.now(session)).state == "finished"  # type: ignore[arg-type]
+
+    wait_until(finished)
+
+
+def test_messages_reach_the_worker_of_this_process(
+    database_url: str, tmp_path: Path, open_database: Callable[..., Database]
+) -> None:
+    settings = settings_for(database_url, tmp_path, sweep_s=600)
+    database = open_database(database_url, send=sender(settings))
+    agent, user = SimulatedAgent(database), principal(database)
+    with EmbeddedWorker(settings, database):
+        with database.write() as session:
+            job = jobs.create_job(session, user, request(), None, database.now(session))
+        run_to_its_end(database, agent, job.id, user)
+    with database.read() as session:
+        assert len(session.scalars(select(Candidate)).all()) == 21
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("edgefront-")]
+
+
+def test_what_was_left_is_found_on_start_and_by_sweeps(
+    sqlite_url: str, tmp_path: Path, open_database: Callable[..., Database]
+) -> None:
+    """Nothing is ever sent: the rescan on start asks for the baselines, the sweeps after it do the rest."""
+    settings = settings_for(sqlite_url, tmp_path, sweep_s=0.1)
+    silent = open_database(sqlite_url)
+    agent, user = SimulatedAgent(silent), principal(silent)
+    with silent.write() as session:
+        job = jobs.create_job(session, user, request(), None, silent.now(session))
+    # The worker's database sends: a sweep's finding has to reach the worker that made it.
+    with EmbeddedWorker(settings, open_database(sqlite_url, send=sender(settings))):
+        run_to_its_end(silent, agent, job.id, user)
+
+
+def test_a_worker_can_be_started_again_and_again(
+    sqlite_url: str, tmp_path: Path, open_database: Callable[..., Database]
+) -> None:
+    settings = settings_for(sqlite_url, tmp_path)
+    database = open_database(sqlite_url, send=sender(settings))
+    agent, user = SimulatedAgent(database), principal(database)
+    with database.write() as session:
+        job = jobs.create_job(session, user, request(), None, database.now(session))
+    for _ in range(3):
+        with EmbeddedWorker(settings, database):
+            wait_until(lambda: agent.step(2) > 0 or _state(database, user, job.id) == "finished")
+    with EmbeddedWorker(settings, database):
+        run_to_its_end(database, agent, job.id, user)
+
+
+def test_two_services_in_one_process_do_not_take_each_others_tasks(tmp_path: Path) -> None:
+    one = settings_for(f"sqlite:///{tmp_path / 'one.db'}", tmp_path)
+    two = settings_for(f"sqlite:///{tmp_path / 'two.db'}", tmp_path)
+    assert queue_name(one) != queue_name(two)
+    assert queue_name(one) == queue_name(settings_for(f"sqlite:///{tmp_path / 'one.db'}", tmp_path / "other"))
+
+
+def test_a_worker_that_stops_finishes_what_it_does(
+    sqlite_url: str, tmp_path: Path, open_database: Callable[..., Database]
+) -> None:
+    """Stopping right after a task was sent leaves whole steps behind, and the next start goes on."""
+    settings = settings_for(sqlite_url, tmp_path)
+    database = open_database(sqlite_url, send=sender(settings))
+    agent, user = SimulatedAgent(database), principal(database)
+    worker = EmbeddedWorker(settings, database)
+    worker.start()
+    with database.write() as session:
+        job = jobs.create_job(session, user, request(), None, database.now(session))
+    assert database.send is not None
+    database.send(ADVANCE, {"target_id": job.targets[0].id})
+    worker.stop()
+    worker.stop()
+    with EmbeddedWorker(settings, database):
+        run_to_its_end(database, agent, job.id, user)
+
+
+def _state(database: Database, user: object, job_id: str) -> str:
+    with database.read() as session:
+        return jobs.get_job(session, user, job_id, database.now(session)).state  # type: ignore[arg-type]

@@ -1,0 +1,132 @@
+"""A real worker process on a real Redis, killed in the middle and started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from simulated_agent import SimulatedAgent, principal
+from simulated_service import request
+from sqlalchemy import select
+
+import servers
+from core.services import jobs
+from core.services.dispatch import sender
+from core.services.keys import Principal
+from core.services.settings import BrokerSettings, DatabaseSettings, Settings
+from core.store.database import Database
+from core.store.tables import Candidate
+from core.wire.jobs import JobView
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def worker(url: str, broker: str, home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    environment = os.environ | {
+        "EDGEFRONT_DATABASE__URL": url,
+        "EDGEFRONT_BROKER__URL": broker,
+        "EDGEFRONT_HOME": str(home),
+        "EDGEFRONT_LEASES__SWEEP_S": "0.5",
+    }
+    command = [sys.executable, "-m", "celery", "--app", "workers.app", "worker", "--pool", "solo", "--loglevel", "info"]
+    with (home / "worker.log").open("ab") as log:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+class Client:
+    """A user and a device at one database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.agent = SimulatedAgent(database)
+        self.user: Principal = principal(database)
+
+    def create(self, name: str = "search") -> JobView:
+        asked = request(name=name, algorithm={"name": "lts", "settings": {"iterations": 5, "population": 8}})
+        with self.database.write() as session:
+            return jobs.create_job(session, self.user, asked, None, self.database.now(session))
+
+    def get(self, job_id: str) -> JobView:
+        with self.database.read() as session:
+            return jobs.get_job(session, self.user, job_id, self.database.now(session))
+
+    def measure_until(self, condition: Callable[[], bool]) -> None:
+        def step() -> bool:
+            self.agent.step()
+            return condition()
+
+        wait_until(step)
+
+    def proposed(self, job_id: str) -> list[tuple[int, str]]:
+        with self.database.read() as session:
+            rows = session.scalars(select(Candidate).where(Candidate.job_id == job_id).order_by(Candidate.number))
+            return [(row.generation, row.digest) for row in rows]
+
+
+@pytest.fixture
+def redis_settings(postgres_url: str, redis_url: str, tmp_path: Path) -> Settings:
+    return Settings(home=tmp_path, database=DatabaseSettings(url=postgres_url), broker=BrokerSettings(url=redis_url))
+
+
+def test_a_worker_killed_in_the_middle(
+    redis_settings: Settings, tmp_path: Path, open_database: Callable[..., Database]
+) -> None:
+    url, broker = redis_settings.database_url, redis_settings.broker.url
+    client = Client(open_database(url, send=sender(redis_settings)))
+    with worker(url, broker, tmp_path) as process:
+        job = client.create()
+        client.measure_until(lambda: client.get(job.id).targets[0].generation >= 1)
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+    for _ in range(10):
+        client.agent.step()  # measures what is left to measure; its messages wait or are lost
+    assert client.get(job.id).state == "running"
+    with worker(url, broker, tmp_path):
+        client.measure_until(lambda: client.get(job.id).state == "finished")
+        undisturbed = client.create("undisturbed")
+        client.measure_until(lambda: client.get(undisturbed.id).state == "finished")
+    assert client.proposed(job.id) == client.proposed(undisturbed.id)
+    assert len(client.proposed(job.id)) == 3 + 8 + 4 * 6
+
+
+def test_a_broker_that_is_away_loses_nothing(
+    postgres_url: str, tmp_path: Path, open_database: Callable[..., Database]
+) -> None:
+    port = servers.free_port()
+    settings = Settings(
+        home=tmp_path,
+        database=DatabaseSettings(url=postgres_url),
+        broker=BrokerSettings(url=f"redis://127.0.0.1:{port}/0"),
+    )
+    client = Client(open_database(postgres_url, send=sender(settings)))
+    job = client.create()  # the commit stands, the message is lost
+    assert client.get(job.id).state == "running"
+    with servers.own_redis(port), worker(postgres_url, settings.broker.url, tmp_path):
+        client.measure_until(lambda: client.get(job.id).targets[0].generation >= 0)
+        with_redis = client.get(job.id).targets[0].generation
+    with worker(postgres_url, settings.broker.url, tmp_path):
+        for _ in range(5):
+            client.agent.step()
+        with servers.own_redis(port):
+            client.measure_until(lambda: client.get(job.id).state == "finished")
+    assert client.get(job.id).targets[0].generation == 4 > with_redis

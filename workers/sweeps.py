@@ -1,0 +1,49 @@
+"""The part of a worker that asks for sweeps: when it has reached the broker, and every few seconds from then on."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from celery import bootsteps
+
+from core.services.tasks import SWEEP
+
+_log = logging.getLogger(__name__)
+
+
+class Sweeps(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Celery starts it with every connection to the broker, so work that an outage delayed goes on at once.
+
+    Its messages expire when the next is due: a worker that was busy sweeps once, not once for each. Several workers
+    sweep more often than one, which is harmless.
+    """
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    def __init__(self, consumer: Any, **options: Any) -> None:
+        super().__init__(consumer, **options)
+        self._entry: Any = None
+
+    def start(self, consumer: Any) -> None:
+        interval_s = consumer.app.conf.edgefront_sweep_s
+        self._ask(consumer)
+        self._entry = consumer.timer.call_repeatedly(interval_s, self._ask, (consumer, interval_s))
+
+    def stop(self, consumer: Any) -> None:
+        if self._entry is not None:
+            self._entry.cancel()
+            self._entry = None
+
+    def _ask(self, consumer: Any, interval_s: float | None = None) -> None:
+        app = consumer.app
+        try:
+            app.send_task(
+                SWEEP,
+                queue=app.conf.task_default_queue,
+                expires=None if interval_s is None else max(1.0, interval_s),
+                retry=False,
+                ignore_result=True,
+            )
+        except Exception as error:  # whatever a transport raises: Celery reconnects, and starts this anew
+            _log.warning("no sweep could be asked for: %s", error)
