@@ -113,6 +113,8 @@ def _sentence(compared: Sequence[Mapping[str, Any]], size: int) -> str:
     median = _both(float(np.median(speed)), float(np.median(memory)), "", "")
     points = f"{len(compared)} of {size} frontier points" if len(compared) < size else f"{size} frontier points"
     points = points.removesuffix("s") if size == 1 else points
+    both = int(np.count_nonzero((speed > 1.0) & (memory > 1.0)))
+    points += f", {both} both faster and smaller" if len(compared) > 1 else ""
     return (
         f"At equal decoder parameters {best} in peak memory than the layer-scaled baseline; median {median} ({points})."
     )

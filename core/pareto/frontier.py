@@ -20,7 +20,7 @@ Mask = NDArray[np.bool_]
 Key = TypeVar("Key", bound=Hashable)
 
 LARGE = 512
-"""Frontiers from this size on have their hypervolume kept up by what each new point adds."""
+"""Frontiers from this size on have their hypervolume kept up by what each point that comes or goes dominates alone."""
 
 _MAXIMISE = (True, False, False)
 _SIGN = np.array([-1.0, 1.0, 1.0])
@@ -142,7 +142,6 @@ class Frontier(Generic[Key]):
         del self._row[key]
         if not was_front:
             return Change()
-        self._volume = None
         return Change(joined=self._freed_by(cost), left=(key,))
 
     def update(self, key: Key, point: ArrayLike) -> Change[Key]:
@@ -157,8 +156,6 @@ class Frontier(Generic[Key]):
         self._costs[row], self._front[row] = cost, False
         freed = self._freed_by(old, but=row) if was_front else ()
         placed = self._place(row)
-        if was_front:
-            self._volume = None
         # A point that was freed may be dominated by the new place at once, and the key itself may merely have moved.
         on = [one for one in (*freed, *placed.joined) if one not in placed.left and not (was_front and one == key)]
         off = [one for one in placed.left if one not in freed]
@@ -173,40 +170,39 @@ class Frontier(Generic[Key]):
         differs = ~_all(front == cost)
         if (_all(front <= cost) & differs).any():
             return Change()
-        self._volume = self._volume_with(cost, front)
+        self._add_volume(cost, front, 1.0)
         beaten = rows[_all(front >= cost) & differs]
         self._front[beaten] = False
         self._front[row] = True
         return Change(joined=(self._keys[row],), left=tuple(self._keys[index] for index in beaten))
 
     def _freed_by(self, cost: Points, but: int = -1) -> tuple[Key, ...]:
-        """Takes onto the frontier the points that nothing dominates once `cost`, a frontier point, is gone."""
+        """Takes onto the frontier the points that nothing dominates now that `cost`, a frontier point, is gone."""
         count = len(self._keys)
         below = ~self._front[:count] & _all(self._costs[:count] >= cost)
         if 0 <= but < count:
             below[but] = False
-        rows = np.flatnonzero(below)
-        if not len(rows):
-            return ()
-        # Of the points it dominated, those not dominated by each other or by the rest of the frontier.
-        front = self._front_rows()
-        stays = nondominated(np.concatenate([self._costs[rows], self._costs[front]]) * _SIGN)[: len(rows)]
-        freed = rows[stays]
-        self._front[freed] = True
-        self._volume = None
+        rows, front = np.flatnonzero(below), self._costs[self._front_rows()]
+        freed = rows
+        if len(rows):
+            # Of the points it dominated, those not dominated by each other or by the rest of the frontier.
+            freed = rows[nondominated(np.concatenate([self._costs[rows], front]) * _SIGN)[: len(rows)]]
+            self._front[freed] = True
+        self._add_volume(cost, np.concatenate([front, self._costs[freed]]), -1.0)
         return tuple(self._keys[row] for row in freed)
 
-    def _volume_with(self, cost: Points, front: Points) -> float | None:
-        """The hypervolume once `cost` joins `front`; None leaves it to be computed when it is asked for.
+    def _add_volume(self, cost: Points, others: Points, sign: float) -> None:
+        """Adds to the hypervolume what `cost` alone dominates beside `others` (its box less their part of it).
 
-        On large frontiers adding what the new point alone dominates (its box less what the frontier dominates of it) is
-        several times faster than computing the whole volume again.
+        On a large frontier this is several times faster than computing the whole volume again; on a small one, and
+        where the volume is not known, it is left to be computed when it is asked for.
         """
-        if self._volume is None or self._reference is None or len(front) < LARGE:
-            return None
+        if self._volume is None or self._reference is None or len(others) < LARGE:
+            self._volume = None
+            return
         box = hypervolume(cost[None] * _SIGN, self._reference)
-        shared = hypervolume(np.maximum(front, cost) * _SIGN, self._reference)
-        return self._volume + (box - shared)
+        shared = hypervolume(np.maximum(others, cost) * _SIGN, self._reference)
+        self._volume += sign * (box - shared)
 
     def _front_rows(self) -> NDArray[np.intp]:
         return np.flatnonzero(self._front[: len(self._keys)])

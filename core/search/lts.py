@@ -50,7 +50,7 @@ class LtsSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     iterations: Annotated[int, Field(ge=1, le=100_000, description="Generations, the first included.")] = 30
-    population: Annotated[int, Field(ge=1, le=10_000, description="Parents, mutants and crossovers together.")] = 100
+    population: Annotated[int, Field(ge=2, le=10_000, description="Parents, mutants and crossovers together.")] = 100
     parents: Annotated[int, Field(ge=1, le=10_000, description="Drawn from the frontier; not measured again.")] = 20
     mutants: Annotated[int, Field(ge=0, le=10_000, description="Mutated parents in each generation.")] = 40
     crossovers: Annotated[int, Field(ge=0, le=10_000, description="Children of two parents in each generation.")] = 40
@@ -159,7 +159,8 @@ def times_used(snapshot: Snapshot) -> dict[str, int]:
 
 def _at_least_one_parent(parts: dict[str, int], given: dict[str, int]) -> dict[str, int]:
     if parts["parents"] == 0 and "parents" not in given and parts["mutants"] + parts["crossovers"] > 1:
-        donor = max(("mutants", "crossovers"), key=lambda name: -1 if name in given else parts[name])
+        # Crossovers give way first: a single parent has none.
+        donor = max(("crossovers", "mutants"), key=lambda name: -1 if name in given else parts[name])
         if donor not in given:
             return {**parts, "parents": 1, donor: parts[donor] - 1}
     return parts

@@ -86,7 +86,7 @@ def test_versus_is_the_wire_message() -> None:
         (
             [(10e6, 20.0, 60 * MIB), (20e6, 22.2, 92.857 * MIB), (40e6, 60.0, 210 * MIB)],
             "At equal decoder parameters up to 1.8× faster and 1.5× smaller in peak memory than the layer-scaled "
-            "baseline; median 1.5× faster and 1.4× smaller (3 frontier points).",
+            "baseline; median 1.5× faster and 1.4× smaller (3 frontier points, 2 both faster and smaller).",
         ),
         (
             [(10e6, 20.0, 60 * MIB), (90e6, 1.0, 1.0)],
