@@ -19,7 +19,7 @@ _LOG_BYTES = 5 << 20
 
 
 def run(
-    session: Session, home: Path, *, host: str, port: int | None, agent: bool, cores: int | None, verbose: bool
+    session: Session, home: Path, *, host: str, port: int | None, agent: bool, cores: str | None, verbose: bool
 ) -> None:
     """Starts everything, says where it is, and ends it all at Ctrl-C or SIGTERM."""
     with (

@@ -34,7 +34,7 @@ def up(
     home: Home = None,
     agent: Annotated[bool, typer.Option("--agent/--no-agent", help="Run an agent for this machine too.")] = True,
     cores: Annotated[
-        int | None, typer.Option(min=1, help="Cores that measure; the others do the rest. Default: all but one.")
+        str | None, typer.Option(metavar="LIST", help="Cores that measure, as in 2,4-6. Default: all of them.")
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the whole log.")] = False,
 ) -> None:
@@ -57,7 +57,9 @@ def agent(
         str | None,
         typer.Option("--class", help="Devices of one class are interchangeable. Default: made from the CPU."),
     ] = None,
-    cores: Annotated[str | None, typer.Option(help="Cores that measure, as in 2,3 or 2-5.")] = None,
+    cores: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Cores that measure, as in 2,4-6. Default: all of them.")
+    ] = None,
     end_with_parent: Annotated[bool, typer.Option("--end-with-parent", hidden=True)] = False,
 ) -> None:
     """Run the measuring agent of this device. SIGTERM or Ctrl-C drains it: it finishes or gives back what it holds."""

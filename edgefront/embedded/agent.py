@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from agents.cores import available_cores, keep_to
+
 _log = logging.getLogger(__name__)
 
 _GRACE_S = 5.0
@@ -107,6 +109,8 @@ class AgentProcess:
         with self._log_path.open("ab") as log, self._changed:
             if self._stopping.is_set():
                 return 0
+            # The service keeps to few cores; the agent gets all to choose from, by way of this thread.
+            keep_to(core.number for core in available_cores())
             # A session of its own: Ctrl-C in the terminal is for this process, which then drains the agent.
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True

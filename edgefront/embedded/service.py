@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from agents.cores import CorePlan, keep_to, parse_cores
 from core.errors import EdgefrontError
 from edgefront import __version__
 from edgefront.embedded.agent import AgentProcess
-from edgefront.embedded.cores import Cores
 from edgefront.embedded.lock import HomeLock
 from edgefront.embedded.port import address, bind
 from edgefront.local import LocalServer, read_key, write_private
@@ -45,7 +45,7 @@ class EmbeddedService:
         home: data folder; one service at a time.
         host, port: where to listen; port None takes 8090 or the next free one, 0 any free one.
         agent: run the agent too.
-        cores: how many cores measure; None: all but one.
+        cores: those that measure, as in `2,4-6`; None: all, but one launch after another and the service on the last.
         isolated: let no environment variable choose another database (for the demo).
 
     Raises:
@@ -60,14 +60,15 @@ class EmbeddedService:
         host: str = "127.0.0.1",
         port: int | None = None,
         agent: bool = True,
-        cores: int | None = None,
+        cores: str | None = None,
         isolated: bool = False,
     ) -> None:
         self.home = home
         self.wanted_port = port
         self._host = host
         self._with_agent = agent
-        self._cores = Cores.split(cores)
+        self._cores = cores
+        self._plan = CorePlan.of_device(parse_cores(cores) if cores else None)
         self._isolated = isolated
         self._ending = ExitStack()
         self.agent: AgentProcess | None = None
@@ -92,7 +93,7 @@ class EmbeddedService:
         listening = started.enter_context(closing(bind(self._host, self.wanted_port)))
         self.url = address(listening, secure=settings.http.certificate is not None)
         if self._with_agent:
-            self._cores.keep_off()
+            keep_to(self._plan.home())
 
         from core.services.dispatch import sender
         from core.store.database import Database
@@ -163,7 +164,7 @@ class EmbeddedService:
             *("--token-file", str(token_file)),
             *("--data", str(folder)),
             *("--name", DEVICE),
-            *("--cores", ",".join(str(core) for core in self._cores.measuring)),
+            *(("--cores", self._cores) if self._cores else ()),
             "--end-with-parent",
         ]
         return AgentProcess(command, self.home / "agent.log", before=prepare)

@@ -134,7 +134,9 @@ def test_a_server_that_ended_is_said_so(tmp_path: Path) -> None:
 def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     blocked = tmp_path / "matplotlib"
     blocked.mkdir()
-    (blocked / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'matplotlib'\", name='matplotlib')")
+    (blocked / "__init__.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'matplotlib'\", name='matplotlib')"
+    )
     program = (
         "import sys\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\n"

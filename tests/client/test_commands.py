@@ -60,12 +60,11 @@ def test_the_frontier_as_csv_and_as_a_picture(running: Running, tmp_path: Path) 
 
 
 def test_submit_from_flags_watch_and_steer(running: Running) -> None:
-    flags = (
-        "job submit --name flags --target".split()
-        + [f"class={BOARD}:pytorch"]
-        + ["--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64", "--seed", "5", "--candidates", "14"]
-        + ["--set", "population=10", "--max-memory-mb", "5000", "--sequence-length", "64"]
-    )
+    flags = [
+        *("job", "submit", "--name", "flags", "--target", f"class={BOARD}:pytorch"),
+        *("--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64", "--seed", "5", "--candidates", "14"),
+        *("--set", "population=10", "--max-memory-mb", "5000", "--sequence-length", "64"),
+    ]
     submitted = edgefront(*flags, home=running.home)
     job = submitted.stdout.strip()
     assert submitted.returncode == exits.OK
