@@ -38,15 +38,16 @@ def run(connection: Connection) -> None:
 
 
 def run_on_settings() -> None:
-    url = context.get_x_argument(as_dictionary=True).get("url") or Settings().database_url
+    given = context.config.attributes.get("url") or context.get_x_argument(as_dictionary=True).get("url")
+    url = given or Settings().database_url
     engine = make_engine(parse_url(url), pool_size=1, migrating=True).execution_options(**{WRITE: True})
     with engine.begin() as connection:
         run(connection)
     engine.dispose()
 
 
-given = context.config.attributes.get("connection")
-if given is not None:
-    run(given)
+_connection = context.config.attributes.get("connection")
+if _connection is not None:
+    run(_connection)
 else:
     run_on_settings()

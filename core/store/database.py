@@ -92,7 +92,7 @@ class Database:
             engine.dispose()
 
     def is_current(self) -> bool:
-        """Whether the schema is this release's: False if a migration is still to run, or one ran that it does not know."""
+        """Whether the schema is what this release knows: no migration is to run, and none ran that it does not know."""
         config = Config()
         config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
         heads = set(ScriptDirectory.from_config(config).get_heads())

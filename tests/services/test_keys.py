@@ -1,0 +1,141 @@
+"""Keys and browser sessions: hashed, expiring, revocable."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from lease_world import START, World
+from sqlalchemy import text
+
+from core.errors import Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
+from core.services import keys
+from core.services.keys import Principal
+from core.store.database import Database
+from core.store.tables import Device
+
+ADMIN = Principal("key_admin", "root", "root", "admin")
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def world(database: Database) -> World:
+    return World(database)
+
+
+def make(world: World, **changes: object) -> tuple[str, str]:
+    values = {"name": "laptop", "owner": "ada", "role": "user", "now": START, **changes}
+    with world.write() as session:
+        key, secret = keys.create_key(session, **values)  # type: ignore[arg-type]
+        return key.id, secret
+
+
+def whoami(world: World, secret: str, now: object = START) -> Principal:
+    with world.database.read() as session:
+        return keys.authenticate(session, secret, now)  # type: ignore[arg-type]
+
+
+def test_a_key_authenticates_its_principal(world: World) -> None:
+    key_id, secret = make(world)
+    assert re.fullmatch(r"efk_[\w-]{43}", secret)
+    assert whoami(world, secret) == Principal(key_id, "laptop", "ada", "user")
+
+
+def test_secrets_are_nowhere_in_the_database(world: World) -> None:
+    _, secret = make(world)
+    with world.write() as session:
+        cookie = keys.open_web_session(session, whoami_in(session, secret), START)
+    with world.database.read() as session:
+        for table in ("api_key", "web_session"):
+            for row in session.execute(text(f"SELECT * FROM {table}")):
+                assert not {secret, cookie, secret[4:], cookie[4:]} & {str(value) for value in row}
+
+
+def whoami_in(session: object, secret: str) -> Principal:
+    return keys.authenticate(session, secret, START)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("secret", ["", "efk_", "efk_" + "x" * 43, "efe_" + "x" * 43, "hello", "efk_\u00e9"])
+def test_unknown_secrets_are_refused(world: World, secret: str) -> None:
+    with pytest.raises(Unauthenticated):
+        whoami(world, secret)
+
+
+def test_keys_expire(world: World) -> None:
+    _, secret = make(world, expires_at=START + DAY)
+    assert whoami(world, secret, START + DAY - timedelta(seconds=1)).owner == "ada"
+    with pytest.raises(Unauthenticated, match="expired at 2026-01-02"):
+        whoami(world, secret, START + DAY)
+
+
+def test_revoking_ends_the_key_and_its_browser_sessions(world: World) -> None:
+    key_id, secret = make(world)
+    ada = whoami(world, secret)
+    with world.write() as session:
+        cookie = keys.open_web_session(session, ada, START)
+        assert keys.authenticate_web(session, cookie, START) == ada
+        keys.revoke_key(session, ada, key_id, START)
+        keys.revoke_key(session, ada, key_id, START + DAY)
+        with pytest.raises(Unauthenticated, match="revoked"):
+            keys.authenticate(session, secret, START)
+        with pytest.raises(Unauthenticated, match="revoked"):
+            keys.authenticate_web(session, cookie, START)
+
+
+def test_browser_sessions_end_by_time_and_by_hand(world: World) -> None:
+    _, secret = make(world)
+    ada = whoami(world, secret)
+    with world.write() as session:
+        cookie = keys.open_web_session(session, ada, START)
+        with pytest.raises(Unauthenticated):
+            keys.authenticate_web(session, cookie, START + keys.WEB_SESSION)
+        keys.close_web_session(session, cookie)
+        keys.close_web_session(session, cookie)
+        with pytest.raises(Unauthenticated):
+            keys.authenticate_web(session, cookie, START)
+
+
+def test_keys_are_their_owners_and_the_admins(world: World) -> None:
+    ada_key, _ = make(world)
+    make(world, name="phone", owner="bob")
+    bob = Principal("key_x", "phone", "bob", "user")
+    with world.write() as session:
+        assert [view.owner for view in keys.list_keys(session, bob)] == ["bob"]
+        assert [view.owner for view in keys.list_keys(session, ADMIN)] == ["ada", "bob"]
+        assert all(view.key is None for view in keys.list_keys(session, ADMIN))
+        with pytest.raises(NotFound):
+            keys.revoke_key(session, bob, ada_key, START)
+        keys.revoke_key(session, ADMIN, ada_key, START)
+        assert [view.revoked for view in keys.list_keys(session, ADMIN)] == [True, False]
+
+
+def test_device_credentials_go_with_their_device(world: World) -> None:
+    device = world.device()
+    key_id, secret = make(world, role="agent", device_id=device)
+    assert secret.startswith("efa_")
+    principal = whoami(world, secret)
+    assert (principal.role, principal.device_id) == ("agent", device)
+    with world.write() as session:
+        assert keys.list_keys(session, ADMIN) == []
+        with pytest.raises(NotFound):
+            keys.revoke_key(session, ADMIN, key_id, START)
+        with pytest.raises(Forbidden):
+            keys.open_web_session(session, principal, START)
+        session.get_one(Device, device).state = "revoked"
+    with pytest.raises(Gone):
+        whoami(world, secret)
+
+
+def test_roles(world: World) -> None:
+    ada = Principal("k", "n", "ada", "user")
+    ada.require("user")
+    ADMIN.require("user")
+    with pytest.raises(Forbidden):
+        ada.require("admin")
+    with pytest.raises(Forbidden):
+        ADMIN.require("agent")
+    with pytest.raises(InvalidInput):
+        make(world, role="agent")
+    with pytest.raises(InvalidInput):
+        make(world, device_id="dev_x")

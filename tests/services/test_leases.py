@@ -1,0 +1,202 @@
+"""Claims, starts, heartbeats, releases: who holds a launch, and for how long."""
+
+from __future__ import annotations
+
+import pytest
+from lease_world import CLASS_KEY, World, done, facts
+
+from core.errors import Conflict, Gone, NotFound
+from core.measurement.protocol import MeasurementProtocol
+from core.services import devices, leases
+from core.store.database import Database
+from core.store.repositories import demand
+from core.store.tables import Device
+from core.wire.agent import DeviceFacts
+
+
+@pytest.fixture
+def world(database: Database) -> World:
+    return World(database)
+
+
+def test_a_claim_takes_the_oldest_wanted_launches(world: World) -> None:
+    device, made = world.device(), world.launches(5)
+    lease = world.claim(device, 3)
+    assert [item.launch_id for item in lease.items] == made[:3]
+    assert lease.expires_at is not None
+    assert (lease.expires_at - world.now).total_seconds() == world.ttl_s
+    assert all(item.fence == 1 and item.protocol == MeasurementProtocol() for item in lease.items)
+    assert [item.launch_id for item in world.claim(device, 8).items] == made[3:]
+    assert world.claim(device) == leases.LeaseResponse()
+
+
+def test_launches_for_the_device_alone_go_before_those_of_its_class(world: World) -> None:
+    device = world.device()
+    shared = world.launches(2)
+    own = world.launches(2, world.target(device_key=f"device:{device}"))
+    assert [item.launch_id for item in world.claim(device, 3).items] == [*own, shared[0]]
+
+
+def test_a_device_takes_only_what_it_can_run(world: World) -> None:
+    device = world.device()
+    unfit = [
+        MeasurementProtocol(runtime="pytorch"),
+        MeasurementProtocol(provider="cuda", memory="anonymous"),
+        MeasurementProtocol(memory="resident"),
+        MeasurementProtocol(threads=5),
+    ]
+    for protocol in unfit:
+        world.launches(9, world.target(protocol=protocol))
+    fit = world.launches(2, world.target(protocol=MeasurementProtocol(threads=4)))
+    assert [item.launch_id for item in world.claim(device, 8).items] == fit
+    torch = {"runtime": "pytorch", "version": "2", "providers": ["cpu"], "memory_methods": ["anonymous"]}
+    other = world.device("torch-box", runtimes=[torch])
+    assert len(world.claim(other, 16).items) == 9
+
+
+def test_another_class_gets_nothing(world: World) -> None:
+    device = world.device(device_class="elsewhere")
+    world.launches(1)
+    assert not world.claim(device).items
+
+
+def test_a_draining_device_gets_no_work_and_a_revoked_one_is_refused(world: World) -> None:
+    device = world.device()
+    world.launches(1)
+    with world.write() as session:
+        session.get_one(Device, device).state = "draining"
+    assert world.claim(device) == leases.LeaseResponse(state="draining")
+    with world.write() as session:
+        session.get_one(Device, device).state = "revoked"
+    with pytest.raises(Gone):
+        world.claim(device)
+    with pytest.raises(NotFound):
+        world.claim("dev_none")
+
+
+def test_start_needs_the_lease_and_its_fence(world: World) -> None:
+    device, other = world.device(), world.device("other")
+    world.launches(1)
+    item = world.claim(device).items[0]
+    world.start(device, item)
+    began = world.launch(item.launch_id).started_at
+    assert began == world.now
+    world.tick(1)
+    world.start(device, item)  # the answer to the first was lost
+    assert world.launch(item.launch_id).started_at == began
+    with pytest.raises(Conflict):
+        world.start(other, item)
+    with pytest.raises(Conflict):
+        world.start(device, item.model_copy(update={"fence": 2}))
+    with pytest.raises(NotFound):
+        world.start(device, item.model_copy(update={"launch_id": "lau_none"}))
+    world.tick(world.ttl_s)
+    with pytest.raises(Conflict, match="run out"):
+        world.start(device, item)
+
+
+def test_heartbeats_extend_and_an_expired_lease_does_not_come_back(world: World) -> None:
+    device, other = world.device(), world.device("other")
+    world.launches(1)
+    lease = world.claim(device)
+    for _ in range(5):
+        world.tick(world.ttl_s - 1)
+        assert world.heartbeat(device, lease) == ()
+    with pytest.raises(NotFound):
+        world.heartbeat(other, lease)
+    world.tick(world.ttl_s)
+    with pytest.raises(Gone):
+        world.heartbeat(device, lease)
+    world.sweep()
+    with pytest.raises(Gone):
+        world.heartbeat(device, lease)
+
+
+def test_heartbeats_tell_what_was_withdrawn(world: World) -> None:
+    device, target = world.device(), world.target()
+    world.launches(3, target)
+    lease = world.claim(device)
+    world.start(device, lease.items[0])
+    with world.write() as session:
+        withdrawn = demand.withdraw(session, [target], world.now)
+    assert set(withdrawn) == {item.launch_id for item in lease.items[1:]}
+    assert set(world.heartbeat(device, lease)) == set(withdrawn)
+    with pytest.raises(Conflict, match="no running job"):
+        world.start(device, lease.items[1])
+
+
+def test_what_is_given_back_is_wanted_again_at_no_cost(world: World) -> None:
+    device, made = world.device(), world.launches(3)
+    lease = world.claim(device)
+    world.release(device, lease, made[1])
+    assert world.launch(made[1]).state == "wanted"
+    assert world.launch(made[1]).attempts == 0
+    again = world.claim(device)
+    assert [(item.launch_id, item.fence) for item in again.items] == [(made[1], 2)]
+    world.release(device, lease)
+    world.release(device, lease)
+    assert {world.launch(made[0]).state, world.launch(made[2]).state} == {"wanted"}
+    assert world.launch(made[1]).state == "leased"
+    with pytest.raises(Gone):
+        world.heartbeat(device, lease)
+    with pytest.raises(NotFound):
+        world.release(world.device("other"), lease)
+
+
+def test_what_nobody_wants_is_cancelled_when_given_back(world: World) -> None:
+    device, target = world.device(), world.target()
+    (made,) = world.launches(1, target)
+    lease = world.claim(device)
+    world.start(device, lease.items[0])
+    world.set_job(target, "cancelled")
+    world.release(device, lease)
+    assert world.launch(made).state == "cancelled"
+
+
+def test_a_shared_measurement_stays_wanted_while_a_running_job_wants_it(world: World) -> None:
+    device, first, second = world.device(), world.target(), world.target()
+    measurement, (made,) = world.candidate(first)
+    world.candidate(second, measurement=measurement, launches=0)
+    lease = world.claim(device)
+    world.set_job(first, "cancelled")
+    world.release(device, lease)
+    assert world.launch(made).state == "wanted"
+
+
+def test_wanted_keys_are_those_with_wanted_launches(world: World) -> None:
+    def wanted() -> set[str]:
+        with world.database.read() as session:
+            return leases.wanted_keys(session)
+
+    device = world.device()
+    assert wanted() == set()
+    world.launches(3)
+    world.launches(2, world.target(device_key=f"device:{device}"))
+    world.launches(2, world.target(device_key="class:zebra"))
+    assert wanted() == {CLASS_KEY, f"device:{device}", "class:zebra"}
+    world.claim(device, 32)
+    assert wanted() == {"class:zebra"}
+
+
+def test_new_facts_change_what_a_device_takes(world: World) -> None:
+    device = world.device()
+    world.launches(1, world.target(protocol=MeasurementProtocol(threads=8)))
+    assert not world.claim(device).items
+    with world.write() as session:
+        devices.update_facts(session, device, DeviceFacts.model_validate(facts(cores=8)))
+    assert len(world.claim(device).items) == 1
+
+
+def test_claims_and_reports_show_that_the_device_is_there(world: World) -> None:
+    device = world.device()
+    world.launches(1)
+    assert world.row(Device, device).last_seen_at is None
+    lease = world.claim(device)
+    assert world.row(Device, device).last_seen_at == world.now
+    world.tick(30)
+    world.heartbeat(device, lease)
+    assert world.row(Device, device).last_seen_at == world.now
+    world.tick(1)
+    world.report(device, (lease.items[0], done()), busy_s=2.0)
+    seen = world.row(Device, device)
+    assert (seen.last_seen_at, seen.busy_s, seen.measuring_s) == (world.now, 2.0, 0.5)

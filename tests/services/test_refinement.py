@@ -1,0 +1,114 @@
+"""Further launches go where they can change the frontier, and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+from lease_world import World, done
+
+from core.measurement.protocol import MeasurementProtocol
+from core.measurement.statistics import LaunchVariance
+from core.services import refinement
+from core.store.database import Database
+from core.store.tables import Candidate, Launch, Target
+
+
+@pytest.fixture
+def world(database: Database) -> World:
+    return World(database)
+
+
+def measured(world: World, device: str, target: str, *points: tuple[float, list[float]]) -> list[str]:
+    """Candidates with this proxy and these launches' latencies; returns their measurements."""
+    made = []
+    for proxy, latencies in points:
+        measurement, _ = world.candidate(target, proxy=proxy, launches=len(latencies))
+        items = world.claim(device).items
+        world.report(device, *((item, done(ms)) for item, ms in zip(items, latencies, strict=True)))
+        made.append(measurement)
+    return made
+
+
+def uncertain(world: World, target: str) -> list[str]:
+    with world.database.write() as session:
+        return refinement.uncertain(session, session.get_one(Target, target))
+
+
+def test_only_points_that_may_be_on_the_frontier_are_uncertain(world: World) -> None:
+    device, target = world.device(), world.target(refinement=2.0, state="refining")
+    frontier, near, far = measured(world, device, target, (10.0, [10.0, 10.6]), (9.0, [10.35]), (8.0, [20.0]))
+    rows = {row.measurement_id: row.on_frontier for row in world.rows(Candidate)}
+    assert rows == {frontier: True, near: False, far: False}
+    assert uncertain(world, target) == [frontier, near]
+
+
+def test_a_certain_place_needs_nothing(world: World) -> None:
+    device, target = world.device(), world.target(refinement=2.0, state="refining")
+    measured(world, device, target, (10.0, [10.0, 10.001, 9.999, 10.0]))
+    assert uncertain(world, target) == []
+
+
+def test_while_the_spread_is_unknown_frontier_points_get_a_second_launch(world: World) -> None:
+    device, target = world.device(), world.target(refinement=2.0, state="refining")
+    (only, _) = measured(world, device, target, (10.0, [10.0]), (9.0, [11.0]))
+    assert uncertain(world, target) == [only]
+
+
+def test_the_widest_come_first_and_the_budget_bounds_them(world: World) -> None:
+    device, target = world.device(), world.target(refinement=0.7, state="refining")
+    made = measured(
+        world, device, target, (10.0, [10.0, 12.0, 9.0]), (9.0, [8.0, 8.0]), (8.0, [7.0]), (7.0, [6.0])
+    )  # fmt: skip
+    # Three search candidates beside one baseline's share make a budget of 0.7 · 3 = 2.
+    assert uncertain(world, target) == [made[2], made[3]]
+
+
+def test_max_launches_ends_it(world: World) -> None:
+    protocol = MeasurementProtocol(max_launches=2)
+    device, target = world.device(), world.target(refinement=5.0, state="refining", protocol=protocol)
+    measured(world, device, target, (10.0, [10.0, 20.0]))
+    assert uncertain(world, target) == []
+
+
+def test_an_idle_device_gets_refinements(world: World) -> None:
+    device, target = world.device(), world.target(refinement=5.0, state="searching")
+    measured(world, device, target, (10.0, [10.0, 20.0]), (9.0, [9.0]), (8.0, [8.0]), (7.0, [7.0]))
+    lease = world.claim(device)
+    assert len(lease.items) == refinement.WHILE_SEARCHING
+    made = [world.launch(item.launch_id) for item in lease.items]
+    assert {launch.purpose for launch in made} == {"refinement"}
+    assert world.row(Target, target).refinements == len(made)
+    again = world.claim(device)
+    assert not {world.launch(item.launch_id).measurement_id for item in again.items} & {
+        launch.measurement_id for launch in made
+    }
+    assert not world.claim(world.device("elsewhere", device_class="elsewhere")).items
+    assert not world.claim(world.device("weak", cores=4, runtimes=[])).items
+
+
+def test_wanted_launches_go_before_refinements(world: World) -> None:
+    device, target = world.device(), world.target(refinement=5.0)
+    measured(world, device, target, (10.0, [10.0, 20.0]))
+    first = world.launches(1, target)
+    assert [item.launch_id for item in world.claim(device).items] == first
+
+
+def test_paused_and_finished_targets_get_none(world: World) -> None:
+    device, target = world.device(), world.target(refinement=5.0)
+    measured(world, device, target, (10.0, [10.0, 20.0]))
+    world.set_job(target, "paused")
+    assert not world.claim(device).items
+    world.set_job(target, "running")
+    with world.write() as session:
+        session.get_one(Target, target).state = "finished"
+    assert not world.claim(device).items
+    assert {row.state for row in world.rows(Launch)} == {"done"}
+
+
+def test_optimism_names_the_numbers_of_launches_that_are_not_precise_enough() -> None:
+    protocol = MeasurementProtocol(precision=0.02, max_launches=5)
+    wide = refinement.optimism(protocol, LaunchVariance(sum_squares=20 * 0.05**2, degrees=20))
+    assert list(wide) == [1, 2, 3, 4]
+    assert all(0 < factor < 1 for factor in wide.values())
+    assert wide[1] < wide[2]
+    assert refinement.optimism(protocol, LaunchVariance(20 * 0.001**2, 20)) == {}
+    assert refinement.optimism(protocol, LaunchVariance()) == {1: 1.0}

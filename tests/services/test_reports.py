@@ -1,0 +1,300 @@
+"""Reports: taken in once, whoever holds the lease by then; three deaths make a failure."""
+
+from __future__ import annotations
+
+import pytest
+from lease_world import World, crashed, done, out_of_memory, unsupported
+from pydantic import ValidationError
+
+from core.errors import Gone
+from core.measurement.record import LaunchResult
+from core.services import tasks
+from core.store.database import Database
+from core.store.tables import Candidate, Device, Event, Launch, Measurement, Target
+from core.wire.agent import ReportRequest
+
+
+@pytest.fixture
+def sent() -> list[tuple[str, dict[str, object]]]:
+    return []
+
+
+@pytest.fixture
+def world(database: Database, sent: list[tuple[str, dict[str, object]]]) -> World:
+    database.send = lambda task, arguments: sent.append((task, arguments))
+    return World(database)
+
+
+def candidate_of(world: World, measurement: str) -> Candidate:
+    (found,) = [row for row in world.rows(Candidate) if row.measurement_id == measurement]
+    assert isinstance(found, Candidate)
+    return found
+
+
+def test_a_report_goes_from_the_launch_to_the_candidate(
+    world: World, sent: list[tuple[str, dict[str, object]]]
+) -> None:
+    device, target = world.device(), world.target()
+    measurement, (launch,) = world.candidate(target)
+    item = world.claim(device).items[0]
+    assert world.outcomes(device, (item, done(12.5))) == ["accepted"]
+    row = world.launch(launch)
+    assert (row.state, row.device_id, row.lease_id, row.finished_at) == ("done", device, None, world.now)
+    assert row.result is not None
+    assert row.result["latency"]["samples_ms"] == [12.5] * 5
+    known = world.row(Measurement, measurement)
+    assert (known.state, known.launches, known.latency_ms, known.memory_bytes) == ("measured", 1, 12.5, 1 << 20)
+    candidate = candidate_of(world, measurement)
+    assert (candidate.state, candidate.latency_ms, candidate.launches) == ("measured", 12.5, 1)
+    assert candidate.on_frontier
+    reported = world.row(Target, target)
+    assert (reported.settled, reported.launches_done, reported.measuring_s) == (1, 1, 0.5)
+    assert [event.kind for event in world.rows(Event)] == ["launch", "candidate", "frontier"]
+    assert sent == [(tasks.ADVANCE, {"target_id": target})]
+
+
+def test_the_next_generation_is_sent_for_only_when_the_last_candidate_is_settled(
+    world: World, sent: list[tuple[str, dict[str, object]]]
+) -> None:
+    device = world.device()
+    world.launches(2)
+    first, second = world.claim(device).items
+    world.report(device, (first, done()))
+    assert sent == []
+    world.report(device, (second, out_of_memory()))
+    assert [task for task, _ in sent] == [tasks.ADVANCE]
+
+
+def test_the_same_report_again_is_a_duplicate_and_another_a_conflict(world: World) -> None:
+    device = world.device()
+    world.launches(1)
+    item = world.claim(device).items[0]
+    assert world.outcomes(device, (item, done(10.0)), (item, done(10.0))) == ["accepted", "duplicate"]
+    assert world.outcomes(device, (item, done(10.0))) == ["duplicate"]
+    assert world.outcomes(device, (item, done(11.0)), (item, crashed())) == ["conflict", "conflict"]
+    (known,) = world.rows(Measurement)
+    assert (known.launches, known.latency_ms) == (1, 10.0)
+
+
+def test_a_report_after_expiry_counts_while_the_launch_is_unfinished(world: World) -> None:
+    device, other = world.device(), world.device("other")
+    world.launches(2)
+    first, second = world.claim(device).items
+    world.tick(world.ttl_s + 1)
+    assert world.outcomes(device, (first, done())) == ["accepted"]  # not yet swept
+    world.sweep()
+    again = world.claim(other).items
+    assert [item.launch_id for item in again] == [second.launch_id]
+    assert world.outcomes(device, (second, done(20.0))) == ["accepted"]  # from the holder before
+    assert world.outcomes(other, (again[0], done(21.0))) == ["conflict"]
+    assert sorted(row.launches for row in world.rows(Measurement)) == [1, 1]
+
+
+def test_three_deaths_of_the_child_fail_it_with_its_reason(world: World) -> None:
+    device, target = world.device(), world.target()
+    measurement, (launch,) = world.candidate(target)
+    for attempt in (1, 2):
+        item = world.claim(device).items[0]
+        assert item.fence == attempt
+        assert world.outcomes(device, (item, crashed())) == ["accepted"]
+        assert world.outcomes(device, (item, crashed())) == ["duplicate"]
+        assert (world.launch(launch).state, world.launch(launch).attempts) == ("wanted", attempt)
+    item = world.claim(device).items[0]
+    assert world.outcomes(device, (item, crashed())) == ["accepted"]
+    assert world.launch(launch).state == "failed"
+    known = world.row(Measurement, measurement)
+    assert known.state == "failed"
+    assert known.reason == "3 attempts; the last: crashed: signal 11"
+    assert candidate_of(world, measurement).state == "failed"
+    assert not world.claim(device).items
+
+
+def test_a_death_reported_by_a_former_holder_is_not_charged_to_the_present_one(world: World) -> None:
+    device, other = world.device(), world.device("other")
+    (launch,) = world.launches(1)
+    old = world.claim(device).items[0]
+    world.tick(world.ttl_s + 1)
+    world.sweep()
+    new = world.claim(other).items[0]
+    assert world.outcomes(device, (old, crashed())) == ["conflict"]
+    assert (world.launch(launch).state, world.launch(launch).attempts) == ("leased", 0)
+    assert world.outcomes(other, (new, done())) == ["accepted"]
+
+
+def test_a_death_that_the_expiry_has_charged_is_charged_once(world: World) -> None:
+    device = world.device()
+    (launch,) = world.launches(1)
+    item = world.claim(device).items[0]
+    world.start(device, item)
+    world.tick(world.ttl_s + 1)
+    world.sweep()
+    assert world.launch(launch).attempts == 1
+    assert world.outcomes(device, (item, crashed())) == ["conflict"]
+    assert (world.launch(launch).state, world.launch(launch).attempts) == ("wanted", 1)
+
+
+def test_infeasible_settles_at_once_and_spares_the_sibling(world: World) -> None:
+    device, target = world.device(), world.target(state="baselines")
+    measurement, (first, second) = world.candidate(target, role="baseline", launches=2)
+    item = world.claim(device, 1).items[0]
+    assert world.outcomes(device, (item, out_of_memory())) == ["accepted"]
+    assert (world.launch(first).state, world.launch(second).state) == ("infeasible", "cancelled")
+    candidate = candidate_of(world, measurement)
+    assert (candidate.state, candidate.reason) == ("infeasible", "out_of_memory: killed")
+
+
+def test_an_infeasible_refinement_leaves_the_measurement_measured(world: World) -> None:
+    device, target = world.device(), world.target()
+    measurement, _ = world.candidate(target, launches=2)
+    first, second = world.claim(device).items
+    world.report(device, (first, done(10.0)))
+    world.report(device, (second, out_of_memory()))
+    assert world.row(Measurement, measurement).state == "measured"
+    assert candidate_of(world, measurement).state == "measured"
+
+
+def test_a_failed_launch_waits_for_its_sibling(world: World) -> None:
+    device, target = world.device(), world.target()
+    measurement, (first, _) = world.candidate(target, launches=2)
+    for _ in range(3):
+        item = world.claim(device, 1).items[0]
+        assert item.launch_id == first
+        world.report(device, (item, crashed()))
+    assert world.row(Measurement, measurement).state == "wanted"
+    assert candidate_of(world, measurement).state == "waiting"
+    item = world.claim(device, 1).items[0]
+    world.report(device, (item, done(10.0)))
+    assert candidate_of(world, measurement).state == "measured"
+
+
+def test_launches_are_aggregated(world: World) -> None:
+    device, target = world.device(), world.target()
+    measurement, _ = world.candidate(target, launches=5)
+    items = world.claim(device).items
+    latencies = [10.0, 14.0, 11.0, 30.0, 12.0]
+    sizes = [100, 110, 101, 102, 103]
+    told = [(item, done(ms, size)) for item, ms, size in zip(items, latencies, sizes, strict=True)]
+    world.report(device, *told[:3])  # three of one measurement in one batch
+    known = world.row(Measurement, measurement)
+    assert (known.launches, known.latency_ms, known.latency_p90_ms) == (3, 11.0, None)
+    world.report(device, *told[3:])
+    known = world.row(Measurement, measurement)
+    assert (known.launches, known.latency_ms, known.memory_bytes) == (5, 12.0, 102)
+    assert known.latency_p90_ms == 30.0  # 25 samples by now
+    candidate = candidate_of(world, measurement)
+    assert candidate.launches == 5
+    assert candidate.latency_half_width_ms is not None
+    assert candidate.latency_half_width_ms > 0
+
+
+def test_an_unsupported_protocol_goes_to_another_device_at_no_cost(world: World) -> None:
+    device, other = world.device(), world.device("other")
+    (launch,) = world.launches(1)
+    item = world.claim(device).items[0]
+    (receipt,) = world.report(device, (item, unsupported()))
+    assert receipt.outcome == "accepted"
+    assert (world.launch(launch).state, world.launch(launch).attempts) == ("wanted", 0)
+    assert not world.claim(device).items
+    assert [item.launch_id for item in world.claim(other).items] == [launch]
+
+
+def test_a_cancelled_jobs_report_is_kept_and_said_to_be_unwanted(world: World) -> None:
+    device, target = world.device(), world.target()
+    measurement, (launch,) = world.candidate(target)
+    item = world.claim(device).items[0]
+    world.set_job(target, "cancelled")
+    assert world.outcomes(device, (item, done(9.0))) == ["cancelled"]
+    assert world.launch(launch).state == "done"
+    assert world.row(Measurement, measurement).latency_ms == 9.0
+    assert candidate_of(world, measurement).state == "waiting"
+    assert world.outcomes(device, (item, done(9.0))) == ["duplicate"]
+
+
+def test_a_paused_jobs_report_counts(world: World, sent: list[tuple[str, dict[str, object]]]) -> None:
+    device, target = world.device(), world.target()
+    measurement, _ = world.candidate(target)
+    item = world.claim(device).items[0]
+    world.set_job(target, "paused")
+    assert world.outcomes(device, (item, done())) == ["accepted"]
+    assert candidate_of(world, measurement).state == "measured"
+    assert sent == []
+
+
+def test_a_report_reaches_every_job_that_has_the_measurement(world: World) -> None:
+    device, first, second = world.device(), world.target(), world.target()
+    measurement, _ = world.candidate(first)
+    world.candidate(second, measurement=measurement, launches=0)
+    world.report(device, (world.claim(device).items[0], done(8.0)))
+    assert [(row.state, row.latency_ms) for row in world.rows(Candidate)] == [("measured", 8.0)] * 2
+    assert sorted((row.settled, row.launches_done) for row in world.rows(Target)) == [(1, 0), (1, 1)]
+    assert len(world.rows(Event)) == 6
+
+
+def test_a_deleted_jobs_launch_and_a_strangers_are_unknown(world: World) -> None:
+    device, stranger = world.device(), world.device("stranger", device_class="elsewhere")
+    world.launches(1)
+    item = world.claim(device).items[0]
+    gone = item.model_copy(update={"launch_id": "lau_gone"})
+    assert world.outcomes(device, (gone, done())) == ["unknown"]
+    assert world.outcomes(stranger, (item, done())) == ["unknown"]
+    assert world.outcomes(device, (item.model_copy(update={"fence": 9}), done())) == ["conflict"]
+    assert world.launch(item.launch_id).state == "leased"
+
+
+def test_a_revoked_device_reports_nothing(world: World) -> None:
+    device = world.device()
+    world.launches(1)
+    item = world.claim(device).items[0]
+    with world.write() as session:
+        session.get_one(Device, device).state = "revoked"
+    with pytest.raises(Gone):
+        world.report(device, (item, done()))
+
+
+def test_a_crash_in_the_middle_leaves_no_trace(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, (launch,) = world.device(), world.launches(1)
+    item = world.claim(device).items[0]
+
+    def power_cut(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("core.store.repositories.devices.worked", power_cut)
+        with pytest.raises(KeyboardInterrupt):
+            world.report(device, (item, done()))
+    assert world.launch(launch).state == "leased"
+    assert not world.rows(Event)
+    assert world.outcomes(device, (item, done())) == ["accepted"]
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1.0", "0.0", "1e9"])
+def test_absurd_numbers_are_refused_with_the_field_named(value: str) -> None:
+    text = (
+        '{"reports": [{"launch_id": "lau_1", "fence": 1, "result": {"outcome": "done", "latency": {"samples_ms": '
+        f"[{value}]"
+        '}, "memory": {"method": "anonymous", "peak_bytes": 1, "forward_peak_bytes": 1, "build_peak_bytes": 1}}}]}'
+    )
+    with pytest.raises(ValidationError) as refusal:
+        ReportRequest.model_validate_json(text)
+    assert "samples_ms" in str(refusal.value)
+
+
+def test_time_is_split_among_the_targets_that_asked(world: World) -> None:
+    device, first, second = world.device(), world.target(), world.target()
+    world.launches(1, first)
+    world.launches(2, second)
+    items = world.claim(device).items
+    world.report(device, *((item, done()) for item in items), busy_s=6.0)
+    assert [(row.busy_s, row.measuring_s) for row in sorted(world.rows(Target), key=lambda row: row.id)] == [
+        (2.0, 0.5),
+        (4.0, 1.0),
+    ]
+    assert {row.state for row in world.rows(Launch)} == {"done"}
+
+
+def test_failures_keep_their_message_for_people(world: World) -> None:
+    device, (launch,) = world.device(), world.launches(1)
+    item = world.claim(device).items[0]
+    result = LaunchResult(outcome="failed", reason="not_finite", message="NaN in the logits")
+    world.report(device, (item, result))
+    assert world.launch(launch).reason == "not_finite: NaN in the logits"

@@ -1,0 +1,121 @@
+"""The sweeper: silent agents, jobs that ended by a crash, targets that nobody was told of."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from lease_world import World, done
+from sqlalchemy import select
+
+from core.services import keys, tasks
+from core.services.sweep import KEEP_ENDED_LEASES
+from core.store.database import Database
+from core.store.repositories import demand
+from core.store.tables import Candidate, Job, Lease, Measurement, Target, WebSession
+
+
+@pytest.fixture
+def sent() -> list[tuple[str, dict[str, object]]]:
+    return []
+
+
+@pytest.fixture
+def world(database: Database, sent: list[tuple[str, dict[str, object]]]) -> World:
+    database.send = lambda task, arguments: sent.append((task, arguments))
+    return World(database)
+
+
+def test_a_lost_agent_costs_the_item_it_was_measuring_one_attempt_and_its_mates_none(world: World) -> None:
+    device = world.device()
+    world.launches(4)
+    lease = world.claim(device)
+    world.start(device, lease.items[0])
+    world.tick(1)
+    world.start(device, lease.items[1])
+    world.tick(world.ttl_s)
+    world.sweep()
+    found = [world.launch(item.launch_id) for item in lease.items]
+    assert [row.state for row in found] == ["wanted"] * 4
+    assert [row.attempts for row in found] == [0, 1, 0, 0]
+    assert all(row.lease_id is None and row.started_at is None and row.device_id is None for row in found)
+
+
+def test_a_lease_that_lives_is_left_alone(world: World) -> None:
+    device, (launch,) = world.device(), world.launches(1)
+    world.claim(device)
+    world.tick(world.ttl_s - 1)
+    world.sweep()
+    assert world.launch(launch).state == "leased"
+
+
+def test_the_third_loss_fails_it_and_moves_the_job_on(world: World, sent: list[tuple[str, dict[str, object]]]) -> None:
+    device, target = world.device(), world.target()
+    measurement, (launch,) = world.candidate(target)
+    for _ in range(3):
+        world.start(device, world.claim(device).items[0])
+        world.tick(world.ttl_s + 1)
+        sent.clear()
+        world.sweep()
+    assert (world.launch(launch).state, world.launch(launch).attempts) == ("failed", 3)
+    assert world.row(Measurement, measurement).state == "failed"
+    (candidate,) = world.rows(Candidate)
+    assert candidate.state == "failed"
+    assert "3 attempts; the last: the agent was lost" in candidate.reason
+    assert sent == [(tasks.ADVANCE, {"target_id": target})]
+    world.sweep()
+    assert world.launch(launch).attempts == 3
+
+
+def test_what_a_crash_left_wanted_by_nobody_is_cancelled(world: World) -> None:
+    gone, running = world.target(), world.target()
+    mine = world.launches(1, gone)[0]
+    measurement, (shared,) = world.candidate(gone)
+    world.candidate(running, measurement=measurement, launches=0)
+    kept = world.launches(1, running)[0]
+    world.set_job(gone, "cancelled")
+    world.sweep()
+    assert [world.launch(id_).state for id_ in (mine, shared, kept)] == ["cancelled", "wanted", "wanted"]
+
+
+def test_a_deleted_jobs_launches_are_cancelled(world: World) -> None:
+    target = world.target()
+    (launch,) = world.launches(1, target)
+    with world.write() as session:
+        session.delete(session.get_one(Job, session.get_one(Target, target).job_id))
+    world.sweep()
+    assert world.launch(launch).state == "cancelled"
+
+
+def test_stalled_targets_are_sent_for_again(world: World, sent: list[tuple[str, dict[str, object]]]) -> None:
+    stalled, busy = world.target(), world.target()
+    world.launches(1, busy)
+    world.sweep()
+    assert sent == [(tasks.ADVANCE, {"target_id": stalled})]
+
+
+def test_ended_leases_are_forgotten_in_time(world: World) -> None:
+    device, target = world.device(), world.target()
+    world.launches(2, target)
+    first = world.claim(device, 1)
+    world.report(device, (first.items[0], done()))
+    second = world.claim(device, 1)
+    with world.write() as session:
+        demand.withdraw(session, [target], world.now)
+    world.tick(world.ttl_s + 1)
+    world.sweep()
+    assert {row.id for row in world.rows(Lease)} == {first.lease_id, second.lease_id}
+    assert world.launch(second.items[0].launch_id).lease_id is None
+    world.tick(KEEP_ENDED_LEASES.total_seconds() + 1)
+    world.sweep()
+    assert world.rows(Lease) == []
+
+
+def test_expired_browser_sessions_are_deleted(world: World) -> None:
+    with world.write() as session:
+        _, secret = keys.create_key(session, name="ada", owner="ada", role="user", now=world.now)
+        keys.open_web_session(session, keys.authenticate(session, secret, world.now), world.now)
+    world.now += keys.WEB_SESSION + timedelta(seconds=1)
+    world.sweep()
+    with world.database.read() as session:
+        assert session.scalars(select(WebSession)).all() == []

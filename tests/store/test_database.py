@@ -1,0 +1,242 @@
+"""Transactions, the outbox, the clock, and a database that goes away."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import select, text
+from sqlalchemy.exc import DBAPIError, StatementError
+from sqlalchemy.orm import Session
+
+from core.errors import InvalidInput, Unavailable
+from core.store import outbox
+from core.store.database import Database
+from core.store.tables import Artifact, Job, Target
+
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def add(session: Session, digest: str = "a") -> None:
+    session.add(Artifact(digest=digest, seed=1, format="onnx", path="p", size=1, sha256="s", created_at=NOW))
+
+
+def digests(database: Database) -> list[str]:
+    with database.read() as session:
+        return list(session.scalars(select(Artifact.digest).order_by(Artifact.digest)))
+
+
+def test_leaving_commits_and_an_exception_undoes(database: Database) -> None:
+    with database.write() as session:
+        add(session)
+    with pytest.raises(ZeroDivisionError):
+        _fail_after(database, lambda session: add(session, "b"))
+    assert digests(database) == ["a"]
+
+
+def _fail_after(database: Database, work: Callable[[Session], None]) -> None:
+    with database.write() as session:
+        work(session)
+        session.flush()
+        raise ZeroDivisionError
+
+
+def test_tasks_are_sent_after_the_commit_once_each_and_dropped_with_it(
+    database_url: str, open_database: Callable[..., Database]
+) -> None:
+    seen: list[tuple[str, dict[str, Any], list[str]]] = []
+    database = open_database(database_url, send=lambda task, kwargs: seen.append((task, kwargs, digests(database))))
+    with database.write() as session:
+        add(session)
+        outbox.enqueue(session, "advance", target_id="t1")
+        outbox.enqueue(session, "advance", target_id="t2")
+        outbox.enqueue(session, "advance", target_id="t1")
+    assert seen == [("advance", {"target_id": "t1"}, ["a"]), ("advance", {"target_id": "t2"}, ["a"])]
+    with pytest.raises(ZeroDivisionError):
+        _fail_after(database, lambda session: outbox.enqueue(session, "advance", target_id="t3"))
+    assert len(seen) == 2
+
+
+def test_a_broker_that_is_away_does_not_undo_the_commit(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(task: str, arguments: dict[str, Any]) -> None:
+        raise ConnectionError("no broker")
+
+    database.send = refuse
+    with database.write() as session:
+        add(session)
+        outbox.enqueue(session, "advance", target_id="t1")
+    assert digests(database) == ["a"]
+    assert "the sweeper will see to it" in caplog.text
+
+
+def test_a_reader_sees_one_snapshot(database: Database) -> None:
+    with database.write() as session:
+        add(session)
+    with database.read() as reader:
+        before = list(reader.scalars(select(Artifact.digest)))
+        with database.write() as session:
+            add(session, "b")
+        assert list(reader.scalars(select(Artifact.digest))) == before == ["a"]
+    assert digests(database) == ["a", "b"]
+
+
+def test_writers_wait_for_each_other_and_lose_nothing(database: Database) -> None:
+    with database.write() as session:
+        add(session, "0")
+
+    def count() -> None:
+        for _ in range(10):
+            with database.write() as session:
+                row = session.scalars(select(Artifact).with_for_update()).one()
+                row.size += 1
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with database.read() as session:
+        assert session.scalars(select(Artifact.size)).one() == 41
+
+
+def test_two_databases_on_one_file_share_the_writer(sqlite_url: str, open_database: Callable[..., Database]) -> None:
+    first, second = open_database(sqlite_url), open_database(sqlite_url)
+    with first.write() as session:
+        add(session)
+        with pytest.raises(RuntimeError, match="writing already"), second.write():
+            pass
+    with second.write() as session:
+        add(session, "b")
+    assert digests(first) == ["a", "b"]
+
+
+def test_sqlite_is_set_up_to_survive(sqlite_url: str, open_database: Callable[..., Database]) -> None:
+    with open_database(sqlite_url).read() as session:
+        pragmas = {name: session.execute(text(f"PRAGMA {name}")).scalar() for name in _PRAGMAS}
+    assert pragmas == _PRAGMAS
+
+
+_PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 15000}
+
+
+def test_the_clock_is_the_databases_and_aware(database: Database) -> None:
+    with database.read() as session:
+        first = database.now(session)
+        session.execute(select(1))
+        second = database.now(session)
+    assert first.utcoffset() == timedelta(0)
+    assert first <= second
+    assert abs(second - datetime.now(timezone.utc)) < timedelta(minutes=5)
+
+
+def test_times_come_back_as_they_went_in_and_naive_ones_are_refused(database: Database) -> None:
+    moment = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=timezone(timedelta(hours=2)))
+    with database.write() as session:
+        row = Artifact(digest="a", seed=1, format="f", path="p", size=1, sha256="s", created_at=moment)
+        session.add(row)
+    with database.read() as session:
+        found = session.scalars(select(Artifact.created_at)).one()
+    assert found == moment
+    assert found.tzinfo is timezone.utc
+    with pytest.raises(StatementError, match="naive"), database.write() as session:
+        session.scalars(select(Artifact).where(Artifact.created_at == datetime(2026, 1, 1)))  # noqa: DTZ001
+
+
+def test_foreign_keys_hold(database: Database) -> None:
+    with pytest.raises(DBAPIError), database.write() as session:
+        session.execute(text("INSERT INTO web_session VALUES ('w', 'h', 'no such key', '2026-01-01', '2026-01-01')"))
+
+
+def test_absent_json_is_null_in_the_database(database: Database) -> None:
+    with database.write() as session:
+        job = Job(
+            name="j", owner="o", request={}, request_digest="d", state="running", created_at=NOW, updated_at=NOW
+        )  # fmt: skip
+        session.add(job)
+        session.flush()
+        session.add(
+            Target(
+                job_id=job.id,
+                position=0,
+                name="t",
+                device_key="k",
+                protocol={},
+                protocol_digest="d",
+                limits={},
+                seed=(1 << 63) - 1,
+                state="s",
+                reference=None,
+            )
+        )
+    with database.read() as session:
+        assert session.scalars(select(Target.seed).where(Target.reference.is_(None))).one() == (1 << 63) - 1
+
+
+@pytest.mark.parametrize("url", ["mysql://localhost/x", "sqlite://", "sqlite:///:memory:"])
+def test_other_databases_are_refused(url: str) -> None:
+    with pytest.raises(InvalidInput, match=r"sqlite|Postgres"):
+        Database(url)
+
+
+def test_a_password_is_not_shown(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        Database("mysql://ada:secret@localhost/x")
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_database_that_cannot_be_reached_is_unavailable(open_database: Callable[..., Database]) -> None:
+    database = open_database("postgresql+psycopg://postgres@127.0.0.1:1/none")
+    for session in (database.read, database.write):
+        with pytest.raises(Unavailable, match="away"), session() as opened:
+            opened.execute(select(1))
+
+
+def test_a_lost_connection_is_unavailable_and_the_next_session_works(
+    postgres_url: str, open_database: Callable[..., Database]
+) -> None:
+    database = open_database(postgres_url)
+    with pytest.raises(Unavailable):
+        _lose_the_connection(database)
+    assert digests(database) == []
+    _cut(database)  # while nobody looks: the pool notices by itself
+    with database.write() as session:
+        add(session)
+    assert digests(database) == ["a"]
+
+
+def _lose_the_connection(database: Database) -> None:
+    with database.write() as session:
+        add(session)
+        session.flush()
+        _cut(database)
+        session.execute(select(1))
+
+
+def _cut(database: Database) -> None:
+    conninfo = database.url.set(drivername="postgresql", database="postgres").render_as_string(hide_password=False)
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()",
+            [database.url.database],
+        )
+
+
+def test_a_locked_sqlite_file_is_unavailable(
+    sqlite_url: str, open_database: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.store.connection.BUSY_TIMEOUT_S", 0.05)
+    first = open_database(sqlite_url)
+    # Another process's writer, as far as SQLite can tell: a connection beside the shared lock.
+    with first.engine.connect() as outside:
+        outside.exec_driver_sql("DELETE FROM artifact")
+        with pytest.raises(Unavailable), first.write() as session:
+            add(session)
+        outside.rollback()
+    with first.write() as session:
+        add(session)
+    assert digests(first) == ["a"]

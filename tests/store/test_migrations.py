@@ -1,0 +1,80 @@
+"""Migrations: what they build is what the tables say, on both databases, however many start at once."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import inspect
+
+from core.store.database import MIGRATIONS, Database
+from core.store.tables import Base
+
+ROOT = MIGRATIONS.parent
+
+
+def _alembic(database: Database) -> Config:
+    config = Config(str(ROOT / "alembic.ini"), stdout=io.StringIO())
+    config.cmd_opts = None
+    config.attributes["url"] = database.url.render_as_string(hide_password=False)
+    return config
+
+
+def test_nothing_is_missing_from_the_migrations(database: Database) -> None:
+    command.check(_alembic(database))
+    assert database.is_current()
+
+
+def test_migrating_again_changes_nothing(database: Database) -> None:
+    database.migrate()
+    assert set(inspect(database.engine).get_table_names()) == {*Base.metadata.tables, "alembic_version"}
+
+
+def test_back_and_forth(database: Database) -> None:
+    config = _alembic(database)
+    command.downgrade(config, "base")
+    assert inspect(database.engine).get_table_names() == ["alembic_version"]
+    assert not database.is_current()
+    database.migrate()
+    assert database.is_current()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_several_may_start_at_once(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, open_database: Callable[..., Database]
+) -> None:
+    if kind == "sqlite":
+        url = f"sqlite:///{tmp_path / 'new.db'}"
+    else:
+        url = request.getfixturevalue("postgres_url")
+        command.downgrade(_alembic(open_database(url)), "base")
+    failures: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            database.migrate()
+        except BaseException as error:
+            failures.append(error)
+
+    database = open_database(url)
+    threads = [threading.Thread(target=start) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert database.is_current()
+
+
+def test_migrations_do_not_depend_on_the_folder_one_is_in(tmp_path: Path) -> None:
+    code = f"from core.store.database import Database; d = Database('sqlite:///{tmp_path}/x.db'); d.migrate()"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert (tmp_path / "x.db").exists()
