@@ -39,6 +39,7 @@ def launch(request: LaunchRequest) -> LaunchResult:
     try:
         _take_place(request)
         ruler = ruler_for(request.protocol, _weight_folders(request))
+        runtimes.wake_device(request.protocol)
         strict = _ON_LINUX and linux.strict_malloc()
         ruler.start()
         model = runtimes.build(request)

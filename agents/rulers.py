@@ -19,9 +19,10 @@ from typing import Protocol
 
 from agents import linux
 from core.errors import MeasurementError
-from core.measurement.protocol import MeasurementProtocol
+from core.measurement.protocol import MeasurementProtocol, MemoryMethod
 from core.measurement.record import PeakMemory
 
+_ON_LINUX = sys.platform.startswith("linux")
 _POLL_S = 0.002
 
 
@@ -38,20 +39,21 @@ class Ruler(Protocol):
         """After the passes. Two are needed for an exact figure (see `AnonymousRuler`)."""
 
 
-def memory_methods(*, cuda: bool) -> tuple[str, ...]:
-    """Methods that work on this system."""
-    host = ("anonymous", "resident") if sys.platform.startswith("linux") else ("resident",)
-    return (*host, "allocator", "device") if cuda else host
+def memory_methods(*, allocator: bool, device: bool) -> tuple[MemoryMethod, ...]:
+    """Methods that work on this system, for a runtime that has an allocator to ask or a GPU to poll."""
+    host: tuple[MemoryMethod, ...] = ("resident",)
+    if _ON_LINUX and linux.reset_high_water():
+        host = ("anonymous", "resident")
+    return host + (("allocator",) if allocator else ()) + (("device",) if device else ())
 
 
 def ruler_for(protocol: MeasurementProtocol, weight_folders: tuple[Path, ...]) -> Ruler:
     """Raises `MeasurementError` with reason `unsupported` for a method that this system lacks."""
     method = protocol.memory
-    on_linux = sys.platform.startswith("linux")
-    if method == "anonymous" and on_linux:
+    if method == "anonymous" and _ON_LINUX:
         return AnonymousRuler(weight_folders)
     if method == "resident":
-        return ResidentRuler() if on_linux else LifetimeRuler()
+        return ResidentRuler() if _ON_LINUX else LifetimeRuler()
     if method == "allocator" and protocol.runtime == "pytorch" and protocol.provider == "cuda":
         return AllocatorRuler()
     if method == "device" and protocol.provider != "cpu":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from agents.request import LaunchRequest
-from core.measurement.protocol import Runtime
+from core.measurement.protocol import MeasurementProtocol, Runtime
 
 
 class Model(Protocol):
@@ -27,6 +27,15 @@ def preload(runtime: Runtime) -> None:
         import agents.runtimes.pytorch
     else:
         import agents.runtimes.onnx_runtime  # noqa: F401
+
+
+def wake_device(protocol: MeasurementProtocol) -> None:
+    """Have the device's driver load what it loads for every program, so that no model is charged with it."""
+    if protocol.provider != "cpu" and protocol.runtime == "onnxruntime":
+        from agents.runtimes.onnx_runtime import providers, works
+
+        if protocol.provider in providers():
+            works(protocol.provider)
 
 
 def build(request: LaunchRequest) -> Model:

@@ -19,7 +19,8 @@ from core.measurement.protocol import MeasurementProtocol
 from core.spaces.architecture import Architecture
 
 _SUFFIX = "executionprovider"
-_ON_GPU = ("cuda", "tensorrt", "migraphx", "rocm")
+ON_NVIDIA = frozenset({"cuda", "tensorrt"})
+"""Providers whose inputs and outputs live in a CUDA device's memory."""
 
 
 def providers() -> dict[str, str]:
@@ -27,13 +28,22 @@ def providers() -> dict[str, str]:
     return {name.lower().removesuffix(_SUFFIX): name for name in ort.get_available_providers()}
 
 
+def works(provider: str) -> bool:
+    """Whether a session on this provider can be made and run. Loads what the provider loads for good."""
+    try:
+        session = ort.InferenceSession(_one_addition(), _quiet_options(), providers=[providers()[provider]])
+        session.run(None, {"x": np.ones(1, np.float32)})
+    except Exception:  # whatever a missing driver or library makes of itself
+        return False
+    return providers()[provider] in session.get_providers()
+
+
 def session_options(protocol: MeasurementProtocol) -> Any:
     """ONNX Runtime's defaults, with the protocol's threads and one graph at a time."""
-    options = ort.SessionOptions()
+    options = _quiet_options()
     options.intra_op_num_threads = protocol.threads
     options.inter_op_num_threads = 1
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = 3
     return options
 
 
@@ -45,7 +55,7 @@ class OnnxModel:
         self._provider = _provider(protocol.provider)
         self._session = _session(request, self._provider)
         self._check_provider(protocol.provider)
-        self._gpu = protocol.provider in _ON_GPU
+        self._gpu = protocol.provider in ON_NVIDIA
         self._place = "cuda" if self._gpu else "cpu"
         self._binding = self._session.io_binding()
         self._values = []
@@ -72,6 +82,20 @@ class OnnxModel:
             raise MeasurementError(
                 f"ONNX Runtime has the provider {wanted}, but could not start it", reason="unsupported"
             )
+
+
+def _quiet_options() -> Any:
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    return options
+
+
+def _one_addition() -> bytes:
+    vector = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [1])
+    ends = [onnx.helper.make_value_info(name, vector) for name in ("x", "y")]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Add", ["x", "x"], ["y"])], "addition", ends[:1], ends[1:])
+    opset = onnx.helper.make_opsetid("", 17)
+    return bytes(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString())
 
 
 def _provider(wanted: str) -> str:

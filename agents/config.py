@@ -1,0 +1,44 @@
+"""What an agent is started with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.wire.agent import MAX_BATCH
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """Settings of one agent. Nothing here is secret: tokens and credentials are files."""
+
+    server: str
+    data_dir: Path
+    """Holds the credential, the spool and the weight cache; one agent at a time."""
+    token_file: Path | None = None
+    """File with an enrolment token; read only while there is no credential."""
+    name: str | None = None
+    """Of the device; its host name if absent."""
+    device_class: str | None = None
+    cores: tuple[int, ...] | None = None
+    """Cores that measure; all that the process may use if absent."""
+    memory_limit_bytes: int | None = None
+    """No launch may need more."""
+    insecure: bool = False
+    """Speak plain HTTP beyond this machine."""
+    batch: int = 8
+    """At most so many launches in one lease."""
+    wait_s: float = 25.0
+    """How long the server may hold a request while it has no work."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.batch <= MAX_BATCH:
+            raise ValueError(f"batch lies between 1 and {MAX_BATCH}, not {self.batch}")
+
+    @property
+    def spool(self) -> Path:
+        return self.data_dir / "spool"
+
+    @property
+    def weights(self) -> Path:
+        return self.data_dir / "weights"

@@ -1,0 +1,243 @@
+"""The agent: joins a server, makes the launches that it leases one after another, and reports what it finds.
+
+One event loop does everything that talks to the server; launches run in a thread that blocks on the measuring
+process. The next lease is asked for when the last launch of a batch begins, so the device waits for no round trip.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from agents import credential
+from agents.client import AgentClient, ProtocolMismatch
+from agents.config import AgentConfig
+from agents.cores import CorePlan, keep_to
+from agents.failures import failure
+from agents.holdings import HeldItem
+from agents.leasing import Leasing
+from agents.measure import Aborted, Measurer
+from agents.probe import probe
+from agents.sender import Sender
+from agents.spool import Spool
+from core.errors import Forbidden, Gone, InvalidInput, MeasurementError, Unauthenticated, Unavailable
+from core.measurement.record import LaunchResult
+from core.measurement.statistics import median
+from core.spaces.architecture import Architecture
+from core.wire.agent import DeviceFacts, LaunchReport, LeaseItem
+
+_log = logging.getLogger(__name__)
+
+FINAL = (Unauthenticated, Forbidden, Gone, ProtocolMismatch)
+"""What the server says to the device itself: no use in going on."""
+_LAST_WORDS_S = 10.0  # for results and things given back, on the way out
+_STEP_BACK_S = 30.0
+_QUIET_S = 2.0
+
+
+class Agent:
+    """One run of an agent. `run` returns when it has drained; `drain` and `give_up` may come from any thread."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.config = config
+        self.plan = CorePlan.of_device(config.cores)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._started = threading.Event()
+        self._measurer: Measurer | None = None
+        self._leasing: Leasing | None = None
+
+    def run(self) -> None:
+        """Measure until drained. Raises what makes going on useless: one of `FINAL`, or `InvalidInput`."""
+        keep_to(self.plan.home())
+        asyncio.run(self._run())
+
+    def drain(self) -> None:
+        """Finish the launch of the moment, give the rest back, deliver the results, and end."""
+        self._call(self._begin_drain)
+
+    def give_up(self) -> None:
+        """As `drain`, but the launch of the moment is given back too."""
+        self._call(self._abandon)
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._draining = asyncio.Event()
+        self._fatal: BaseException | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listen_to_signals()
+        self._started.set()
+        async with AgentClient(self.config.server, insecure=self.config.insecure) as client:
+            facts = await self._until_drained(self._join(client))
+            if facts is not None:
+                await self._serve(client, facts)
+        if self._fatal is not None:
+            raise self._fatal
+
+    async def _join(self, client: AgentClient) -> DeviceFacts:
+        """Be a device of this server: with the kept credential, or by enrolling."""
+        facts = await asyncio.to_thread(probe, self.plan)
+        if not facts.runtimes:
+            raise InvalidInput("no runtime works here: install the extra `agent` (ONNX Runtime) or `torch`")
+        known = credential.CredentialFile(self.config.data_dir).read(client.server)
+        if known is None:
+            known = await credential.enrol(client, self.config, facts)
+        client.use(known.credential)
+        cores = ",".join(str(core) for core in self.plan.measuring(self.plan.count))
+        versions = " and ".join(f"{runtime.runtime} {runtime.version}" for runtime in facts.runtimes)
+        _log.info("%s at %s: %s, cores %s measure with %s", known.name, client.server, facts.cpu, cores, versions)
+        return facts
+
+    async def _serve(self, client: AgentClient, facts: DeviceFacts) -> None:
+        async def rejoin(error: Unauthenticated) -> None:
+            if not credential.not_valid_any_more(self.config, error):
+                raise error
+            client.use((await credential.enrol(client, self.config, facts)).credential)
+
+        spool = Spool(self.config.spool)
+        if len(spool):
+            _log.info("%d results of an earlier run wait to be sent", len(spool))
+        leasing = self._leasing = Leasing(self.config, client, spool, facts, rejoin)
+        sender = Sender(client, spool, leasing.holdings.settle)
+        limit = self.config.memory_limit_bytes
+        with Measurer(self.config.weights, self.plan, memory_limit_bytes=limit) as measurer:
+            self._measurer = measurer
+            asking = self._spawn(leasing.run())
+            sending = self._spawn(sender.run())
+            making = self._spawn(self._make_launches(leasing, sender, measurer))
+            await self._draining.wait()
+            asking.cancel()
+            parting = self._spawn(leasing.give_back(leasing.close()))
+            await asyncio.wait([making])
+            if self._fatal is None:
+                await asyncio.wait([parting], timeout=_LAST_WORDS_S)
+                if not await sender.settle(_LAST_WORDS_S):
+                    _log.warning("%d results stay in the spool and go out at the next start", len(spool))
+            sending.cancel()
+            self._measurer = None
+
+    async def _make_launches(self, leasing: Leasing, sender: Sender, measurer: Measurer) -> None:
+        with ThreadPoolExecutor(1, thread_name_prefix="measuring") as thread:
+            while (held := await self._next(leasing, sender)) is not None:
+                try:
+                    await self._make(held, leasing, sender, lambda item: _measure(measurer, item), thread)
+                except Aborted:
+                    await leasing.give_back(leasing.unload(held))
+                except Unavailable as error:
+                    # Nothing can be measured here now, through no fault of any model.
+                    _log.error("cannot measure now: %s. Giving work back; again in %.0f s", error, _STEP_BACK_S)
+                    await leasing.give_back(leasing.unload(held))
+                    await self._pause(_STEP_BACK_S)
+                finally:
+                    leasing.holdings.end()
+
+    async def _next(self, leasing: Leasing, sender: Sender) -> HeldItem | None:
+        if leasing.holdings.waiting == 0:
+            sender.clock.stop()
+        held = await leasing.next()
+        sender.clock.go()
+        return held
+
+    async def _make(
+        self,
+        held: HeldItem,
+        leasing: Leasing,
+        sender: Sender,
+        measure: Callable[[LeaseItem], LaunchResult],
+        thread: ThreadPoolExecutor,
+    ) -> None:
+        item = held.item
+        told = self._spawn(leasing.tell_start(item))
+        if not self.plan.others(item.protocol.threads):
+            # The launch takes every core: have nothing else to do while it is measured.
+            await asyncio.wait([told], timeout=_QUIET_S)
+            await sender.settle(_QUIET_S)
+        begun = time.monotonic()
+        result = await asyncio.get_running_loop().run_in_executor(thread, measure, item)
+        leasing.took(time.monotonic() - begun)
+        sender.put(LaunchReport(launch_id=item.launch_id, fence=item.fence, result=result))
+        _tell(item, result)
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._draining.wait(), seconds)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._noticed)
+        return task
+
+    def _noticed(self, task: asyncio.Task[None]) -> None:
+        """A task that fails ends the agent: by what the server said to it, or by a mistake of ours."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fatal = self._fatal or error
+            self._abandon()
+
+    async def _until_drained(self, work: Coroutine[Any, Any, DeviceFacts]) -> DeviceFacts | None:
+        joining, draining = asyncio.ensure_future(work), asyncio.ensure_future(self._draining.wait())
+        await asyncio.wait([joining, draining], return_when=asyncio.FIRST_COMPLETED)
+        draining.cancel()
+        if not joining.done():
+            joining.cancel()
+            return None
+        return joining.result()
+
+    def _call(self, action: Callable[[], None]) -> None:
+        self._started.wait(10)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(action)
+
+    def _begin_drain(self) -> None:
+        if not self._draining.is_set():
+            _log.info("draining: no new work; the launch of the moment is finished")
+            self._draining.set()
+
+    def _abandon(self) -> None:
+        self._begin_drain()
+        if self._measurer is not None and self._leasing is not None and self._leasing.holdings.current is not None:
+            _log.info("the launch of the moment is given up")
+            self._measurer.abort()
+
+    def _listen_to_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for name in (signal.SIGTERM, signal.SIGINT):
+            try:
+                asyncio.get_running_loop().add_signal_handler(name, self._on_signal)
+            except NotImplementedError:  # Windows
+                signal.signal(name, lambda *_: self._call(self._on_signal))
+
+    def _on_signal(self) -> None:
+        if self._draining.is_set():
+            self._abandon()
+        else:
+            self._begin_drain()
+
+
+def _measure(measurer: Measurer, item: LeaseItem) -> LaunchResult:
+    try:
+        return measurer.measure(Architecture.parse(item.architecture), item.protocol, item.seed)
+    except InvalidInput as error:  # of a server that knows more than this agent
+        return failure("unsupported", f"this agent cannot read the architecture: {error}")
+    except MeasurementError as error:
+        return failure(error.extra["reason"], str(error))
+
+
+def _tell(item: LeaseItem, result: LaunchResult) -> None:
+    share = result.measuring_s / result.wall_s if result.wall_s else 0.0
+    if result.latency is not None and result.memory is not None:
+        _log.info(
+            "%s %s: %.2f ms, %.1f MiB; %.2f s, %.0f %% of it measuring",
+            *(item.digest[:8], item.protocol.runtime, median(result.latency.samples_ms)),
+            *(result.memory.peak_bytes / 2**20, result.wall_s, 100 * share),
+        )
+    else:
+        _log.info("%s %s: %s, %s", item.digest[:8], item.protocol.runtime, result.reason, result.message[:200])

@@ -1,0 +1,150 @@
+"""The agent as a program: `edgefront agent`, or `python -m agents`.
+
+Exit codes: 0 drained; 2 wrong settings, or nothing to measure with; 4 the server does not accept this device; 7 it
+was revoked; 8 agent and server do not speak the same protocol; 9 another agent uses the data folder; 1 anything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from platformdirs import user_data_dir
+
+from agents.client import ProtocolMismatch, check_url
+from agents.config import AgentConfig
+from agents.cores import parse_cores
+from agents.datafolder import DataFolderBusy, own_folder
+from agents.loop import Agent
+from core.errors import EdgefrontError, Forbidden, Gone, InvalidInput, Unauthenticated
+
+OK, ERROR, USAGE, NO_ACCESS, REVOKED, PROTOCOL, BUSY = 0, 1, 2, 4, 7, 8, 9
+FINAL_CODES = frozenset({USAGE, NO_ACCESS, REVOKED, PROTOCOL, BUSY})
+"""Starting again with the same settings ends the same way."""
+
+_CODES: tuple[tuple[type[EdgefrontError], int], ...] = (
+    (InvalidInput, USAGE),
+    (Unauthenticated, NO_ACCESS),
+    (Forbidden, NO_ACCESS),
+    (Gone, REVOKED),
+    (ProtocolMismatch, PROTOCOL),
+    (DataFolderBusy, BUSY),
+)
+_log = logging.getLogger("agents")
+
+
+def main(
+    server: str,
+    token_file: Path | str | None = None,
+    data_dir: Path | str | None = None,
+    name: str | None = None,
+    device_class: str | None = None,
+    cores: str | Sequence[int] | None = None,
+    *,
+    memory_limit_bytes: int | None = None,
+    insecure: bool = False,
+    batch: int = 8,
+    json_logs: bool = False,
+    verbose: bool = False,
+) -> int:
+    """Run an agent until it is drained (SIGTERM, SIGINT), and return its exit code.
+
+    Args:
+        server: URL of the service.
+        token_file: enrolment token; needed while the data folder holds no credential for this server.
+        data_dir: credential, spool and weight cache; the user's data folder by default.
+        name: of the device; its host name by default.
+        device_class: interchangeable devices share one; processor, cores and architecture by default.
+        cores: cores that measure, such as `2,4-6`; by default all that this process may use.
+        memory_limit_bytes: launches that need more are infeasible.
+        insecure: allow plain HTTP beyond this machine.
+        batch: at most so many launches in one lease.
+        json_logs: log one JSON object a line.
+        verbose: log everything.
+    """
+    set_up_logging(json_logs=json_logs, verbose=verbose)
+    folder = Path(data_dir) if data_dir is not None else Path(user_data_dir("edgefront")) / "agent"
+    try:
+        config = AgentConfig(
+            server=check_url(server, insecure=insecure),
+            data_dir=folder.absolute(),
+            token_file=Path(token_file) if token_file is not None else None,
+            name=name,
+            device_class=device_class,
+            cores=parse_cores(cores) if isinstance(cores, str) else (None if cores is None else tuple(cores)),
+            memory_limit_bytes=memory_limit_bytes,
+            insecure=insecure,
+            batch=batch,
+        )
+        with ExitStack() as stack:
+            stack.enter_context(own_folder(config.data_dir))
+            Agent(config).run()
+    except EdgefrontError as error:
+        _log.error("%s", error)
+        return next((code for kind, code in _CODES if isinstance(error, kind)), ERROR)
+    except OSError as error:
+        _log.error("%s", error)
+        return ERROR
+    _log.info("drained")
+    return OK
+
+
+def set_up_logging(*, json_logs: bool, verbose: bool) -> None:
+    """Log to standard error, a line a message."""
+    handler = logging.StreamHandler(sys.stderr)
+    plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    handler.setFormatter(_JsonLines() if json_logs else plain)
+    logger = logging.getLogger("agents")
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+    logger.setLevel(logging.DEBUG if verbose else logging.INFO)
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Parse a command line and run; `edgefront agent` offers the same."""
+    parser = argparse.ArgumentParser(prog="python -m agents", description="The measuring agent of a device.")
+    parser.add_argument("--server", required=True, help="URL of the service")
+    parser.add_argument("--token-file", type=Path, help="file with an enrolment token; for the first start")
+    parser.add_argument("--data-dir", type=Path, help="credential, spool and weight cache")
+    parser.add_argument("--name", help="name of this device (default: its host name)")
+    parser.add_argument("--device-class", help="devices of one class are interchangeable")
+    parser.add_argument("--cores", help="cores that measure, such as 2,4-6")
+    parser.add_argument("--memory-limit-mb", type=int, help="launches that need more MiB are infeasible")
+    parser.add_argument("--insecure", action="store_true", help="allow plain HTTP beyond this machine")
+    parser.add_argument("--batch", type=int, default=8, help="at most so many launches in one lease")
+    parser.add_argument("--json", action="store_true", help="log JSON lines")
+    parser.add_argument("--verbose", action="store_true")
+    given = parser.parse_args(arguments)
+    limit = given.memory_limit_mb
+    return main(
+        given.server,
+        given.token_file,
+        given.data_dir,
+        given.name,
+        given.device_class,
+        given.cores,
+        memory_limit_bytes=None if limit is None else limit << 20,
+        insecure=given.insecure,
+        batch=given.batch,
+        json_logs=given.json,
+        verbose=given.verbose,
+    )
