@@ -91,7 +91,7 @@ class JobRequest(_Request):
     budget: Budget = Budget()
     parameters: ParameterLimits = ParameterLimits()
     baseline_layers: Annotated[tuple[Annotated[int, Field(ge=1, le=256)], ...], Field(max_length=64)] | None = None
-    """Depths at which the stock model is measured; every depth of the narrowed space if absent."""
+    """Depths at which the stock model is measured; 1 to the deepest of the narrowed space if absent."""
     proxy: Literal["decoder_parameters"] = "decoder_parameters"
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
 
