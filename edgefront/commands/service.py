@@ -46,30 +46,52 @@ def up(
 
 
 def agent(
-    session: Session,  # noqa: ARG001
+    session: Session,
     server: Annotated[str, typer.Option(help="URL of the service.", envvar="EDGEFRONT_URL")],
     token_file: Annotated[
         Path | None, typer.Option(help="File with an enrolment token; needed for the first start only.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Where credential, spool and caches are kept.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where credential, spool and weights are kept.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of this device. Default: its host name.")] = None,
     device_class: Annotated[
-        str | None,
-        typer.Option("--class", help="Devices of one class are interchangeable. Default: made from the CPU."),
+        str | None, typer.Option(help="Devices of one class are interchangeable. Default: made from the processor.")
     ] = None,
     cores: Annotated[
         str | None, typer.Option(metavar="LIST", help="Cores that measure, as in 2,4-6. Default: all of them.")
     ] = None,
+    memory_limit_mb: Annotated[
+        int | None, typer.Option(min=1, help="What needs more MiB is infeasible. Default: what the system has.")
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, max=32, help="At most so many launches in one lease.")] = 8,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Allow plain HTTP beyond this machine.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log everything.")] = False,
     end_with_parent: Annotated[bool, typer.Option("--end-with-parent", hidden=True)] = False,
 ) -> None:
-    """Run the measuring agent of this device. SIGTERM or Ctrl-C drains it: it finishes or gives back what it holds."""
+    """Run the measuring agent of this device. SIGTERM or Ctrl-C drains it: it finishes or gives back what it holds.
+
+    Exit codes of its own: 7 the device was revoked, 8 agent and server are too far apart in version, 9 another agent
+    uses the data folder. With --json it logs JSON lines.
+    """
     from agents.main import main
 
     if end_with_parent:
         from edgefront.embedded.agent import leave_with_parent
 
         leave_with_parent()
-    raise typer.Exit(main(server, token_file, data, name, device_class, cores))
+    code = main(
+        server,
+        token_file,
+        data_dir,
+        name,
+        device_class,
+        cores,
+        memory_limit_bytes=None if memory_limit_mb is None else memory_limit_mb << 20,
+        insecure=insecure,
+        batch=batch,
+        json_logs=session.json,
+        verbose=verbose,
+    )
+    raise typer.Exit(code)
 
 
 def demo(

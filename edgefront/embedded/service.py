@@ -148,6 +148,8 @@ class EmbeddedService:
         return principal
 
     def _agent(self, database: Database, principal: Principal) -> AgentProcess:
+        from agents.main import BUSY, FINAL_CODES
+
         folder = self.home / "agent"
         folder.mkdir(exist_ok=True, mode=0o700)
         token_file = folder / "enrolment-token"
@@ -162,12 +164,12 @@ class EmbeddedService:
             "agent",
             *("--server", self.url),
             *("--token-file", str(token_file)),
-            *("--data", str(folder)),
+            *("--data-dir", str(folder)),
             *("--name", DEVICE),
             *(("--cores", self._cores) if self._cores else ()),
             "--end-with-parent",
         ]
-        return AgentProcess(command, self.home / "agent.log", before=prepare)
+        return AgentProcess(command, self.home / "agent.log", before=prepare, final=FINAL_CODES - {BUSY})
 
     @staticmethod
     def _enrolment_token(database: Database, principal: Principal, path: Path) -> None:
