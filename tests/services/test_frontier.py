@@ -1,0 +1,209 @@
+"""The flags, the size and the hypervolume always equal what brute force makes of the rows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import event, select
+
+from core.pareto.frontier import hypervolume
+from core.services.events import read_events
+from core.services.frontier import Finding, candidate_settled, frontier_view
+from core.services.keys import Principal
+from core.store.database import Database
+from core.store.tables import Candidate, Job, Measurement, Target
+
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+USER = Principal("key_1", "ann", "ann", "user")
+REFERENCE = {"proxy": 0.0, "proxy_scale": 8.0, "latency_ms": 9.0, "memory_bytes": 9.0}
+
+
+class World:
+    """One target with `size` candidates that wait; proxies repeat so that ties happen."""
+
+    def __init__(self, database: Database, size: int, limits: dict[str, float] | None = None) -> None:
+        self.database = database
+        with database.write() as session:
+            job = Job(
+                name="j", owner="ann", request={}, request_digest="0" * 64, state="running", created_at=NOW,
+                updated_at=NOW,
+            )  # fmt: skip
+            session.add(job)
+            session.flush()
+            target = Target(
+                job_id=job.id, position=0, name="t", device_key="class:c", protocol={}, protocol_digest="0" * 64,
+                limits=limits or {}, seed=0, state="searching", reference=REFERENCE,
+            )  # fmt: skip
+            session.add(target)
+            session.flush()
+            self.job_id, self.target_id = job.id, target.id
+            self.ids = [self._add(session, number, "search", 1.0 + number % 7) for number in range(size)]
+            self.baseline = self._add(session, size, "baseline", 8.0)
+
+    def _add(self, session: object, number: int, role: str, proxy: float) -> str:
+        measurement = Measurement(
+            digest=f"{number:064d}", device_key="class:c", protocol_digest="0" * 64, protocol={}, architecture={},
+            seed=0, state="wanted",
+        )  # fmt: skip
+        session.add(measurement)  # type: ignore[attr-defined]
+        session.flush()  # type: ignore[attr-defined]
+        candidate = Candidate(
+            job_id=self.job_id, target_id=self.target_id, measurement_id=measurement.id, number=number, role=role,
+            generation=0, operator="sample", parents=[], genome={}, digest=measurement.digest, architecture={},
+            decoder_parameters=int(proxy), total_parameters=10, weight_bytes=40, flops=1, proxy=proxy, seed=0,
+            state="waiting", created_at=NOW,
+        )  # fmt: skip
+        session.add(candidate)  # type: ignore[attr-defined]
+        session.flush()  # type: ignore[attr-defined]
+        return candidate.id
+
+    def settle(self, news: dict[str, tuple[str, float | None, int | None]], now: datetime = NOW) -> None:
+        """Candidate id → (state, latency, memory) of its measurement."""
+        with self.database.write() as session:
+            target = session.get_one(Target, self.target_id)
+            findings = []
+            for id_, (state, latency, memory) in news.items():
+                candidate = session.get_one(Candidate, id_)
+                measurement = session.get_one(Measurement, candidate.measurement_id)
+                measurement.state, measurement.latency_ms, measurement.memory_bytes = state, latency, memory
+                measurement.reason = None if state == "measured" else "crashed: it did"
+                measurement.measured_at = now if state == "measured" else None
+                findings.append(Finding(candidate, measurement, 0.1))
+            session.flush()
+            candidate_settled(session, target, findings, now)
+
+    def check(self) -> None:
+        with self.database.read() as session:
+            rows = session.scalars(select(Candidate).where(Candidate.role == "search")).all()
+            eligible = [row for row in rows if row.state == "measured"]
+            expected = {
+                row.id for row in eligible if not any(_dominates(other, row) for other in eligible if other is not row)
+            }
+            assert {row.id for row in rows if row.on_frontier} == expected
+            target = session.get_one(Target, self.target_id)
+            assert target.frontier_size == len(expected)
+            points = [(row.proxy, row.latency_ms, row.memory_bytes) for row in eligible]
+            assert target.hypervolume == pytest.approx(hypervolume(points, REFERENCE))
+            assert target.settled == sum(row.state != "waiting" for row in session.scalars(select(Candidate)))
+            replayed: set[str] = set()
+            for entry in read_events(session, self.job_id, 0, 10_000):
+                if entry.kind == "frontier":
+                    replayed = (replayed | set(entry.data["joined"])) - set(entry.data["left"])
+                    assert len(replayed) == entry.data["size"]
+            assert replayed == expected
+
+
+def _dominates(a: Candidate, b: Candidate) -> bool:
+    pairs = [(-a.proxy, -b.proxy), (a.latency_ms, b.latency_ms), (a.memory_bytes, b.memory_bytes)]
+    return all(x <= y for x, y in pairs) and any(x < y for x, y in pairs)  # type: ignore[operator]
+
+
+_RESULT = st.one_of(
+    st.tuples(st.just("measured"), st.integers(1, 8).map(float), st.integers(1, 8)),
+    st.tuples(st.sampled_from(["infeasible", "failed"]), st.none(), st.none()),
+)
+
+
+@given(
+    rounds=st.lists(st.dictionaries(st.integers(0, 11), _RESULT, min_size=1, max_size=5), min_size=1, max_size=14),
+    limit=st.sampled_from([None, 5.0]),
+)
+@settings(max_examples=60)
+def test_flags_equal_brute_force_after_any_sequence(
+    tmp_path_factory: pytest.TempPathFactory,
+    sqlite_template: object,
+    rounds: list[dict[int, tuple[str, float | None, int | None]]],
+    limit: float | None,
+) -> None:
+    path = tmp_path_factory.mktemp("frontier") / "db.sqlite"
+    path.write_bytes(sqlite_template.read_bytes())  # type: ignore[attr-defined]
+    database = Database(f"sqlite:///{path}")
+    try:
+        world = World(database, 12, {"latency_ms": limit} if limit else None)
+        for news in rounds:
+            world.settle({world.ids[number]: result for number, result in news.items()})
+            world.check()
+    finally:
+        database.dispose()
+
+
+def test_a_member_that_gets_worse_lets_others_in(database: Database) -> None:
+    world = World(database, 8)
+    one, two, three = world.ids[0], world.ids[7], world.ids[1]
+    world.settle({one: ("measured", 2.0, 2), two: ("measured", 3.0, 3), three: ("measured", 1.0, 9)})
+    world.check()
+    world.settle({one: ("measured", 4.0, 4)})
+    world.check()
+    world.settle({two: ("infeasible", None, None), three: ("measured", 5.0, 1)})
+    world.check()
+
+
+def test_the_baseline_stands_beside(database: Database) -> None:
+    world = World(database, 3)
+    world.settle({world.baseline: ("measured", 4.0, 4)})
+    world.settle({id_: ("measured", 1.0 + number, 3 - number) for number, id_ in enumerate(world.ids)})
+    world.check()
+    with database.read() as session:
+        view = frontier_view(session, USER, world.job_id)
+        assert world.baseline not in {point.id for point in view.points}
+        assert [point.id for point in view.baseline] == [world.baseline]
+        assert view.baseline[0].versus_baseline is None
+        assert [point.decoder_parameters for point in view.points] == [1, 2, 3]
+        versus = view.points[0].versus_baseline
+        assert versus is not None
+        assert versus.extrapolated
+        assert versus.speedup == pytest.approx(versus.latency_ms / 1.0)
+        assert view.summary
+
+
+def test_the_best_under_limits(database: Database) -> None:
+    world = World(database, 6)
+    mib = 1 << 20
+    world.settle({id_: ("measured", 10.0 * (n + 1), (n + 1) * mib) for n, id_ in enumerate(world.ids)})
+    with database.read() as session:
+        whole = frontier_view(session, USER, world.job_id, world.target_id)
+        small = frontier_view(session, USER, world.job_id, "t", max_latency_ms=40.0, max_memory_mb=3)
+        assert len(whole.points) == 6
+        assert [point.latency_ms for point in small.points] == [10.0, 20.0, 30.0]
+        assert small.hypervolume == whole.hypervolume
+        with pytest.raises(Exception, match="no target 'x'; it has 't'"):
+            frontier_view(session, USER, world.job_id, "x")
+
+
+def test_the_clock_starts_with_a_launch_of_its_own(database: Database) -> None:
+    world = World(database, 2)
+    world.settle({world.ids[0]: ("measured", 1.0, 1)}, NOW - timedelta(days=1))
+    with database.read() as session:
+        assert session.get_one(Target, world.target_id).started_at is None
+    later = NOW + timedelta(minutes=1)
+    world.settle({world.ids[1]: ("measured", 1.0, 1)}, later)
+    world.settle({world.ids[1]: ("measured", 1.5, 1)}, later + timedelta(minutes=1))
+    with database.read() as session:
+        assert session.get_one(Target, world.target_id).started_at == later
+
+
+def test_a_report_looks_at_the_frontier_alone(sqlite_url: str, open_database: Callable[..., Database]) -> None:
+    """The rows that a report reads do not grow with the candidates, unless a member got worse."""
+    database = open_database(sqlite_url)
+    world = World(database, 300)
+    # Everything but the first seven is dominated by them.
+    news = {id_: ("measured", 1.0 if n < 7 else 5.0, 1 if n < 7 else 5) for n, id_ in enumerate(world.ids[:-1])}
+    world.settle(news)  # type: ignore[arg-type]
+    fetched = itertools.count()
+
+    @event.listens_for(Candidate, "load")
+    def loaded(*_: object) -> None:
+        next(fetched)
+
+    try:
+        world.settle({world.ids[-1]: ("measured", 6.0, 6)})
+        world.settle({world.ids[0]: ("measured", 0.5, 1)})
+    finally:
+        event.remove(Candidate, "load", loaded)
+    assert next(fetched) <= 4
+    world.check()

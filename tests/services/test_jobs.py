@@ -1,0 +1,359 @@
+"""Creating, pausing, resuming, cancelling and deleting jobs."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from simulated_agent import CLASS, SimulatedAgent, by_size, facts, principal
+from simulated_service import Service, request
+from sqlalchemy import func, select
+
+from core.errors import Conflict, EdgefrontError, Forbidden, InvalidInput, NotFound
+from core.services import candidates, devices, frontier, jobs, leases
+from core.services.keys import Principal
+from core.services.sweep import sweep
+from core.store.tables import Candidate, Event, Generation, Job, Launch, Measurement, Target
+from core.wire.jobs import JobView
+
+
+@pytest.fixture
+def agent(service: Service) -> SimulatedAgent:
+    return SimulatedAgent(service.database)
+
+
+def count(service: Service, table: type, **values: Any) -> int:
+    with service.database.read() as session:
+        return int(session.scalar(select(func.count()).select_from(table).filter_by(**values)) or 0)
+
+
+# Creating ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_key_makes_one_job(service: Service, agent: SimulatedAgent) -> None:
+    first = service.create(key="k-1")
+    assert service.create(key="k-1").id == first.id
+    assert service.create(key="k-2").id != first.id
+    assert service.create().id != service.create().id
+    with pytest.raises(Conflict, match=first.id):
+        service.create(request(seed=99), key="k-1")
+    service.user = principal(service.database, "bob")
+    assert service.create(key="k-1").id != first.id
+    with pytest.raises(InvalidInput, match="Idempotency-Key"):
+        service.create(key="k" * 201)
+
+
+def test_the_same_key_at_once_makes_one_job(service: Service, agent: SimulatedAgent) -> None:
+    found: list[str] = []
+    barrier = threading.Barrier(4)
+
+    def create() -> None:
+        barrier.wait()
+        found.append(service.create(key="race").id)
+
+    threads = [threading.Thread(target=create) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len(set(found)) == 1
+    assert count(service, Job) == count(service, Target) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "words"),
+    [
+        ({"space": {"name": "nowhere"}}, "space.name", "lts-gpt2"),
+        ({"space": {"name": "lts-gpt2", "narrow": {"n_layer": [99]}}}, "space.narrow.n_layer", "99"),
+        ({"space": {"name": "lts-gpt2", "narrow": {"width": [1]}}}, "space.narrow.width", "d_model"),
+        (
+            {"space": {"name": "lts-gpt2", "narrow": {"d_model": [1024], "d_inner": [256]}}},
+            "space.narrow.d_model",
+            "nothing is left",
+        ),
+        ({"algorithm": {"name": "lts", "settings": {"iterations": 0}}}, "algorithm.settings.iterations", "1"),
+        ({"algorithm": {"name": "lts", "settings": {"speed": 1}}}, "algorithm.settings.speed", ""),
+        ({"baseline_layers": []}, "baseline_layers", "depths"),
+        ({"parameters": {"min_decoder": 10, "max_decoder": 5}}, "parameters.min_decoder", "nothing is left"),
+        (
+            {"targets": [{"device_class": CLASS, "protocol": {"sequence_length": 2000}}]},
+            "targets.0.protocol.sequence_length",
+            "1024",
+        ),
+        ({"targets": [{"device_class": CLASS, "protocol": {"provider": "cuda"}}]}, "targets.0.protocol", "onnxruntime"),
+        ({"targets": [{"device_class": CLASS, "protocol": {"threads": 5}}]}, "targets.0.protocol", "4 threads"),
+        ({"targets": [{"name": "a"}, {"name": "a"}]}, "targets.1.name", "a name of its own"),
+    ],
+)
+def test_what_makes_no_sense_is_named(
+    service: Service, agent: SimulatedAgent, changes: dict[str, Any], field: str, words: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        service.create(request(**changes))
+    assert caught.value.field == field
+    assert words in f"{caught.value.detail} {caught.value.allowed}"
+    assert count(service, Job) == 0
+    assert service.inbox == []
+
+
+def test_unknown_devices_are_named(service: Service, agent: SimulatedAgent) -> None:
+    with pytest.raises(NotFound, match="no device 'toaster'"):
+        service.create(request(targets=[{"device": "toaster"}]))
+    with pytest.raises(NotFound, match=f"there are {CLASS}"):
+        service.create(request(targets=[{"device_class": "toasters"}]))
+    with service.database.write() as session:
+        admin = Principal("k", "root", "root", "admin")
+        devices.revoke_device(session, admin, agent.device_id, service.database.now(session))
+    with pytest.raises(Conflict, match="revoked"):
+        service.create(request(targets=[{"device": agent.name}]))
+    with pytest.raises(InvalidInput, match="none is enrolled"):
+        service.create(request(targets=[{}]))
+
+
+def test_where_a_target_is_measured(service: Service, agent: SimulatedAgent) -> None:
+    job = service.create(request(targets=[{}, {"device": agent.device_id}, {"device": agent.name, "name": "mine"}]))
+    assert [target.device for target in job.targets] == [CLASS, agent.device_id, agent.name]
+    assert [target.name for target in job.targets] == [f"{CLASS} onnxruntime", f"{agent.name} onnxruntime", "mine"]
+    twice = service.create(request(targets=[{}, {"limits": {"latency_ms": 5}}]))
+    assert [target.name for target in twice.targets] == [f"{CLASS} onnxruntime", f"{CLASS} onnxruntime 2"]
+    SimulatedAgent(service.database, device_class="another", device_facts=facts())
+    with pytest.raises(InvalidInput, match="say which device"):
+        service.create(request(targets=[{}]))
+
+
+def test_agents_make_no_jobs(service: Service, agent: SimulatedAgent) -> None:
+    job = service.create()
+    service.user = Principal("k", agent.name, "ann", "agent", agent.device_id)
+    with pytest.raises(Forbidden):
+        service.create()
+    with pytest.raises(NotFound):
+        service.get(job.id)
+
+
+def test_pages_of_jobs(service: Service, agent: SimulatedAgent) -> None:
+    made = [service.create(request(name=f"job {number}")).id for number in range(5)]
+    seen: list[str] = []
+    cursor = None
+    while True:
+        with service.database.read() as session:
+            page = jobs.list_jobs(session, service.user, service.database.now(session), cursor=cursor, limit=2)
+        seen += [job.id for job in page.items]
+        if len(seen) == 2:
+            service.create(request(name="in between"))
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert sorted(seen) == sorted(made)
+    assert len(seen) == 5
+    with service.database.read() as session:
+        now = service.database.now(session)
+        assert jobs.list_jobs(session, principal(service.database, "bob"), now).items == ()
+        assert len(jobs.list_jobs(session, principal(service.database, "root", "admin"), now).items) == 6
+        for wrong in ("", "x", "WyJhIl0", "e30", "WzEsMl0", "é", "W251bGwsbnVsbF0"):
+            with pytest.raises(InvalidInput, match="cursor"):
+                jobs.list_jobs(session, service.user, now, cursor=wrong)
+
+
+# Pausing and resuming ------------------------------------------------------------------------------------------------
+
+
+def test_a_paused_job_asks_for_nothing_and_goes_on(service: Service, agent: SimulatedAgent) -> None:
+    job = service.submit()
+    lease = agent.lease(2)
+    paused = service.act("pause", job.id)
+    assert paused.state == "paused"
+    assert "Paused." in paused.targets[0].note
+    assert service.act("pause", job.id) == paused
+    assert agent.step() == 0
+    # What was handed out before and is measured all the same still counts.
+    agent.report(lease)
+    service.work()
+    assert service.get(job.id).targets[0].launches_done == 2
+    assert agent.step() == 0
+
+    resumed = service.act("resume", job.id)
+    assert resumed.state == "running"
+    assert service.act("resume", job.id).last_event == resumed.last_event
+    service.run(agent)
+    assert service.get(job.id).state == "finished"
+    for action in ("pause", "resume", "cancel"):
+        with pytest.raises(Conflict, match="finished"):
+            service.act(action, job.id)
+
+
+def test_pausing_changes_no_proposal(service: Service, agent: SimulatedAgent) -> None:
+    job = service.submit()
+    for number in range(100):
+        if not agent.step(3):
+            break
+        if number % 2:
+            service.act("pause", job.id)
+            service.inbox.clear()
+            service.act("resume", job.id)
+        service.work()
+    plain = service.submit(request(name="plain"))
+    service.run(agent)
+    with service.database.read() as session:
+        rows = session.execute(select(Candidate.job_id, Candidate.digest).order_by(Candidate.number)).all()
+    assert [d for j, d in rows if j == job.id] == [d for j, d in rows if j == plain.id]
+    assert len(rows) == 2 * 21
+
+
+def test_a_launch_that_another_job_waits_for_stays(service: Service, agent: SimulatedAgent) -> None:
+    one, two = service.submit(), service.submit(request(name="twin"))
+    service.act("pause", one.id)
+    assert count(service, Launch, state="wanted") == 6
+    service.act("cancel", two.id)
+    assert count(service, Launch, state="wanted") == 0
+    service.act("resume", one.id)
+    service.work()
+    assert count(service, Launch, state="wanted") == 6
+    service.run(agent)
+    assert service.get(one.id).state == "finished"
+
+
+def test_time_does_not_run_while_paused(service: Service, agent: SimulatedAgent) -> None:
+    job = service.submit(request(budget={"minutes": 60.0}))
+    agent.step(2)
+    with service.database.read() as session:
+        started = session.scalars(select(Target)).one().started_at
+        assert started is not None
+    service.act("pause", job.id)
+    with service.database.write() as session:
+        paused = session.scalars(select(Event).where(Event.kind == "job_state").order_by(Event.number.desc())).first()
+        assert paused is not None
+        paused.created_at -= timedelta(hours=3)
+        session.scalars(select(Target)).one().started_at = started - timedelta(hours=3, minutes=10)
+    service.act("resume", job.id)
+    service.run(agent)
+    job = service.get(job.id)
+    assert job.state == "finished"
+    assert job.targets[0].note == ""
+    assert job.targets[0].candidates == 21
+
+
+# Cancelling and deleting ---------------------------------------------------------------------------------------------
+
+
+def test_a_cancelled_job_keeps_what_it_found(service: Service, agent: SimulatedAgent) -> None:
+    job = service.submit()
+    for _ in range(3):
+        agent.step(4)
+        service.work()
+    lease = agent.lease(2)
+    cancelled = service.act("cancel", job.id)
+    assert cancelled.state == "cancelled"
+    assert cancelled.finished_at is not None
+    (target,) = cancelled.targets
+    assert (target.state, target.candidates) == ("cancelled", target.settled)
+    assert service.act("cancel", job.id) == cancelled
+    assert count(service, Launch, state="wanted") == 0
+    measured = count(service, Measurement, state="measured")
+    with service.database.write() as session:
+        now = service.database.now(session)
+        heard = leases.heartbeat(session, agent.device_id, str(lease.lease_id), now, 60.0)
+    assert set(heard.cancelled) == {item.launch_id for item in lease.items}
+    receipts = agent.report(lease).receipts
+    assert {receipt.outcome for receipt in receipts} == {"cancelled"}
+    assert count(service, Measurement, state="measured") == measured + 2
+    assert count(service, Candidate, state="waiting") == 0
+    assert count(service, Candidate, state="cancelled") > 0
+    service.work()
+    assert service.get(job.id) == cancelled
+    with pytest.raises(Conflict, match="cancelled"):
+        service.act("resume", job.id)
+
+
+def test_deleting_leaves_knowledge_alone(service: Service, agent: SimulatedAgent) -> None:
+    done = service.submit()
+    service.run(agent)
+    known = count(service, Measurement, state="measured")
+    service.act("delete", done.id)
+    assert count(service, Job) == count(service, Target) == count(service, Candidate) == count(service, Event) == 0
+    assert count(service, Generation) == 0
+    assert count(service, Measurement, state="measured") == known
+    assert count(service, Launch, state="done") > 0
+    for call in (service.get, lambda id_: service.act("delete", id_)):
+        with pytest.raises(NotFound):
+            call(done.id)
+    # The next job of the same kind has nothing left to measure.
+    assert service.submit().state == "finished"
+
+
+def test_deleting_in_the_middle(service: Service, agent: SimulatedAgent) -> None:
+    job, other = service.submit(), service.submit(request(name="other", seed=99))
+    agent.step(2)
+    lease = agent.lease(2)
+    service.act("delete", job.id)
+    assert count(service, Launch, state="wanted") == 6
+    receipts = agent.report(lease).receipts
+    assert {receipt.outcome for receipt in receipts} <= {"unknown", "cancelled"}
+    service.run(agent)
+    assert service.get(other.id).state == "finished"
+    again = service.submit()
+    service.run(agent)
+    assert service.get(again.id).state == "finished"
+
+
+def test_the_sweep_leaves_a_quiet_service_alone(service: Service, agent: SimulatedAgent) -> None:
+    job = service.submit()
+    service.run(agent)
+    before: JobView = service.get(job.id)
+    with service.database.write() as session:
+        sweep(session, service.database.now(session))
+    assert service.inbox == []
+    assert service.get(job.id) == before
+
+
+def test_jobs_are_their_owners(service: Service, agent: SimulatedAgent) -> None:
+    job = service.submit()
+    service.run(agent)
+    with service.database.read() as session:
+        candidate_id = candidates.list_candidates(session, service.user, job.id).items[0].id
+    service.user = principal(service.database, "bob")
+    with service.database.read() as session:
+        calls = [
+            lambda: frontier.frontier_view(session, service.user, job.id),
+            lambda: candidates.list_candidates(session, service.user, job.id),
+            lambda: candidates.export_rows(session, service.user, job.id),
+            lambda: candidates.get_candidate(session, service.user, candidate_id),
+            lambda: candidates.list_launches(session, service.user, candidate_id),
+        ]
+        for call in calls:
+            with pytest.raises(NotFound):
+                call()
+    for action in ("pause", "resume", "cancel", "delete"):
+        with pytest.raises(NotFound):
+            service.act(action, job.id)
+
+
+def test_many_reports_at_once_number_events_without_gaps(service: Service) -> None:
+    """Two targets of one job, measured from threads: one log, no gap, no number twice."""
+    boards = [SimulatedAgent(service.database, by_size(0.02), device_class=f"board {n}") for n in range(2)]
+    job = service.submit(request(targets=[{"device_class": "board 0"}, {"device_class": "board 1"}]))
+    problems: list[BaseException] = []
+
+    def measure(agent: SimulatedAgent) -> None:
+        try:
+            while agent.step(2):
+                pass
+        except EdgefrontError as error:
+            problems.append(error)
+
+    for _ in range(30):
+        service.work()
+        threads = [threading.Thread(target=measure, args=(board,)) for board in boards]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if service.get(job.id).state == "finished":
+            break
+    assert problems == []
+    assert service.get(job.id).state == "finished"
+    with service.database.read() as session:
+        numbers = list(session.scalars(select(Event.number).order_by(Event.number)))
+    assert numbers == list(range(1, len(numbers) + 1))
