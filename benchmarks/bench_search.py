@@ -1,13 +1,11 @@
 """How much of a search job's time is measuring, and what the service costs over the agent's bare measuring loop.
 
 The mix: GPT-2 decoders of 2 to 16 layers, d_model 512, sequence 192, one thread, first launches of 2 warm-ups and 5
-repeats. A job of so many candidates runs on the embedded service (API, worker, SQLite, one agent process). The same
-launches, in the same order, then run in a bare loop over `Measurer`: half of them before the job and half after it, so
-that a machine that drifts favours neither.
+repeats. A job of so many candidates runs on the embedded service (API, worker, SQLite, one agent process); the same
+launches then run in the same order in a bare loop over `Measurer`. The two alternate, so that a machine that drifts
+favours neither; medians over the rounds count.
 
-    python benchmarks/bench_search.py [--candidates 60] [--runtime onnxruntime|pytorch]
-
-A sparser first half needs the job's architectures before the job: they are asked from the same algorithm and seed.
+    python benchmarks/bench_search.py [--candidates 60] [--rounds 2] [--runtime onnxruntime|pytorch]
 """
 
 from __future__ import annotations
@@ -31,7 +29,9 @@ NARROW = {"d_model": [512], "d_inner": {"min": 1024, "max": 3072}}
 SEED = 7
 
 
-def bare(architectures: list[Architecture], protocol: MeasurementProtocol, folder: Path) -> tuple[list[LaunchResult], float]:
+def bare(
+    architectures: list[Architecture], protocol: MeasurementProtocol, folder: Path
+) -> tuple[list[LaunchResult], float]:
     """Results and wall seconds of launching these one after the other."""
     with Measurer(folder) as measurer:
         measurer.warm(protocol.runtime)
@@ -42,7 +42,9 @@ def bare(architectures: list[Architecture], protocol: MeasurementProtocol, folde
         return results, time.perf_counter() - started
 
 
-def job(candidates: int, protocol: MeasurementProtocol, home: Path) -> tuple[list[Architecture], list[dict], float, float]:
+def job(
+    candidates: int, protocol: MeasurementProtocol, home: Path
+) -> tuple[list[Architecture], list[dict], float, float]:
     """Launched architectures in order, their raw results, seconds from the first start to the last report, and the
     measuring share that the service reports."""
     with EmbeddedService(home, port=0, isolated=True) as service, Client(service.url, service.key) as client:
@@ -73,29 +75,35 @@ def job(candidates: int, protocol: MeasurementProtocol, home: Path) -> tuple[lis
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--candidates", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--runtime", choices=["onnxruntime", "pytorch"], default="onnxruntime")
     arguments = parser.parse_args()
     protocol = MeasurementProtocol(runtime=arguments.runtime, threads=1, sequence_length=192)
-    with tempfile.TemporaryDirectory() as folder:
-        architectures, results, span, share = job(arguments.candidates, protocol, Path(folder) / "home")
-        _, seconds = bare(architectures, protocol, Path(folder) / "cache")
-    overheads = [result.wall_s - result.measuring_s for result in results]
-    rows = [
-        {
-            "runtime": arguments.runtime,
-            "launches": len(results),
-            "job: launches/min": 60 * len(results) / span,
-            "bare loop: launches/min": 60 * len(results) / seconds,
-            "job / bare": seconds / span,
-            "in launches / wall": sum(result.wall_s for result in results) / span,
-            "measuring share": sum(result.measuring_s for result in results) / span,
-            "share as the service reports": share,
-            "s a launch besides forward passes, mean": statistics.fmean(overheads),
-            "max": max(overheads),
-        }
-    ]
-    table("Search job on the embedded service", rows)
-    append("bench_search", rows[0])
+    rounds = []
+    for number in range(arguments.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            architectures, results, span, share = job(arguments.candidates, protocol, Path(folder) / "home")
+            bare_results, seconds = bare(architectures, protocol, Path(folder) / "cache")
+        overheads = [result.wall_s - result.measuring_s for result in results]
+        rounds.append(
+            {
+                "round": number + 1,
+                "launches": len(results),
+                "job: launches/min": 60 * len(results) / span,
+                "bare loop: launches/min": 60 * len(results) / seconds,
+                "job / bare": seconds / span,
+                "in launches / wall": sum(result.wall_s for result in results) / span,
+                "measuring share": sum(result.measuring_s for result in results) / span,
+                "share as served": share,
+                "bare measuring share": sum(result.measuring_s for result in bare_results) / seconds,
+                "s besides passes, mean": statistics.fmean(overheads),
+                "s besides passes, max": max(overheads),
+            }
+        )
+    table(f"Search job on the embedded service, {arguments.runtime}", rounds)
+    middle = {key: statistics.median(row[key] for row in rounds) for key in rounds[0] if key != "round"}
+    table("Medians", [middle])
+    append("bench_search", {"runtime": arguments.runtime, "rounds": rounds, "median": middle})
 
 
 if __name__ == "__main__":
