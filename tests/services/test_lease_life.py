@@ -1,0 +1,262 @@
+"""The life of launches under any order of events, against a model that is simple enough to be seen to be right."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from lease_world import World, crashed, done, out_of_memory
+from sqlalchemy import text
+
+from core.errors import Conflict, EdgefrontError, Gone
+from core.measurement.record import LaunchResult
+from core.store.database import Database
+from core.store.tables import Base, Candidate, Event, Job, Launch, Lease, Measurement
+from core.wire.agent import LeaseItem, LeaseResponse
+
+LAUNCHES = 4
+RESULTS = {"done": done(10.0), "crashed": crashed(), "infeasible": out_of_memory()}
+
+
+@dataclass
+class ModelLease:
+    device: str
+    response: LeaseResponse
+    expires: float
+    ended: bool = False
+    started: list[str] = field(default_factory=list)
+
+
+@dataclass
+class ModelLaunch:
+    """What the documents say of a launch, in so many words."""
+
+    state: str = "wanted"
+    attempts: int = 0
+    lease: ModelLease | None = None
+    charged: set[int] = field(default_factory=set)  # fences that have cost an attempt
+    fence: int = 0  # of the last claim
+    counted: dict[tuple[int, str], str] = field(default_factory=dict)  # reports that counted
+
+    def back(self) -> None:
+        self.lease = None
+        self.state = "failed" if self.attempts >= 3 else "wanted"
+
+
+class LeaseLife(RuleBasedStateMachine):
+    """Two agents claim, start, beat, give back, die, and report late, twice, and what others hold."""
+
+    database: Database
+
+    @initialize()
+    def begin(self) -> None:
+        _empty(self.database)
+        self.world = World(self.database)
+        self.devices = [self.world.device("a"), self.world.device("b")]
+        self.time = 0.0
+        target = self.world.target(refinement=0.0, planned=LAUNCHES)
+        self.launches = {id_: ModelLaunch() for id_ in self.world.launches(LAUNCHES, target)}
+        self.leases: list[ModelLease] = []
+        self.held: list[tuple[str, LeaseItem]] = []  # every item that was ever handed out
+
+    def alive(self, lease: ModelLease) -> bool:
+        return not lease.ended and lease.expires > self.time
+
+    @rule(device=st.sampled_from([0, 1]), count=st.integers(1, 3))
+    def claim(self, device: int, count: int) -> None:
+        wanted = sorted(id_ for id_, launch in self.launches.items() if launch.state == "wanted")
+        response = self.world.claim(self.devices[device], count)
+        assert [item.launch_id for item in response.items] == wanted[:count]
+        if response.items:
+            lease = ModelLease(self.devices[device], response, self.time + self.world.ttl_s)
+            self.leases.append(lease)
+            for item in response.items:
+                launch = self.launches[item.launch_id]
+                assert item.fence > launch.fence
+                launch.state, launch.lease, launch.fence = "leased", lease, item.fence
+                self.held.append((self.devices[device], item))
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def start(self, data: st.DataObject) -> None:
+        device, item = data.draw(st.sampled_from(self.held))
+        launch = self.launches[item.launch_id]
+        mine = launch.state == "leased" and launch.fence == item.fence and launch.lease is not None
+        if mine and launch.lease is not None and self.alive(launch.lease):
+            self.tick(0.001)  # no two starts at one instant
+            self.world.start(device, item)
+            if item.launch_id not in launch.lease.started:
+                launch.lease.started.append(item.launch_id)
+        else:
+            with pytest.raises(Conflict):
+                self.world.start(device, item)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def heartbeat(self, data: st.DataObject) -> None:
+        lease = data.draw(st.sampled_from(self.leases))
+        if self.alive(lease):
+            assert self.world.heartbeat(lease.device, lease.response) == ()
+            lease.expires = self.time + self.world.ttl_s
+        else:
+            with pytest.raises(Gone):
+                self.world.heartbeat(lease.device, lease.response)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        lease = data.draw(st.sampled_from(self.leases))
+        self.world.release(lease.device, lease.response)
+        lease.ended = True
+        for launch in self.launches.values():
+            if launch.lease is lease:
+                launch.back()
+
+    @rule(seconds=st.sampled_from([1.0, 20.0, 61.0]))
+    def tick(self, seconds: float) -> None:
+        self.time += seconds
+        self.world.tick(seconds)
+
+    @rule()
+    def sweep(self) -> None:
+        self.world.sweep()
+        for lease in self.leases:
+            if self.alive(lease) or lease.ended:
+                continue
+            lease.ended = True
+            still = [id_ for id_ in lease.started if self.launches[id_].lease is lease]
+            for launch in self.launches.values():
+                if launch.lease is lease:
+                    if still and launch is self.launches[still[-1]]:
+                        launch.attempts += 1
+                        launch.charged.add(launch.fence)
+                    launch.back()
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), kind=st.sampled_from(sorted(RESULTS)))
+    def report(self, data: st.DataObject, kind: str) -> None:
+        device, item = data.draw(st.sampled_from(self.held))
+        expected = self._expected(self.launches[item.launch_id], item.fence, kind)
+        assert self.world.outcomes(device, (item, RESULTS[kind])) == [expected]
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), kinds=st.lists(st.sampled_from(sorted(RESULTS)), min_size=2, max_size=4))
+    def report_a_batch_but_crash(self, data: st.DataObject, kinds: list[str]) -> None:
+        """The server dies before the commit: as if nothing had been sent."""
+        device, item = data.draw(st.sampled_from(self.held))
+        told = [(item, RESULTS[kind]) for kind in kinds]
+        with pytest.raises(EdgefrontError, match="power cut"):
+            self._report_and_die(device, told)
+
+    def _report_and_die(self, device: str, told: list[tuple[LeaseItem, LaunchResult]]) -> None:
+        class Dying:
+            def __init__(self, database: Database) -> None:
+                self.database = database
+
+            def write(self) -> Any:
+                return _dying(self.database)
+
+        World(Dying(self.database), now=self.world.now).report(device, *told)  # type: ignore[arg-type]
+
+    def _expected(self, launch: ModelLaunch, fence: int, kind: str) -> str:
+        if (fence, kind) in launch.counted:
+            return "duplicate"
+        if launch.state in ("done", "failed", "infeasible"):
+            return "conflict"
+        if kind == "crashed":
+            if fence != launch.fence or fence in launch.charged:
+                return "conflict"
+            launch.attempts += 1
+            launch.counted[fence, kind] = "accepted"
+            if launch.state == "leased" or launch.attempts >= 3:
+                launch.back()
+            return "accepted"
+        launch.counted[fence, kind] = "accepted"
+        launch.state, launch.lease = kind, None
+        return "accepted"
+
+    @invariant()
+    def rows_are_as_the_model_says(self) -> None:
+        rows = {row.id: row for row in self.world.rows(Launch)}
+        for id_, launch in self.launches.items():
+            row = rows[id_]
+            assert (row.state, row.attempts) == (launch.state, launch.attempts)
+            assert (row.lease_id is not None) == (launch.state == "leased")
+            if launch.lease is not None:
+                assert row.lease_id == launch.lease.response.lease_id
+        measurements = {row.id: row for row in self.world.rows(Measurement)}
+        for id_, row in rows.items():
+            state = self.launches[id_].state
+            expected = {"done": "measured", "wanted": "wanted", "leased": "wanted"}.get(state, state)
+            assert measurements[row.measurement_id].state == expected
+            assert measurements[row.measurement_id].launches == (state == "done")
+        settled = sum(launch.state in ("done", "failed", "infeasible") for launch in self.launches.values())
+        candidates = self.world.rows(Candidate)
+        assert sum(row.state != "waiting" for row in candidates) == settled
+        numbers = [row.number for row in self.world.rows(Event)]
+        (job,) = self.world.rows(Job)
+        assert sorted(numbers) == list(range(1, job.last_event + 1))
+        assert {row.id for row in self.world.rows(Lease)} == {lease.response.lease_id for lease in self.leases}
+
+
+class _dying:  # noqa: N801
+    """A write session whose process dies just before the commit."""
+
+    def __init__(self, database: Database) -> None:
+        self.inner = database.write()
+
+    def __enter__(self) -> Any:
+        return self.inner.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        if error[0] is None:
+            cut = EdgefrontError("power cut")
+            with suppress(EdgefrontError):
+                self.inner.__exit__(EdgefrontError, cut, None)
+            raise cut
+        return self.inner.__exit__(*error)
+
+
+def _empty(database: Database) -> None:
+    with database.write() as session:
+        for table in reversed(Base.metadata.sorted_tables):
+            session.execute(text(f'DELETE FROM "{table.name}"'))
+
+
+def _run(database: Database, **options: int) -> None:
+    machine = type("BoundLeaseLife", (LeaseLife,), {"database": database})
+    run_state_machine_as_test(machine, settings=settings(settings.default, **options))  # type: ignore[arg-type]
+
+
+def test_lease_life_on_sqlite(sqlite_template: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "life.db"
+        shutil.copyfile(sqlite_template, path)
+        database = Database(f"sqlite:///{path}")
+        try:
+            _run(database, max_examples=40, stateful_step_count=30)
+        finally:
+            database.dispose()
+
+
+def test_lease_life_on_postgres(postgres_url: str) -> None:
+    database = Database(postgres_url)
+    try:
+        _run(database, max_examples=8, stateful_step_count=25)
+    finally:
+        database.dispose()
