@@ -23,6 +23,8 @@ from core.wire.jobs import EventView
 POLL_S = 0.4
 AWAY_S = 1.0
 """Between two looks at a database that is away."""
+RECHECK_S = 5.0
+"""A reader whose key was revoked reads on for at most so long."""
 KEPT = 1000
 """Events that a feed keeps ready."""
 PAGE = 500
@@ -108,24 +110,22 @@ class Feeds:
                 retry_after_s=5,
             )
 
-    async def follow(
-        self, job_id: str, after: int, key_id: str, allowed: Callable[[], object], recheck_s: float = 5.0
-    ) -> AsyncIterator[bytes]:
+    async def follow(self, job_id: str, after: int, key_id: str, allowed: Callable[[], object]) -> AsyncIterator[bytes]:
         """Events above `after`, then new ones as they come, without end.
 
-        `allowed` runs in a thread about every `recheck_s` and raises once the reader may read no more (its key was
+        `allowed` runs in a thread every `RECHECK_S` and raises once the reader may read no more (its key was
         revoked, the job deleted), which ends the stream.
         """
         self._readers[key_id] += 1
         feed: _Feed | None = None
         loop = asyncio.get_running_loop()
-        recheck_at = loop.time() + recheck_s
+        recheck_at = loop.time() + RECHECK_S
         try:
             while not self.closed:
                 if loop.time() >= recheck_at:
                     if not await self._still(allowed):
                         return
-                    recheck_at = loop.time() + recheck_s
+                    recheck_at = loop.time() + RECHECK_S
                 batch = None if feed is None else feed.after(after)
                 if batch is None:
                     batch = await self._page(job_id, after)

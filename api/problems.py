@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from core.errors import EdgefrontError, InvalidInput
@@ -78,7 +79,11 @@ def of_error(error: EdgefrontError) -> Response:
         headers["Retry-After"] = str(max(1, math.ceil(retry_after)))
     if error.status >= 500 and error.status != 503:
         return of_crash(error)
-    return respond(error.status, error.kind, error.detail, headers=headers, extra=error.extra)
+    detail = error.detail
+    if isinstance(error.__cause__, SQLAlchemyError):
+        _log.warning("answered with %d: %s", error.status, detail)
+        detail = "the database is away or busy; try again"  # the driver's words name hosts and users
+    return respond(error.status, error.kind, detail, headers=headers, extra=error.extra)
 
 
 def of_crash(error: BaseException) -> Response:

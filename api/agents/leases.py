@@ -15,7 +15,7 @@ from api.context import Context
 from api.json_body import JsonRoute
 from api.openapi import answer, errors, sample
 from api.parameters import LaunchId, LeaseId
-from core.errors import EdgefrontError
+from core.errors import EdgefrontError, Unavailable
 from core.services import devices, leases
 from core.services.capability import device_keys
 from core.wire.agent import (
@@ -86,7 +86,10 @@ async def _wait_for_work(
         if gone.done() or here.room.closed:
             break
         before = found.state
-        found, keys = await run_in_threadpool(_claim, here, device_id, body, False)
+        try:
+            found, keys = await run_in_threadpool(_claim, here, device_id, body, False)
+        except Unavailable:
+            continue  # the agent would only ask again: it waits here for the database to come back
         if found.state != before:
             break
     if gone.done() and found.lease_id is not None:

@@ -14,7 +14,7 @@ from api import examples
 from api.auth import Here, Person
 from api.candidates import tables
 from api.context import Context
-from api.openapi import answer, errors
+from api.openapi import answer, errors, kept
 from api.parameters import CandidateId, Cursor, JobId, LatencyBound, MemoryBound, TargetName
 from core.services import candidates, frontier
 from core.services.candidates import SORTABLE, CandidateFilter
@@ -71,7 +71,7 @@ Sort = Annotated[
         200: {
             "description": "A page, or with format=csv or parquet all of them as a file",
             "content": {
-                "application/json": {"example": examples.CANDIDATE_PAGE},
+                "application/json": {"example": kept(examples.CANDIDATE_PAGE)},
                 "text/csv": {"schema": {"type": "string"}, "example": "id,number,state\r\ncnd_01,17,measured\r\n"},
                 tables.PARQUET: {"schema": _BINARY, "example": "PAR1..."},
             },
@@ -121,7 +121,7 @@ def _page(
         200: {
             "description": "The frontier with its baseline, by rising decoder parameters",
             "content": {
-                "application/json": {"example": examples.FRONTIER},
+                "application/json": {"example": kept(examples.FRONTIER)},
                 "text/csv": {"schema": {"type": "string"}, "example": "id,role,latency_ms\r\ncnd_01,search,12.4\r\n"},
             },
         },

@@ -15,6 +15,7 @@ from simulated_agent import CLASS, SimulatedAgent
 
 from api import examples
 from api.app import create_app
+from api.context import Context
 from api.serve import Server, make_server
 from core.services import devices, keys
 from core.services.settings import Settings
@@ -37,6 +38,12 @@ class Service:
 
     def __post_init__(self) -> None:
         self.database.send = lambda _task, arguments: self.inbox.append(arguments["target_id"])
+
+    @property
+    def context(self) -> Context:
+        """What the endpoints share."""
+        found: Context = self.server.config.app.state.context  # type: ignore[union-attr]
+        return found
 
     def work(self) -> None:
         """Does the tasks that wait, as a worker would."""

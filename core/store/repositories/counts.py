@@ -40,4 +40,4 @@ def _by(session: Session, column: InstrumentedAttribute[str], only: Collection[s
     query = select(column, func.count()).group_by(column)
     if only is not None:
         query = query.where(column.in_(only))
-    return dict(session.execute(query).tuples().all())
+    return {row[0]: row[1] for row in session.execute(query)}

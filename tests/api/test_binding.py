@@ -1,0 +1,88 @@
+"""Where the service may listen without TLS, and that it is stopped as it was started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from api.serve import check_bind, is_loopback, make_server
+from core.errors import InvalidInput
+from core.services.settings import HttpSettings, Settings
+
+
+def settings(**http: Any) -> Settings:
+    return Settings(http=HttpSettings(**http))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_loopback_needs_nothing(host: str) -> None:
+    check_bind(settings(host=host))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "no.such.host.invalid"])
+def test_plain_http_beyond_loopback_is_refused_unless_asked_for(host: str) -> None:
+    assert not is_loopback(host)
+    with pytest.raises(InvalidInput) as refused:
+        make_server(settings(host=host))
+    assert refused.value.field == "http.host"
+    assert "EDGEFRONT_HTTP__INSECURE" in refused.value.detail
+    check_bind(settings(host=host, insecure=True))
+    check_bind(settings(host=host, certificate=Path("a.pem"), certificate_key=Path("b.pem")))
+
+
+def test_a_certificate_needs_its_key() -> None:
+    with pytest.raises(InvalidInput, match="belong together"):
+        check_bind(settings(certificate=Path("a.pem")))
+
+
+def _environment(home: Path, **variables: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("EDGEFRONT_")}
+    return {**kept, "EDGEFRONT_HOME": str(home), **variables}
+
+
+def test_the_module_serves_until_sigterm(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "api"],
+        env=_environment(tmp_path, EDGEFRONT_HTTP__PORT=str(port)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    url = f"http://127.0.0.1:{port}/v1/ready"
+    end = time.monotonic() + 30
+    while True:
+        try:
+            assert httpx.get(url, trust_env=False).json()["status"] == "ok"
+            break
+        except httpx.TransportError:
+            assert process.poll() is None, process.stderr and process.stderr.read()
+            assert time.monotonic() < end, "it did not start"
+            time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode in (0, -signal.SIGTERM), errors
+    assert "Traceback" not in errors
+
+
+def test_the_module_says_why_it_does_not_serve(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "api"],
+        env=_environment(tmp_path, EDGEFRONT_HTTP__HOST="0.0.0.0"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "plain HTTP" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,188 @@
+"""A job's events over SSE: replayed, followed, resumed; none skipped, none doubled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from httpx_sse import EventSource, ServerSentEvent
+from running_api import Service, problem
+from simulated_agent import CLASS, SimulatedAgent
+
+from api import feeds
+from core.services.events import Entry, append_all
+from core.store.database import Database
+from core.wire.jobs import EventView
+
+
+@contextmanager
+def follow(client: httpx.Client, path: str, headers: dict[str, str] | None = None, **params: Any) -> Iterator[Iterator[ServerSentEvent]]:  # fmt: skip  # noqa: E501
+    with client.stream("GET", f"{path}/events", params=params, headers=headers) as response:
+        assert response.status_code == 200, response.read()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        yield (event for event in EventSource(response).iter_sse() if event.data)
+
+
+def take(events: Iterator[ServerSentEvent], number: int) -> list[EventView]:
+    found = []
+    for event in events:
+        view = EventView.model_validate_json(event.data)
+        assert (event.id, event.event) == (str(view.number), view.kind)
+        found.append(view)
+        if len(found) == number:
+            break
+    return found
+
+
+def append(service: Service, job_id: str, count: int = 1) -> None:
+    with service.database.write() as session:
+        entries = [Entry("launch", {"made": number}) for number in range(count)]
+        append_all(session, job_id, entries, service.database.now(session))
+
+
+@pytest.fixture
+def client(service: Service) -> httpx.Client:
+    return service.client("user", "bob")
+
+
+@pytest.fixture
+def job(service: Service, client: httpx.Client) -> dict[str, Any]:
+    service.enrol("board", CLASS)
+    made = service.submit(client)
+    view: dict[str, Any] = client.get(f"/v1/jobs/{made['id']}").json()
+    return view
+
+
+@pytest.fixture
+def path(job: dict[str, Any]) -> str:
+    return f"/v1/jobs/{job['id']}"
+
+
+def test_replay_then_follow(service: Service, client: httpx.Client, job: dict[str, Any], path: str) -> None:
+    last = job["last_event"]
+    assert last > 2
+    with follow(client, path) as events:
+        assert [event.number for event in take(events, last)] == list(range(1, last + 1))
+        append(service, job["id"], 3)
+        assert [event.data for event in take(events, 3)] == [{"made": 0}, {"made": 1}, {"made": 2}]
+
+
+def test_resume_by_last_event_id_or_after(
+    service: Service, client: httpx.Client, job: dict[str, Any], path: str
+) -> None:
+    last = job["last_event"]
+    with follow(client, path, headers={"Last-Event-ID": str(last - 1)}, after=1) as events:
+        assert take(events, 1)[0].number == last
+    with follow(client, path, after=last - 2) as events:
+        assert [event.number for event in take(events, 2)] == [last - 1, last]
+    with follow(client, path, after=last) as events:
+        append(service, job["id"])
+        assert take(events, 1)[0].number == last + 1
+
+
+def test_numbers_that_were_never_given_out_are_refused(client: httpx.Client, path: str) -> None:
+    for headers, params in (({}, {"after": 10**6}), ({"Last-Event-ID": "1000000"}, {})):
+        response = client.get(f"{path}/events", headers=headers, params=params)
+        assert problem(response, 422)["field"] == "after"
+    problem(client.get(f"{path}/events", headers={"Last-Event-ID": "x"}), 422)
+    problem(client.get(f"{path}/events", params={"after": -1}), 422)
+
+
+def test_a_long_log_comes_whole_to_every_reader(
+    service: Service, client: httpx.Client, job: dict[str, Any], path: str
+) -> None:
+    count = feeds.PAGE * 2 + feeds.KEPT + 7
+    append(service, job["id"], count)
+    whole = job["last_event"] + count
+    with follow(client, path) as first, follow(client, path, after=whole - 5) as second:
+        assert [event.number for event in take(second, 5)] == list(range(whole - 4, whole + 1))
+        assert [event.number for event in take(first, whole)] == list(range(1, whole + 1))
+        append(service, job["id"], feeds.PAGE + 1)
+        for events in (first, second):
+            assert take(events, feeds.PAGE + 1)[-1].number == whole + feeds.PAGE + 1
+
+
+def test_readers_of_one_job_share_a_feed_that_ends_with_them(
+    service: Service, client: httpx.Client, job: dict[str, Any], path: str
+) -> None:
+    with follow(client, path) as first, follow(client, path) as second:
+        take(first, job["last_event"])
+        take(second, job["last_event"])
+        append(service, job["id"])
+        take(first, 1)
+        take(second, 1)
+        assert service.context.feeds.readers == 2
+        assert len(service.context.feeds._feeds) == 1
+    _until(lambda: service.context.feeds.readers == 0)
+    assert service.context.feeds._feeds == {}
+
+
+def test_a_whole_job_is_told(service: Service, client: httpx.Client) -> None:
+    agent = SimulatedAgent(service.database)
+    made = service.submit(client)
+    with follow(client, f"/v1/jobs/{made['id']}") as events:
+        service.measure(agent)
+        told = []
+        for event in events:
+            told.append(EventView.model_validate_json(event.data))
+            if told[-1].kind == "job_state" and told[-1].data["state"] == "finished":
+                break
+    assert [event.number for event in told] == list(range(1, len(told) + 1))
+    assert {"candidate", "generation", "frontier", "job_state"} <= {event.kind for event in told}
+
+
+def test_a_stream_ends_when_its_job_is_deleted_or_its_key_revoked(
+    service: Service, client: httpx.Client, job: dict[str, Any], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "RECHECK_S", 0.2)
+    admin = service.client("admin", "root")
+    made = admin.post("/v1/keys", json={"name": "second", "owner": "bob"}).json()
+    other = service.client_with({"Authorization": f"Bearer {made['key']}"})
+    with follow(other, path, after=job["last_event"]) as revoked, follow(client, path) as events:
+        take(events, job["last_event"])
+        admin.delete(f"/v1/keys/{made['id']}")
+        assert list(revoked) == []
+        client.post(f"{path}/cancel")
+        client.delete(path)
+        rest = [EventView.model_validate_json(event.data).number for event in events]
+        assert rest == list(range(job["last_event"] + 1, job["last_event"] + 1 + len(rest)))
+
+
+def test_streams_are_bounded_for_each_key(client: httpx.Client, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "MAX_READERS_PER_KEY", 1)
+    with follow(client, path) as events:
+        take(events, 1)
+        refused = client.get(f"{path}/events")
+        assert problem(refused, 429)["kind"] == "too-many-requests"
+        assert refused.headers["retry-after"]
+
+
+def test_silence_is_filled_with_comments(client: httpx.Client, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.jobs.stream.HEARTBEAT_S", 0.1)
+    with client.stream("GET", f"{path}/events") as response:
+        lines = response.iter_lines()
+        assert next(line for line in lines if line.startswith("retry:")) == "retry: 2000"
+        assert next(line for line in lines if line == ": still here")
+
+
+def test_stopping_the_server_ends_streams(start_service: Callable[..., Service], database: Database) -> None:
+    service = start_service(database)
+    client = service.client("user", "bob")
+    service.enrol("board", CLASS)
+    made = service.submit(client)
+    with follow(client, f"/v1/jobs/{made['id']}") as events:
+        take(events, 1)
+        service.server.should_exit = True
+        for _ in events:
+            pass
+
+
+def _until(true: Callable[[], bool], seconds: float = 15) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come to be"
+        time.sleep(0.01)

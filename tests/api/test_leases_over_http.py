@@ -1,0 +1,257 @@
+"""The agent's side of the API: enrol, lease by long poll, start, heartbeat, report, give back."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from running_api import Service, problem
+from simulated_agent import CLASS
+
+from api import examples
+from core.services.settings import LeaseSettings
+from core.store.database import Database
+from core.wire.agent import LeaseResponse, ReportResponse
+
+MEMORY = examples.REPORT_REQUEST["reports"][0]["result"]["memory"]
+
+
+def lease(agent: httpx.Client, **body: Any) -> LeaseResponse:
+    response = agent.post("/v1/leases", json={"wait_s": 0, **body})
+    assert response.status_code == 200, response.text
+    return LeaseResponse.model_validate_json(response.content)
+
+
+def reports(found: LeaseResponse, **result: Any) -> dict[str, Any]:
+    shown = examples.REPORT_REQUEST["reports"][0]["result"]
+    return {
+        "reports": [
+            {"launch_id": item.launch_id, "fence": item.fence, "result": {**shown, **result}} for item in found.items
+        ],
+        "busy_s": 1.0,
+    }
+
+
+@pytest.fixture
+def agent(service: Service) -> httpx.Client:
+    return service.agent("board", CLASS)
+
+
+@pytest.fixture
+def job(service: Service, agent: httpx.Client) -> dict[str, Any]:
+    return service.submit(service.client("user", "bob"))
+
+
+def test_enrolment_over_http(service: Service) -> None:
+    admin = service.client()
+    token = admin.post("/v1/enrolment-tokens", json={"name": "lab", "uses": 1}).json()
+    assert admin.get("/v1/enrolment-tokens").json()[0]["token"] is None
+    newcomer = service.client_with({"Authorization": f"Bearer {token['token']}"})
+    made = newcomer.post("/v1/agents/enrol", json=examples.ENROL_REQUEST)
+    assert made.status_code == 201
+    problem(newcomer.get("/v1/me"), 401)
+    problem(newcomer.post("/v1/agents/enrol", json={**examples.ENROL_REQUEST, "name": "other"}), 401)
+    problem(admin.post("/v1/agents/enrol", json=examples.ENROL_REQUEST), 401)
+    agent = service.client_with({"Authorization": f"Bearer {made.json()['credential']}"})
+    assert agent.get("/v1/me").json()["device_id"] == made.json()["device_id"]
+    assert agent.get(f"/v1/devices/{made.json()['device_id']}").json()["name"] == "lab-7"
+    unused = admin.post("/v1/enrolment-tokens", json={}).json()
+    assert admin.delete(f"/v1/enrolment-tokens/{unused['id']}").status_code == 204
+    late = service.client_with({"Authorization": f"Bearer {unused['token']}"})
+    problem(late.post("/v1/agents/enrol", json=examples.ENROL_REQUEST), 401)
+
+
+def test_devices_are_listed_drained_rotated_and_revoked(service: Service) -> None:
+    device, credential = service.enrol("board", CLASS)
+    agent = service.client_with({"Authorization": f"Bearer {credential}"})
+    admin, user = service.client(), service.client("user", "bob")
+    assert [item["id"] for item in user.get("/v1/devices").json()["items"]] == [device]
+    problem(user.post(f"/v1/devices/{device}/drain"), 403)
+    assert admin.post(f"/v1/devices/{device}/drain").json()["state"] == "draining"
+    assert lease(agent).state == "draining"
+    assert admin.post(f"/v1/devices/{device}/activate").json()["state"] == "active"
+    fresh = agent.post(f"/v1/devices/{device}/rotate").json()
+    problem(agent.post("/v1/leases", json={"wait_s": 0}), 401)
+    agent = service.client_with({"Authorization": f"Bearer {fresh['credential']}"})
+    assert lease(agent).items == ()
+    assert admin.post(f"/v1/devices/{device}/revoke").json()["state"] == "revoked"
+    assert problem(agent.post("/v1/leases", json={"wait_s": 0}), 410)["kind"] == "gone"
+
+
+def test_lease_start_heartbeat_report(service: Service, agent: httpx.Client, job: dict[str, Any]) -> None:
+    found = lease(agent, max_items=2, facts=examples.ENROL_REQUEST["facts"])
+    assert len(found.items) == 2
+    assert found.heartbeat_s == service.settings.leases.heartbeat_s
+    first = found.items[0]
+    assert agent.post(f"/v1/launches/{first.launch_id}/start", json={"fence": first.fence}).status_code == 204
+    problem(agent.post(f"/v1/launches/{first.launch_id}/start", json={"fence": first.fence + 1}), 409)
+    problem(agent.post("/v1/launches/lau_unknown/start", json={"fence": 1}), 404)
+    beat = agent.post(f"/v1/leases/{found.lease_id}/heartbeat").json()
+    assert beat["cancelled"] == []
+    problem(agent.post("/v1/leases/lse_unknown/heartbeat"), 404)
+
+    answer = agent.post("/v1/reports", json=reports(found))
+    receipts = ReportResponse.model_validate_json(answer.content).receipts
+    assert [receipt.outcome for receipt in receipts] == ["accepted", "accepted"]
+    again = ReportResponse.model_validate_json(agent.post("/v1/reports", json=reports(found)).content).receipts
+    assert [receipt.outcome for receipt in again] == ["duplicate", "duplicate"]
+    other = reports(found, build_s=9.0)
+    late = ReportResponse.model_validate_json(agent.post("/v1/reports", json=other).content).receipts
+    assert [receipt.outcome for receipt in late] == ["conflict", "conflict"]
+    view = service.client("admin", "root").get(f"/v1/jobs/{job['id']}").json()
+    assert view["targets"][0]["launches_done"] == 2
+
+
+def test_release_gives_back(agent: httpx.Client, job: dict[str, Any]) -> None:
+    found = lease(agent)
+    assert lease(agent).items == ()
+    one = [found.items[0].launch_id]
+    assert agent.post(f"/v1/leases/{found.lease_id}/release", json={"launch_ids": one}).status_code == 204
+    assert [item.launch_id for item in lease(agent).items] == one
+    assert agent.post(f"/v1/leases/{found.lease_id}/release", json={}).status_code == 204
+    assert {item.launch_id for item in lease(agent).items} == {item.launch_id for item in found.items[1:]}
+
+
+def test_another_devices_lease_is_not_seen(service: Service, agent: httpx.Client, job: dict[str, Any]) -> None:
+    found = lease(agent)
+    stranger = service.agent("other", CLASS)
+    problem(stranger.post(f"/v1/leases/{found.lease_id}/heartbeat"), 404)
+    problem(stranger.post(f"/v1/leases/{found.lease_id}/release", json={}), 404)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"latency": {"samples_ms": [1.0, float("nan")]}}, "reports.0.result.latency.samples_ms.1"),
+        ({"latency": {"samples_ms": [float("inf")]}}, "reports.0.result.latency.samples_ms.0"),
+        ({"latency": {"samples_ms": [-1.0]}}, "reports.0.result.latency.samples_ms.0"),
+        ({"latency": {"samples_ms": [1e9]}}, "reports.0.result.latency.samples_ms.0"),
+        ({"latency": {"samples_ms": []}}, "reports.0.result.latency.samples_ms"),
+        ({"wall_s": -1}, "reports.0.result.wall_s"),
+        ({"environment": {"load": float("nan")}}, "reports.0.result.environment.load"),
+        ({"environment": {"x": "\0"}}, "reports.0.result.environment.x"),
+        ({"memory": {**MEMORY, "peak_bytes": 0}}, "reports.0.result.memory.peak_bytes"),
+        ({"memory": {**MEMORY, "peak_bytes": 1 << 60}}, "reports.0.result.memory.peak_bytes"),
+        ({"outcome": "failed"}, "reports.0.result"),
+    ],
+)  # fmt: skip
+def test_absurd_numbers_in_a_report_are_refused_by_field(
+    sqlite_service: Service, change: dict[str, Any], field: str
+) -> None:
+    agent = sqlite_service.agent("board", CLASS)
+    sqlite_service.submit(sqlite_service.client("user", "bob"))
+    found = lease(agent, max_items=1)
+    body = json.dumps(reports(found, **change))  # as Python agents write it: NaN and Infinity are in there
+    refused = agent.post("/v1/reports", content=body, headers={"Content-Type": "application/json"})
+    assert problem(refused, 422)["field"] == field
+    assert agent.post("/v1/reports", json=reports(found)).json()["receipts"][0]["outcome"] == "accepted"
+
+
+def test_huge_exponents_in_the_environment_are_refused(sqlite_service: Service) -> None:
+    agent = sqlite_service.agent("board", CLASS)
+    sqlite_service.submit(sqlite_service.client("user", "bob"))
+    body = json.dumps(reports(lease(agent, max_items=1), environment={"load": 7777})).replace("7777", "1e999")
+    refused = agent.post("/v1/reports", content=body, headers={"Content-Type": "application/json"})
+    assert problem(refused, 422)["field"] == "reports.0.result.environment.load"
+
+
+def test_an_agent_of_another_protocol_version_is_told(sqlite_service: Service) -> None:
+    agent = sqlite_service.agent()
+    assert "version" in problem(agent.post("/v1/leases", json={"protocol_version": 99}), 409)["detail"]
+    body = {**examples.REPORT_REQUEST, "protocol_version": 99}
+    problem(agent.post("/v1/reports", json=body), 409)
+
+
+def test_a_report_for_a_deleted_job_is_dropped(service: Service, agent: httpx.Client, job: dict[str, Any]) -> None:
+    found = lease(agent)
+    admin = service.client()
+    admin.post(f"/v1/jobs/{job['id']}/cancel")
+    admin.delete(f"/v1/jobs/{job['id']}")
+    answer = agent.post("/v1/reports", json=reports(found))
+    assert answer.status_code == 200
+    assert {receipt["outcome"] for receipt in answer.json()["receipts"]} <= {"cancelled", "unknown"}
+
+
+class Waiting:
+    """A lease request that waits in a thread of its own."""
+
+    def __init__(self, service: Service, agent: httpx.Client, wait_s: float = 20) -> None:
+        before = _waiting(service)
+        self._pool = ThreadPoolExecutor(1)
+        self._answer = self._pool.submit(lease, agent, wait_s=wait_s)
+        _until(lambda: _waiting(service) > before)
+
+    def answer(self) -> LeaseResponse:
+        found = self._answer.result(15)
+        self._pool.shutdown()
+        return found
+
+
+def _waiting(service: Service) -> int:
+    size: int = service.context.room.size
+    return size
+
+
+def _until(true: Callable[[], bool], seconds: float = 15) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come to be"
+        time.sleep(0.01)
+
+
+def test_a_waiting_agent_gets_work_as_soon_as_there_is_some(service: Service, agent: httpx.Client) -> None:
+    waiting = Waiting(service, agent)
+    service.submit(service.client("user", "bob"))
+    assert waiting.answer().items
+    assert _waiting(service) == 0
+
+
+def test_waiting_without_work_ends_with_none(service: Service, agent: httpx.Client) -> None:
+    assert lease(agent, wait_s=0.3).items == ()
+
+
+def test_the_servers_bound_on_waiting_holds(start_service: Callable[..., Service], database: Database) -> None:
+    service = start_service(database, leases=LeaseSettings(max_wait_s=0.2))
+    assert lease(service.agent(), wait_s=60).items == ()
+
+
+def test_a_drain_reaches_a_waiting_agent(service: Service) -> None:
+    device, credential = service.enrol("board", CLASS)
+    waiting = Waiting(service, service.client_with({"Authorization": f"Bearer {credential}"}))
+    service.client().post(f"/v1/devices/{device}/drain")
+    assert waiting.answer().state == "draining"
+
+
+def test_a_client_that_goes_away_leaves_the_waiting_room_and_no_lease(
+    service: Service,
+) -> None:
+    _, credential = service.enrol("board", CLASS)
+    headers = {"Authorization": f"Bearer {credential}"}
+    with (
+        httpx.Client(base_url=service.url, headers=headers, trust_env=False) as impatient,
+        pytest.raises(httpx.ReadTimeout),
+    ):
+        impatient.post("/v1/leases", json={"wait_s": 30}, timeout=0.5)
+    _until(lambda: _waiting(service) == 0)
+    service.submit(service.client("user", "bob"))
+    assert len(lease(service.client_with(headers), max_items=32).items) == 4
+
+
+def test_many_waiting_agents_share_the_work_and_take_nothing_twice(service: Service) -> None:
+    agents = [service.agent(f"board-{number}", CLASS) for number in range(12)]
+    waiting = [Waiting(service, agent, wait_s=3) for agent in agents]
+    service.submit(service.client("user", "bob"))
+    taken = [item.launch_id for one in waiting for item in one.answer().items]
+    assert len(taken) == len(set(taken)) == 4
+
+
+def test_stopping_the_server_answers_whoever_waits(start_service: Callable[..., Service], database: Database) -> None:
+    service = start_service(database)
+    waiting = Waiting(service, service.agent("board", CLASS), wait_s=60)
+    service.server.should_exit = True
+    assert waiting.answer().items == ()

@@ -1,0 +1,104 @@
+"""The OpenAPI document: complete, with examples that are true, and held to by the service."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from running_api import Service
+
+from api.app import create_app
+from api.auth import is_public
+from core.services.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return create_app(Settings()).openapi()
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            yield method, path, operation
+
+
+def resolved(document: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in value:
+        target: Any = document
+        for part in value["$ref"].removeprefix("#/").split("/"):
+            target = target[part]
+        value = target
+    return value
+
+
+def schema_errors(document: dict[str, Any], schema: dict[str, Any], value: Any) -> list[str]:
+    whole = {**schema, "components": document["components"]}
+    return [error.message for error in jsonschema_rs.Draft202012Validator(whole).iter_errors(value)]
+
+
+def test_every_operation_is_named_tagged_and_summed_up(document: dict[str, Any]) -> None:
+    names = [operation["operationId"] for _, _, operation in operations(document)]
+    assert len(names) == len(set(names)) >= 39
+    tags = {tag["name"] for tag in document["tags"]}
+    for method, path, operation in operations(document):
+        assert re.fullmatch(r"[a-z_]+", operation["operationId"]), path
+        assert set(operation["tags"]) <= tags, f"{method} {path}"
+        assert operation["summary"], f"{method} {path}"
+
+
+def test_every_operation_but_the_public_ones_needs_a_key(document: dict[str, Any]) -> None:
+    public = set()
+    for method, path, operation in operations(document):
+        if is_public(method.upper(), path):
+            public.add((method, path))
+        else:
+            assert operation["security"] == [{"bearer": []}, {"cookie": []}], f"{method} {path}"
+            assert "401" in operation["responses"]
+    assert public == {("get", "/v1/health"), ("get", "/v1/ready"), ("post", "/v1/session")}
+
+
+def test_every_error_is_a_problem_document(document: dict[str, Any]) -> None:
+    for method, path, operation in operations(document):
+        for status, response in operation["responses"].items():
+            if int(status) >= 400 and (path, status) != ("/v1/ready", "503"):
+                content = resolved(document, response)["content"]
+                assert list(content) == ["application/problem+json"], f"{method} {path} {status}"
+                assert content["application/problem+json"]["schema"] == {"$ref": "#/components/schemas/Problem"}
+        assert "500" in operation["responses"]
+
+
+def test_every_request_and_answer_has_an_example_that_fits_its_schema(document: dict[str, Any]) -> None:
+    for method, path, operation in operations(document):
+        place = f"{method} {path}"
+        if "requestBody" in operation:
+            content = operation["requestBody"]["content"]["application/json"]
+            assert content["examples"], place
+            for example in content["examples"].values():
+                assert schema_errors(document, content["schema"], example["value"]) == [], place
+        for status, response in operation["responses"].items():
+            found = resolved(document, response)
+            for media, content in found.get("content", {}).items():
+                assert "example" in content, f"{place} {status} {media}"
+                if media in ("application/json", "application/problem+json") and "schema" in content:
+                    errors = schema_errors(document, content["schema"], content["example"])
+                    assert errors == [], f"{place} {status}: {errors}"
+
+
+def test_every_path_parameter_has_an_example(document: dict[str, Any]) -> None:
+    for method, path, operation in operations(document):
+        for parameter in operation.get("parameters", ()):
+            if parameter["in"] == "path":
+                assert parameter["schema"].get("examples"), f"{method} {path} {parameter['name']}"
+
+
+def test_the_document_is_served_with_a_key(sqlite_service: Service, document: dict[str, Any]) -> None:
+    assert sqlite_service.client("user", "bob").get("/v1/openapi.json").json() == document
+
+
+def test_no_page_loads_scripts_from_elsewhere(sqlite_service: Service) -> None:
+    for path in ("/docs", "/redoc", "/openapi.json"):
+        assert sqlite_service.client().get(path).status_code == 404

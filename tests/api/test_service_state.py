@@ -1,0 +1,121 @@
+"""Health, readiness and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from running_api import Service, running
+from simulated_agent import CLASS
+from sqlalchemy import text
+
+from api.metrics import Fresh
+from api.version import VERSION
+from core.services.overview import Overview
+from core.services.settings import BrokerSettings, DatabaseSettings, Settings
+from core.store.database import Database
+
+
+def metrics(service: Service) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    response = service.client("user", "watch").get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain")
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(response.text)
+        for sample in family.samples
+    }
+
+
+def test_ready_names_each_check(service: Service) -> None:
+    answer = service.client(None).get("/v1/ready")
+    assert answer.json() == {
+        "status": "ok",
+        "version": VERSION,
+        "checks": {"database": "ok", "migrations": "ok", "broker": "ok"},
+    }
+
+
+def test_a_schema_that_is_behind_is_not_ready(service: Service) -> None:
+    with service.database.write() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = 'older'"))
+    answer = service.client(None).get("/v1/ready")
+    assert answer.status_code == 503
+    assert "alembic upgrade head" in answer.json()["checks"]["migrations"]
+    assert answer.json()["checks"]["database"] == "ok"
+
+
+def test_a_broker_that_is_away_is_not_ready(
+    start_service: Callable[..., Service], database: Database, redis_url: str
+) -> None:
+    service = start_service(database)
+    service.settings.broker.url = redis_url
+    assert service.client(None).get("/v1/ready").status_code == 200
+    service.settings.broker.url = "redis://127.0.0.1:1/0"
+    answer = service.client(None).get("/v1/ready")
+    assert answer.status_code == 503
+    assert answer.json()["checks"]["broker"] == "the broker does not answer"
+
+
+def test_the_application_opens_and_migrates_its_own_database(tmp_path: object) -> None:
+    settings = Settings(
+        home=tmp_path, database=DatabaseSettings(url=f"sqlite:///{tmp_path}/new.db"), broker=BrokerSettings()
+    )
+    with running(settings, None) as server:
+        context = server.config.app.state.context  # type: ignore[union-attr]
+        assert context.database.is_current()
+
+
+def test_metrics_count_requests_by_template_and_show_the_service(service: Service) -> None:
+    service.enrol("board", CLASS)
+    user = service.client("user", "bob")
+    made = service.submit(user)
+    user.get(f"/v1/jobs/{made['id']}")
+    user.get("/v1/jobs/job_unknown")
+    user.get("/v1/no/such/address")
+    user.request("BREW", "/v1/jobs")
+    found = metrics(service)
+
+    def requests(method: str, route: str, status: int) -> float:
+        return found["edgefront_http_requests_total", (("method", method), ("route", route), ("status", str(status)))]
+
+    assert requests("GET", "/v1/jobs/{job_id}", 200) == 1
+    assert requests("GET", "/v1/jobs/{job_id}", 404) == 1
+    assert requests("GET", "unmatched", 404) == 1
+    assert requests("POST", "/v1/jobs", 201) == 1
+    assert found["edgefront_database_up", ()] == 1
+    assert found["edgefront_jobs", (("state", "running"),)] == 1
+    assert found["edgefront_targets", (("state", "baselines"),)] == 1
+    assert found["edgefront_launches_open", (("state", "wanted"),)] == 4
+    assert found["edgefront_devices", (("state", "active"),)] == 1
+    assert found["edgefront_lease_requests_waiting", ()] == 0
+    labels = {dict(key[1])["method"] for key in found if key[0] == "edgefront_http_requests_total"}
+    assert labels <= {"GET", "POST", "other"}
+
+
+def test_waiting_for_work_is_not_counted_as_slowness(sqlite_service: Service) -> None:
+    agent = sqlite_service.agent("board", CLASS)
+    agent.post("/v1/leases", json={"wait_s": 0.6})
+    found = metrics(sqlite_service)
+    assert found["edgefront_lease_wait_seconds_sum", ()] >= 0.6
+    assert found["edgefront_http_request_seconds_sum", (("route", "/v1/leases"),)] < 0.6
+
+
+def test_the_state_is_counted_at_most_every_few_seconds() -> None:
+    clock, counted = [0.0], []
+
+    def count() -> Overview:
+        counted.append(clock[0])
+        return Overview({}, {}, {}, {}, len(counted))
+
+    fresh = Fresh(count, clock=lambda: clock[0])
+    for moment in (0.0, 1.0, 4.9, 5.0, 9.0):
+        clock[0] = moment
+        fresh.get()
+    assert counted == [0.0, 5.0]
+
+
+@pytest.mark.parametrize("path", ["/v1/health", "/v1/ready"])
+def test_health_needs_no_key_and_tells_no_secrets(sqlite_service: Service, path: str) -> None:
+    answer = sqlite_service.client(None).get(path)
+    assert str(sqlite_service.settings.home) not in answer.text
