@@ -1,0 +1,189 @@
+"""Models for download: built once, whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from safetensors import safe_open
+from simulated_agent import SimulatedAgent, principal
+from simulated_service import Service, request
+from sqlalchemy import func, select
+
+from core.errors import InvalidInput, NotFound, Unavailable
+from core.services import artifacts
+from core.services.artifacts import Format, artifact_for
+from core.services.candidates import list_candidates
+from core.spaces.architecture import Architecture
+from core.store.database import Database
+from core.store.tables import Artifact
+from core.wire.jobs import CandidateView
+
+
+@pytest.fixture
+def tiny(service: Service) -> tuple[Service, CandidateView]:
+    """A candidate of two layers."""
+    SimulatedAgent(service.database)
+    narrow = {"n_layer": [2], "d_model": [128], "n_head": [2], "d_inner": [256], "div": [4]}
+    job = service.submit(request(space={"name": "lts-gpt2", "narrow": narrow}, seed=5))
+    with service.database.read() as session:
+        return service, list_candidates(session, service.user, job.id).items[0]
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_each_format(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
+    service, candidate = tiny
+    folder = tmp_path / "artifacts"
+    short = candidate.digest[:12]
+    names = {
+        "onnx": f"edgefront-{short}-untrained-seed5.onnx",
+        "safetensors": f"edgefront-{short}-untrained-seed5.safetensors",
+        "architecture": f"edgefront-{short}-architecture.json",
+    }
+    formats: tuple[Format, ...] = ("onnx", "safetensors", "architecture")
+    for format_ in formats:
+        made = artifact_for(service.database, service.user, candidate.id, format_, folder)
+        assert made.name == made.path.name == names[format_]
+        assert made.size == made.path.stat().st_size
+        assert made.sha256 == hashlib.sha256(made.path.read_bytes()).hexdigest()
+        again = artifact_for(service.database, service.user, candidate.id, format_, folder)
+        assert again == made
+    assert len(files(folder)) == 3
+    model = onnx.load(artifact_for(service.database, service.user, candidate.id, "onnx", folder).path)
+    assert {entry.key: entry.value for entry in model.metadata_props}["digest"] == candidate.digest
+    path = artifact_for(service.database, service.user, candidate.id, "safetensors", folder).path
+    with safe_open(path, "numpy") as weights:
+        assert "untrained" in weights.metadata()["weights"]
+    described = artifact_for(service.database, service.user, candidate.id, "architecture", folder).path.read_text()
+    assert Architecture.parse(described).digest == candidate.digest
+    assert json.loads(described) == candidate.architecture
+
+
+def test_a_missing_file_is_built_again(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
+    service, candidate = tiny
+    made = artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path)
+    made.path.unlink()
+    assert artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path) == made
+    made.path.write_bytes(b"cut short")
+    assert artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path) == made
+    assert hashlib.sha256(made.path.read_bytes()).hexdigest() == made.sha256
+    # The folder has moved: the row says how the file should look, not where the disk was.
+    assert artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path / "new").path.exists()
+
+
+def test_requests_at_once_build_once(
+    tiny: tuple[Service, CandidateView], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, candidate = tiny
+    built: list[Path] = []
+    write = artifacts.write_onnx
+
+    def counted(architecture: Architecture, seed: int, path: Path) -> None:
+        built.append(path)
+        write(architecture, seed, path)
+
+    monkeypatch.setattr(artifacts, "write_onnx", counted)
+    found: list[Any] = []
+    barrier = threading.Barrier(5)
+
+    def ask() -> None:
+        barrier.wait()
+        found.append(artifact_for(service.database, service.user, candidate.id, "onnx", tmp_path / "a"))
+
+    threads = [threading.Thread(target=ask) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 5
+    assert len(set(found)) == 1
+    assert len(built) == 1
+    assert len(files(tmp_path / "a")) == 1
+    with service.database.read() as session:
+        assert session.scalar(select(func.count()).select_from(Artifact)) == 1
+    assert artifacts._building == {}
+
+
+def test_building_holds_no_transaction(
+    tiny: tuple[Service, CandidateView], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, candidate = tiny
+
+    def writes_meanwhile(architecture: Architecture, seed: int, path: Path) -> None:
+        with service.database.write() as session:  # would wait for itself within a transaction
+            service.database.now(session)
+        path.write_bytes(b"a model")
+
+    monkeypatch.setattr(artifacts, "write_onnx", writes_meanwhile)
+    assert artifact_for(service.database, service.user, candidate.id, "onnx", tmp_path).size == 7
+
+
+def test_a_full_disk_leaves_nothing_behind(
+    tiny: tuple[Service, CandidateView], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, candidate = tiny
+
+    def fills_the_disk(architecture: Architecture, seed: int, path: Path) -> None:
+        path.write_bytes(b"half of a mod")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    folder = tmp_path / "a"
+    with monkeypatch.context() as patched:
+        patched.setattr(artifacts, "write_onnx", fills_the_disk)
+        with pytest.raises(Unavailable, match="disk is full"):
+            artifact_for(service.database, service.user, candidate.id, "onnx", folder)
+    assert files(folder) == []
+    assert artifact_for(service.database, service.user, candidate.id, "onnx", folder).path.exists()
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file where the folder should be")
+    with pytest.raises(Unavailable, match="cannot write"):
+        artifact_for(service.database, service.user, candidate.id, "onnx", blocked)
+
+
+def test_what_a_killed_builder_left_is_cleared(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
+    service, candidate = tiny
+    made = artifact_for(service.database, service.user, candidate.id, "architecture", tmp_path)
+    old, young = made.path.parent / ".part-old", made.path.parent / ".part-young"
+    for part in (old, young):
+        part.write_bytes(b"half")
+    two_days_ago = time.time() - 2 * 86400
+    os.utime(old, (two_days_ago, two_days_ago))
+    made.path.unlink()
+    artifact_for(service.database, service.user, candidate.id, "architecture", tmp_path)
+    assert not old.exists()
+    assert young.exists()
+
+
+def test_what_cannot_be_had_is_named(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
+    service, candidate = tiny
+    with pytest.raises(InvalidInput, match="onnx, safetensors, architecture"):
+        artifact_for(service.database, service.user, candidate.id, "pickle", tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(NotFound):
+        artifact_for(service.database, service.user, "cnd_none", "onnx", tmp_path)
+    with pytest.raises(NotFound):
+        artifact_for(service.database, principal(service.database, "bob"), candidate.id, "onnx", tmp_path)
+
+
+def test_two_jobs_of_one_seed_share_the_file(
+    sqlite_service: Service, tmp_path: Path, open_database: Callable[..., Database]
+) -> None:
+    SimulatedAgent(sqlite_service.database)
+    found = set()
+    for seed in (5, 5, 6):
+        job = sqlite_service.submit(request(baseline_layers=[1], seed=seed))
+        with sqlite_service.database.read() as session:
+            candidate = list_candidates(session, sqlite_service.user, job.id).items[0]
+        found.add(artifact_for(sqlite_service.database, sqlite_service.user, candidate.id, "safetensors", tmp_path))
+    assert len(found) == 2

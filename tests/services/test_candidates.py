@@ -1,0 +1,217 @@
+"""Filters, orders, pages and exports of candidates."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulated_agent import SimulatedAgent, by_size, failing
+from simulated_service import Service, request
+
+from core.errors import InvalidInput, NotFound
+from core.measurement.protocol import MeasurementProtocol
+from core.measurement.record import LaunchResult
+from core.services import cursor as cursors
+from core.services.candidates import (
+    EXPORT_COLUMNS,
+    SORTABLE,
+    CandidateFilter,
+    export_rows,
+    get_candidate,
+    list_candidates,
+    list_launches,
+)
+from core.spaces.architecture import Architecture
+from core.store.database import Database
+from core.wire.jobs import CandidateView, JobView
+
+
+@pytest.fixture
+def measured(service: Service) -> Iterator[tuple[Service, JobView]]:
+    """A job some of whose candidates failed, and some of which wait."""
+    plain = by_size(0.02)
+
+    def some_crash(architecture: Architecture, protocol: MeasurementProtocol, before: int) -> LaunchResult:
+        crash = int(architecture.digest, 16) % 4 == 0 and architecture.d_model == 128
+        return (failing("run_error") if crash else plain)(architecture, protocol, before)
+
+    agent = SimulatedAgent(service.database, some_crash)
+    job = service.submit(request(algorithm={"name": "random", "settings": {"iterations": 2, "population": 30}}))
+    for _ in range(12):
+        agent.step(4)
+        service.work()
+    return service, service.get(job.id)
+
+
+def pages(service: Service, job_id: str, limit: int = 7, **options: Any) -> list[CandidateView]:
+    found: list[CandidateView] = []
+    cursor = None
+    while True:
+        with service.database.read() as session:
+            page = list_candidates(session, service.user, job_id, cursor=cursor, limit=limit, **options)
+        assert len(page.items) <= limit
+        found += page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def test_pages_hold_every_candidate_once_in_every_order(measured: tuple[Service, JobView]) -> None:
+    service, job = measured
+    everything = pages(service, job.id)
+    assert {view.state for view in everything} >= {"measured", "waiting", "failed"}
+    assert [view.number for view in everything] == list(range(len(everything)))
+    for name in SORTABLE:
+        for sort in (name, f"-{name}"):
+            found = pages(service, job.id, sort=sort)
+            assert {view.id for view in found} == {view.id for view in everything}
+            assert len(found) == len(everything)
+            values = [getattr(view, name) for view in found]
+            known = [value for value in values if value is not None]
+            assert values[: len(known)] == known  # the unmeasured come last
+            assert known == sorted(known, reverse=sort.startswith("-"))
+
+
+def test_a_page_holds_its_place_while_candidates_are_added(service: Service) -> None:
+    agent = SimulatedAgent(service.database)
+    job = service.submit()
+    with service.database.read() as session:
+        first = list_candidates(session, service.user, job.id, sort="-number", limit=2)
+    service.run(agent)
+    with service.database.read() as session:
+        rest = list_candidates(session, service.user, job.id, sort="-number", cursor=first.next_cursor)
+    assert [view.number for view in first.items + rest.items] == [2, 1, 0]
+
+
+def test_filters(measured: tuple[Service, JobView]) -> None:
+    service, job = measured
+    everything = pages(service, job.id)
+    (target,) = job.targets
+    checks: list[tuple[CandidateFilter, Callable[[CandidateView], bool]]] = [
+        (CandidateFilter(state="measured"), lambda view: view.state == "measured"),
+        (CandidateFilter(role="baseline"), lambda view: view.role == "baseline"),
+        (CandidateFilter(on_frontier=True), lambda view: view.on_frontier),
+        (CandidateFilter(on_frontier=False), lambda view: not view.on_frontier),
+        (CandidateFilter(generation=0), lambda view: view.generation == 0),
+        (CandidateFilter(generation=1 << 70), lambda view: False),
+        (CandidateFilter(max_latency_ms=2.0), lambda view: view.latency_ms is not None and view.latency_ms <= 2.0),
+        (
+            CandidateFilter(max_memory_mb=25.0),
+            lambda view: view.memory_bytes is not None and view.memory_bytes <= 25 << 20,
+        ),
+        (
+            CandidateFilter(min_decoder_parameters=500_000, max_decoder_parameters=800_000),
+            lambda view: 500_000 <= view.decoder_parameters <= 800_000,
+        ),
+        (CandidateFilter(max_memory_mb=1e300, min_decoder_parameters=-(1 << 80)), lambda view: bool(view.memory_bytes)),
+        (CandidateFilter(target=target.id), lambda view: True),
+        (CandidateFilter(target=target.name, state="failed", role="search"), lambda view: view.state == "failed"),
+    ]
+    for filters, expected in checks:
+        found = pages(service, job.id, filters=filters)
+        assert [view.id for view in found] == [view.id for view in everything if expected(view)], filters
+
+
+def test_what_is_wrong_is_named(measured: tuple[Service, JobView]) -> None:
+    service, job = measured
+    with service.database.read() as session:
+        user = service.user
+        good = str(list_candidates(session, user, job.id, sort="latency_ms", limit=1).next_cursor)
+        with pytest.raises(InvalidInput, match="sort must be one of number"):
+            list_candidates(session, user, job.id, sort="genome")
+        with pytest.raises(InvalidInput, match="state must be one of waiting"):
+            list_candidates(session, user, job.id, CandidateFilter(state="lost"))
+        with pytest.raises(InvalidInput, match="cursor"):
+            list_candidates(session, user, job.id, sort="-latency_ms", cursor=good)
+        for unknown in ("x", "\x00", "\ud800"):
+            with pytest.raises(NotFound):
+                list_candidates(session, user, job.id, CandidateFilter(target=unknown))
+            with pytest.raises(NotFound):
+                list_candidates(session, user, unknown)
+            with pytest.raises(NotFound):
+                get_candidate(session, user, unknown)
+            with pytest.raises(NotFound):
+                export_rows(session, user, unknown)
+
+
+def test_cursors_of_others_making_are_refused_and_not_run(measured: tuple[Service, JobView]) -> None:
+    service, job = measured
+    forged: list[Any] = [
+        ["number", "1", "x"],
+        ["number", True, "x"],
+        ["number", 1 << 63, "x"],
+        ["number", [], "x"],
+        ["number", 1, "\x00"],
+        ["number", 1, "\ud800"],
+        ["number", 1],
+        {"number": 1},
+        ["created_at", "yesterday", "x"],
+        ["created_at", "2026-01-01T00:00:00", "x"],
+        ["created_at", 5, "x"],
+    ]
+    with service.database.read() as session:
+        for value in forged:
+            text = base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
+            sort = value[0] if isinstance(value, list) else "number"
+            with pytest.raises(InvalidInput, match="cursor"):
+                list_candidates(session, service.user, job.id, sort=sort, cursor=text)
+
+
+@given(st.text(max_size=40) | st.binary(max_size=40).map(lambda raw: base64.urlsafe_b64encode(raw).decode()))
+def test_any_text_is_a_cursor_or_refused(text: str) -> None:
+    with suppress(InvalidInput):
+        assert len(cursors.decode(text, (str, int))) == 2
+
+
+@given(st.tuples(st.text(st.characters(codec="ascii", categories=["L", "N"])), st.integers(-(1 << 62), 1 << 62)))
+def test_cursors_come_back(value: tuple[str, int]) -> None:
+    assert tuple(cursors.decode(cursors.encode(list(value)), (str, int))) == value
+
+
+def test_exported_rows_are_the_candidates(measured: tuple[Service, JobView]) -> None:
+    service, job = measured
+    views = {view.id: view for view in pages(service, job.id)}
+    with service.database.read() as session:
+        rows = list(export_rows(session, service.user, job.id, sort="-proxy"))
+    assert [row["proxy"] for row in rows] == sorted((view.proxy for view in views.values()), reverse=True)
+    names = [name for name, _ in EXPORT_COLUMNS]
+    assert all(meaning for _, meaning in EXPORT_COLUMNS)
+    for row in rows:
+        view = views[row["id"]]
+        assert list(row) == names
+        assert all(value is None or isinstance(value, str | int | float | bool | datetime) for value in row.values())
+        assert row["latency_ms"] == view.latency_ms
+        assert row["speedup"] == (view.versus_baseline.speedup if view.versus_baseline else None)
+        assert Architecture.parse(row["architecture"]).digest == row["digest"] == view.digest
+        assert row["parents"].split() == list(view.parents)
+    with service.database.read() as session:
+        few = list(export_rows(session, service.user, job.id, CandidateFilter(on_frontier=True)))
+    assert {row["id"] for row in few} == {id_ for id_, view in views.items() if view.on_frontier}
+
+
+def test_launches_show_the_raw_samples(measured: tuple[Service, JobView]) -> None:
+    service, job = measured
+    with service.database.read() as session:
+        (baseline, *_) = list_candidates(session, service.user, job.id, CandidateFilter(role="baseline")).items
+        launches = list_launches(session, service.user, baseline.id)
+        assert get_candidate(session, service.user, baseline.id) == baseline
+    assert len(launches) == baseline.launches == 2
+    for launch in launches:
+        result = LaunchResult.model_validate(launch["result"])
+        assert result.latency is not None
+        assert len(result.latency.samples_ms) == 5
+
+
+def test_views_fit_the_wire(measured: tuple[Service, JobView], open_database: Callable[..., Database]) -> None:
+    """Views are made without validation; they are valid all the same."""
+    service, job = measured
+    for view in pages(service, job.id):
+        assert CandidateView.model_validate_json(view.model_dump_json()) == view
+    assert JobView.model_validate_json(job.model_dump_json()) == job

@@ -1,0 +1,153 @@
+"""What the tasks do when something is away or goes wrong, and how messages are sent."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from simulated_agent import SimulatedAgent, by_size
+from simulated_service import Service, request
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+import servers
+from core.errors import Unavailable
+from core.search.lts import LightweightTransformerSearch
+from core.services.dispatch import sender
+from core.services.settings import BrokerSettings, Settings
+from core.services.tasks import SWEEP
+from core.store.database import Database
+from core.store.tables import Candidate, Event
+from workers.tasks import ATTEMPTS, advance_target, sweep_once
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def service(database: Database) -> Service:
+    return Service(database)
+
+
+class Flaky(Database):
+    """A database of which the next `away` writes fail."""
+
+    away = 0
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        if self.away:
+            self.away -= 1
+            raise Unavailable("the database is away")
+        with super().write() as session:
+            yield session
+
+
+def test_a_database_that_is_away_for_a_moment(sqlite_url: str) -> None:
+    database = Flaky(sqlite_url)
+    try:
+        service = Service(database)
+        SimulatedAgent(database)
+        job = service.create()
+        (target_id,) = service.inbox
+        database.away = ATTEMPTS
+        advance_target(database, target_id)
+        assert service.get(job.id).targets[0].candidates == 0  # left to the sweep
+        database.away = ATTEMPTS - 1
+        advance_target(database, target_id)
+        assert service.get(job.id).targets[0].candidates == 3
+        database.away = 1
+        sweep_once(database)
+    finally:
+        database.dispose()
+
+
+def test_an_error_in_the_search_is_told_and_not_repeated(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = SimulatedAgent(service.database)
+    job = service.submit()
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr(LightweightTransformerSearch, "ask", broken)
+    service.run(agent)
+    job = service.get(job.id)
+    assert job.state == "failed"
+    assert "ZeroDivisionError" in job.targets[0].note
+    assert "secret" not in job.model_dump_json()
+
+
+def test_workers_that_meet_come_to_one_result(service: Service) -> None:
+    """Several workers and devices at once, on targets that share their measurements."""
+    agents = [SimulatedAgent(service.database, by_size(0.01)) for _ in range(2)]
+    jobs = [service.create(request(name=f"job {number}")) for number in range(3)]
+    targets = [job.targets[0].id for job in jobs]
+    problems: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for target_id in targets:
+                advance_target(service.database, target_id)
+        except BaseException as error:
+            problems.append(error)
+
+    def measure(agent: SimulatedAgent) -> None:
+        try:
+            agent.step(3)
+        except BaseException as error:
+            problems.append(error)
+
+    for _ in range(60):
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        threads += [threading.Thread(target=measure, args=(agent,)) for agent in agents]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if all(service.get(job.id).state == "finished" for job in jobs):
+            break
+    assert problems == []
+    assert [service.get(job.id).state for job in jobs] == ["finished"] * 3
+    with service.database.read() as session:
+        for job in jobs:
+            rows = session.scalars(select(Candidate).where(Candidate.job_id == job.id).order_by(Candidate.number)).all()
+            assert [row.number for row in rows] == list(range(21))
+            numbers = list(session.scalars(select(Event.number).where(Event.job_id == job.id).order_by(Event.number)))
+            assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_sending_to_a_broker_that_is_away_is_a_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    send = sender(Settings(home=tmp_path, broker=BrokerSettings(url=f"redis://127.0.0.1:{servers.free_port()}/0")))
+    with caplog.at_level(logging.DEBUG, "core.services.dispatch"):
+        send(SWEEP, {})
+        send(SWEEP, {})  # not even tried: a broker that is away must not slow every request
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert "sweep will catch up" in warnings[0].message
+
+
+def test_the_command_line_finds_the_application(tmp_path: Path) -> None:
+    environment = os.environ | {"EDGEFRONT_HOME": str(tmp_path), "EDGEFRONT_BROKER__URL": "redis://127.0.0.1:1/0"}
+    command = [sys.executable, "-m", "celery", "--app", "workers.app", "report"]
+    found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert "edgefront.advance" in subprocess.run(
+        [sys.executable, "-c", "from workers.app import app; print(*app.tasks)"],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert "transport:redis" in found.stdout
+
+
+def test_a_sweep_starts_what_nobody_was_told_of(sqlite_url: str, open_database: Callable[..., Database]) -> None:
+    service = Service(open_database(sqlite_url))
+    SimulatedAgent(service.database)
+    job = service.create()
+    service.inbox.clear()
+    sweep_once(service.database)
+    service.work()
+    assert service.get(job.id).targets[0].candidates == 3
