@@ -13,10 +13,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from api.auth import COOKIE
 from api.web.assets import Asset, own_address, own_assets, own_version, plotly_address, plotly_bundle, plotly_version
 from core.errors import NotFound
 
-SESSION_COOKIE = "edgefront_session"
 KEEP_FOR_GOOD = "public, max-age=31536000, immutable"
 
 _POLICY = (
@@ -77,7 +77,9 @@ def favicon() -> Response:
 
 
 def _page(request: Request, template: str, *, policy: str = STRICT_POLICY, **values: str) -> Response:
-    if SESSION_COOKIE not in request.cookies:
+    # A strict cookie does not come along when another site's link leads here: then the shell's script asks.
+    elsewhere = request.headers.get("sec-fetch-site") == "cross-site"
+    if COOKIE not in request.cookies and not elsewhere:
         here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         return RedirectResponse(f"/login?next={quote(here, safe='')}", status_code=303, headers=PAGE_HEADERS)
     return _render(template, policy, **values)

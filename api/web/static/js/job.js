@@ -120,8 +120,16 @@ function hear(event) {
   refresh();
 }
 
-function follow() {
-  stream = new EventStream((after) => `${path}/events?after=${after}`, job.last_event, hear, (state) => {
+async function loadCandidates() {
+  for await (const page of eachPage(`${path}/candidates?limit=500`, lost)) {
+    page.forEach((view) => candidates.put(view));
+    redraw();
+  }
+  redraw();
+}
+
+function follow(after) {
+  stream = new EventStream((number) => `${path}/events?after=${number}`, after, hear, (state) => {
     if (state === "live") setLive("live", "live");
     else if (state === "lost") setLive("lost", "connection lost; trying again");
     else setLive("", "");
@@ -130,13 +138,17 @@ function follow() {
   stream.open();
 }
 
-/** Ends the stream of an ended job once its last event was heard, and keeps the slow figures fresh until then. */
+/**
+ * Keeps the slow figures fresh until the job has ended and its last event was heard; then ends the stream and reads the
+ * candidates once more, since comparisons with a baseline move with the baseline's own later launches.
+ */
 async function attend() {
   while (!(ENDED.has(job.state) && stream.after >= job.last_event)) {
     await pause(ENDED.has(job.state) ? JOB_REFRESH_MS : SLOW_ROUND_MS);
     if (!document.hidden) await loadJob();
   }
   stream.close();
+  await loadCandidates();
 }
 
 async function control(action, button) {
@@ -164,13 +176,8 @@ async function start() {
   showAccount();
   await loadJob(); // Its last event is read before the candidates: what happens between is heard again, not missed.
   const after = job.last_event;
-  for await (const page of eachPage(`${path}/candidates?limit=500`, lost)) {
-    page.forEach((view) => candidates.put(view));
-    redraw();
-  }
-  job = { ...job, last_event: after };
-  redraw();
-  follow();
+  await loadCandidates();
+  follow(after);
   await attend();
 }
 

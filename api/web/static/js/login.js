@@ -3,10 +3,15 @@
 import { Refused, request } from "./api.js";
 import { byId, setText } from "./dom.js";
 
-const fragment = new URLSearchParams(location.hash.slice(1));
-const wanted = fragment.get("next") ?? new URLSearchParams(location.search).get("next");
-// The key leaves the address bar and the history before anything else happens.
-history.replaceState(null, "", location.pathname + (wanted ? `?next=${encodeURIComponent(wanted)}` : ""));
+let wanted = new URLSearchParams(location.search).get("next");
+
+/** Takes what the fragment holds out of the address bar and the history before anything else; returns its key. */
+function takeFragment() {
+  const fragment = new URLSearchParams(location.hash.slice(1));
+  wanted = fragment.get("next") ?? wanted;
+  history.replaceState(null, "", location.pathname + (wanted ? `?next=${encodeURIComponent(wanted)}` : ""));
+  return fragment.get("key");
+}
 
 /** Only ever a page of this site. */
 function destination() {
@@ -37,5 +42,11 @@ byId("login").addEventListener("submit", (event) => {
   else setText(byId("problem"), "Type or paste a key.");
 });
 
-if (fragment.get("key")) signIn(fragment.get("key"));
-else byId("key").focus();
+function start() {
+  const key = takeFragment();
+  if (key) signIn(key);
+  else byId("key").focus();
+}
+
+addEventListener("hashchange", start); // A link with a key, opened where this page is open already.
+start();

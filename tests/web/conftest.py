@@ -1,0 +1,116 @@
+"""A real service with a real database, a real Chromium, and a synthetic agent that measures when told to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ViewportSize, sync_playwright
+from synthetic_agent import SyntheticAgent
+from watched_page import WatchedPage
+
+from edgefront.embedded.service import EmbeddedService
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+VIEWPORT: ViewportSize = {"width": 900, "height": 700}  # small: the chart is drawn without a GPU
+FLAGS = (
+    "--no-sandbox",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    # WebGL without a GPU: the 3-D chart must really be drawn.
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = os.environ.get("EDGEFRONT_TEST_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.fail("no Chromium: install it (Debian: apt-get install chromium) or set EDGEFRONT_TEST_BROWSER")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedService]:
+    home = tmp_path_factory.mktemp("service")
+    with EmbeddedService(home, port=0, agent=False, isolated=True) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def agent(service: EmbeddedService) -> Iterator[SyntheticAgent]:
+    agent = SyntheticAgent(service.url, service.key, name="bench-1")
+    yield agent
+    agent.close()
+
+
+@pytest.fixture
+def api(service: EmbeddedService) -> Iterator[httpx.Client]:
+    """The service, asked with the admin's key."""
+    headers = {"Authorization": f"Bearer {service.key}"}
+    with httpx.Client(base_url=service.url, headers=headers, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
+def submit(api: httpx.Client) -> Callable[..., dict[str, Any]]:
+    """Submits a small job on a device: `submit(device, name=…)` → the job. Each seed searches elsewhere."""
+
+    def submit(*devices: str, name: str = "a search", candidates: int = 12, seed: int = 1) -> dict[str, Any]:
+        request = {
+            "name": name,
+            "space": {"narrow": {"n_layer": [2, 3], "d_model": {"min": 64, "max": 192, "step": 64}}},
+            "targets": [{"name": f"on {device}", "device": device} for device in devices],
+            "algorithm": {"name": "random"},
+            "budget": {"candidates": candidates, "refinement": 0},
+            "seed": seed,
+        }
+        return dict(api.post("/v1/jobs", json=request).raise_for_status().json())
+
+    return submit
+
+
+@pytest.fixture(scope="module")
+def member(browser: Browser, service: EmbeddedService) -> Iterator[BrowserContext]:
+    """A browser profile that has signed in."""
+    context = browser.new_context(base_url=service.url, viewport=VIEWPORT)
+    page = context.new_page()
+    WatchedPage(page, service.url).sign_in(service.key, "/")
+    page.close()
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def visitor(browser: Browser, service: EmbeddedService) -> Iterator[BrowserContext]:
+    """A browser profile that has not."""
+    context = browser.new_context(base_url=service.url, viewport=VIEWPORT)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def watch(service: EmbeddedService) -> Iterator[Callable[..., WatchedPage]]:
+    """Opens pages: `watch(member, path)`. At the end none may have complained or asked another origin for anything."""
+    opened: list[WatchedPage] = []
+
+    def open_page(context: BrowserContext, path: str) -> WatchedPage:
+        seen = WatchedPage(context.new_page(), service.url)
+        opened.append(seen)
+        seen.page.goto(path)
+        return seen
+
+    yield open_page
+    for seen in opened:
+        seen.page.close()
+    assert [seen.complaints for seen in opened if seen.complaints] == []
+    assert [seen.strangers for seen in opened if seen.strangers] == []

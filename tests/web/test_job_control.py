@@ -1,0 +1,111 @@
+"""Pausing, resuming, cancelling; and what the page says when something is not as it should be."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+from playwright.sync_api import BrowserContext
+from synthetic_agent import SyntheticAgent
+from watched_page import WatchedPage
+
+from edgefront.embedded.service import EmbeddedService
+
+Watch = Callable[..., WatchedPage]
+Submit = Callable[..., dict[str, Any]]
+STATE = "document.getElementById('job-state').textContent"
+LIVE = "document.getElementById('live').textContent"
+
+
+def test_pause_resume_and_cancel(
+    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: SyntheticAgent
+) -> None:
+    job = submit(agent.name, seed=31)
+    seen = watch(member, f"/jobs/{job['id']}")
+    seen.until(LIVE, "live")
+    seen.page.get_by_role("button", name="Pause").click()
+    seen.until(STATE, "paused")
+    assert api.get(f"/v1/jobs/{job['id']}").json()["state"] == "paused"
+    assert "Paused" in seen.page.locator("#notice").inner_text()
+    seen.page.get_by_role("button", name="Resume").click()
+    seen.until(STATE, "running")
+    seen.page.get_by_role("button", name="Cancel…").click()
+    seen.page.keyboard.press("Escape")  # thought better of it
+    assert api.get(f"/v1/jobs/{job['id']}").json()["state"] == "running"
+    seen.page.get_by_role("button", name="Cancel…").click()
+    seen.page.get_by_role("button", name="Cancel the job").click()
+    seen.until(STATE, "cancelled")
+    assert api.get(f"/v1/jobs/{job['id']}").json()["state"] == "cancelled"
+    for name in ("Pause", "Resume", "Cancel…"):
+        assert seen.page.get_by_role("button", name=name, exact=True).count() == 0
+
+
+def test_a_change_made_elsewhere_arrives_by_itself(
+    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: SyntheticAgent
+) -> None:
+    job = submit(agent.name, seed=32)
+    seen = watch(member, f"/jobs/{job['id']}")
+    seen.until(LIVE, "live")
+    api.post(f"/v1/jobs/{job['id']}/cancel").raise_for_status()
+    seen.until(STATE, "cancelled")
+
+
+def test_without_an_agent_the_page_says_that_the_job_waits(
+    watch: Watch, member: BrowserContext, submit: Submit, service: EmbeddedService
+) -> None:
+    away = SyntheticAgent(service.url, service.key, name="bench-away", device_class="away-board")
+    away.close()
+    with sqlite3.connect(service.home / "edgefront.db") as rows:
+        rows.execute("UPDATE device SET last_seen_at = '2020-01-01 00:00:00.000000' WHERE id = ?", (away.device_id,))
+    job = submit("bench-away", seed=33)
+    seen = watch(member, f"/jobs/{job['id']}")
+    seen.until("document.getElementById('devices-online').textContent", "0")
+    assert seen.page.locator("#target-note").is_visible()
+    assert "warn" in (seen.page.locator("#target-note").get_attribute("class") or "")
+    assert seen.page.get_by_text("No candidate").is_visible()
+    seen.page.get_by_role("button", name="Cancel…").click()
+    seen.page.get_by_role("button", name="Cancel the job").click()
+    seen.until(STATE, "cancelled")
+
+
+def test_a_job_that_is_not_there(watch: Watch, member: BrowserContext) -> None:
+    seen = watch(member, "/jobs/job_nothing")
+    seen.page.get_by_text("There is no such job").wait_for()
+    assert all("404" in text for text in seen.complaints)
+    seen.complaints.clear()
+
+
+def test_list_shows_jobs_and_leads_to_them(
+    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: SyntheticAgent
+) -> None:
+    job = submit(agent.name, name="a job to find", seed=34)
+    seen = watch(member, "/")
+    link = seen.page.get_by_role("link", name="a job to find")
+    link.wait_for()
+    assert "running" in seen.page.get_by_role("row").filter(has=link).inner_text()
+    api.post(f"/v1/jobs/{job['id']}/cancel").raise_for_status()
+    seen.page.get_by_role("row").filter(has=link).get_by_text("cancelled").first.wait_for(timeout=10_000)
+    link.click()
+    seen.page.wait_for_url(f"{seen.origin}/jobs/{job['id']}")
+    seen.until(STATE, "cancelled")
+
+
+def test_narrow_screen_and_dark_scheme(
+    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: SyntheticAgent
+) -> None:
+    job = submit(agent.name, candidates=4, seed=35)
+    agent.finish(api, job["id"])
+    seen = watch(member, f"/jobs/{job['id']}")
+    seen.page.emulate_media(color_scheme="dark")
+    seen.page.set_viewport_size({"width": 375, "height": 700})
+    seen.until("Boolean(document.getElementById('chart').data)")
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == 375
+    light = "getComputedStyle(document.body).backgroundColor"
+    dark = seen.page.evaluate(light)
+    seen.page.emulate_media(color_scheme="light")
+    assert seen.page.evaluate(light) != dark
+    seen.page.goto("/")
+    seen.page.get_by_role("link", name="a search").first.wait_for()
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == 375

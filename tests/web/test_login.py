@@ -1,0 +1,81 @@
+"""Signing in and out in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import BrowserContext
+from watched_page import WatchedPage
+
+from edgefront.embedded.service import EmbeddedService
+
+Watch = Callable[..., WatchedPage]
+
+
+def test_a_typed_key_leads_to_the_page_that_was_wanted(
+    watch: Watch, visitor: BrowserContext, service: EmbeddedService
+) -> None:
+    seen = watch(visitor, "/?from=bookmark")
+    assert "/login?next=" in seen.page.url
+    seen.page.get_by_label("API key").fill(service.key)
+    seen.page.keyboard.press("Enter")
+    seen.page.wait_for_url(f"{service.url}/?from=bookmark")
+    assert seen.page.get_by_role("heading", name="Jobs", exact=True).is_visible()
+
+
+def test_a_key_in_the_fragment_signs_in_and_is_gone_from_the_history(
+    watch: Watch, visitor: BrowserContext, service: EmbeddedService
+) -> None:
+    seen = watch(visitor, "/login?next=/")
+    addresses: list[str] = []
+    seen.page.on("framenavigated", lambda frame: addresses.append(frame.url))
+    seen.page.goto("about:blank")
+    seen.page.goto(f"/login#key={service.key}&next=/")
+    seen.page.wait_for_url(f"{service.url}/")
+    assert addresses[-1] == f"{service.url}/"
+    seen.page.go_back()
+    seen.page.wait_for_timeout(300)
+    assert service.key not in seen.page.url
+    assert service.key not in seen.page.content()
+
+
+@pytest.mark.parametrize(
+    "where", ["https://evil.example/", "//evil.example/x", "/\\evil.example", "javascript:alert(1)"]
+)
+def test_login_leads_to_no_other_site(
+    watch: Watch, visitor: BrowserContext, service: EmbeddedService, where: str
+) -> None:
+    seen = watch(visitor, "/login")
+    seen.page.goto("about:blank")
+    seen.page.goto(f"/login#key={service.key}&next={where}")
+    seen.page.wait_for_url(f"{service.url}/")
+
+
+def test_a_wrong_key_is_refused_in_words_and_can_be_put_right(
+    watch: Watch, visitor: BrowserContext, service: EmbeddedService
+) -> None:
+    seen = watch(visitor, "/login")
+    seen.page.get_by_label("API key").fill("efk_wrong")
+    seen.page.get_by_role("button", name="Sign in").click()
+    seen.page.get_by_role("alert").filter(has_text="not valid").wait_for()
+    # The browser itself writes the refused request to its console.
+    assert all("401" in text for text in seen.complaints)
+    seen.complaints.clear()
+    seen.page.get_by_label("API key").fill(service.key)
+    seen.page.get_by_role("button", name="Sign in").click()
+    seen.page.wait_for_url(f"{service.url}/")
+
+
+def test_signing_out_ends_the_session(watch: Watch, visitor: BrowserContext, service: EmbeddedService) -> None:
+    seen = watch(visitor, "/login")
+    seen.sign_in(service.key, "/")
+    cookies = seen.page.context.cookies()
+    assert [cookie["httpOnly"] for cookie in cookies] == [True]
+    seen.page.get_by_role("button", name="Sign out").click()
+    seen.page.wait_for_url(f"{service.url}/login")
+    seen.page.context.add_cookies([{**cookies[0]}])  # type: ignore[list-item]  # an old cookie opens nothing
+    seen.page.goto("/")
+    seen.page.wait_for_url(f"{service.url}/login?next=*")
+    assert all("401" in text for text in seen.complaints)
+    seen.complaints.clear()

@@ -1,0 +1,137 @@
+"""The pages as files: who gets them, how long they may be kept, and what they forbid the browser."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import httpx
+import pytest
+
+import api.web
+from api.web.assets import own_address, own_assets, plotly_address
+from edgefront.embedded.service import EmbeddedService
+
+TEMPLATES = sorted((Path(api.web.__file__).parent / "templates").glob("*.html"))
+SCRIPTS = sorted((Path(api.web.__file__).parent / "static" / "js").glob("*.js"))
+
+
+@pytest.fixture
+def stranger(service: EmbeddedService) -> Iterator[httpx.Client]:
+    """Somebody without a key."""
+    with httpx.Client(base_url=service.url) as client:
+        yield client
+
+
+@pytest.fixture
+def insider(service: EmbeddedService) -> Iterator[httpx.Client]:
+    """Somebody signed in."""
+    with httpx.Client(base_url=service.url) as client:
+        client.post("/v1/session", json={"key": service.key}).raise_for_status()
+        yield client
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs/job_1", "/jobs/job_1?x=1&y=2"])
+def test_without_a_session_a_page_leads_to_the_login_and_back(stranger: httpx.Client, path: str) -> None:
+    answer = stranger.get(path)
+    assert answer.status_code == 303
+    assert httpx.URL(answer.headers["location"]).path == "/login"
+    assert httpx.URL(answer.headers["location"]).params["next"] == path
+
+
+def test_a_link_from_another_site_gets_the_shell_since_its_request_has_no_cookie(stranger: httpx.Client) -> None:
+    answer = stranger.get("/jobs/job_1", headers={"Sec-Fetch-Site": "cross-site"})
+    assert answer.status_code == 200
+    assert 'data-job="job_1"' in answer.text
+
+
+def test_session_cookie_is_out_of_reach_of_scripts(stranger: httpx.Client, service: EmbeddedService) -> None:
+    cookie = stranger.post("/v1/session", json={"key": service.key}).headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs/job_1", "/login"])
+def test_pages_forbid_inline_scripts_other_origins_and_frames(insider: httpx.Client, path: str) -> None:
+    answer = insider.get(path)
+    assert answer.status_code == 200
+    policy = dict(part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == "'self'"
+    assert policy["connect-src"] == "'self'"
+    assert policy["frame-ancestors"] == "'none'"
+    assert policy["style-src"] == ("'self' 'unsafe-inline'" if path.startswith("/jobs/") else "'self'")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_job_id_is_escaped_in_the_shell(insider: httpx.Client) -> None:
+    answer = insider.get("/jobs/%22%3E%3Cscript%3Ealert(1)%3C%2Fscript%3E".replace("%2F", ""))
+    assert answer.status_code == 200
+    assert "<script>alert" not in answer.text
+    assert "&lt;script&gt;" in answer.text
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
+def test_templates_hold_no_inline_code_and_no_foreign_address(template: Path) -> None:
+    text = template.read_text()
+    assert not re.search(r"<script(?![^>]*\bsrc=)", text)
+    assert not re.search(r"\bon\w+=", text)
+    assert not re.search(r"<style|\bstyle=", text)
+    assert not re.search(r"(?:src|href)=\"(?:https?:)?//", text)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_never_read_markup_or_code_from_text(script: Path) -> None:
+    text = script.read_text()
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc", text)
+    assert not re.search(r"https?://", text)
+    assert "localStorage" not in text  # keys and data leave no trace in the browser
+    assert "sessionStorage" not in text
+
+
+def test_own_assets_are_kept_for_good_under_their_version(stranger: httpx.Client) -> None:
+    for path in own_assets():
+        answer = stranger.get(own_address(path))
+        assert answer.status_code == 200
+        assert "immutable" in answer.headers["cache-control"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        again = stranger.get(own_address(path), headers={"If-None-Match": answer.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+
+
+def test_assets_of_another_version_are_looked_after_again(stranger: httpx.Client) -> None:
+    answer = stranger.get("/static/own/0123456789abcdef/style.css")
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-cache"
+
+
+@pytest.mark.parametrize("path", ["nothing.js", "../pages.py", "..%2Fpages.py", "../../app.py", "templates/job.html"])
+def test_nothing_else_is_served(stranger: httpx.Client, path: str) -> None:
+    answer = stranger.get(httpx.URL(own_address("style.css")).path.replace("style.css", path))
+    assert answer.status_code in (401, 404)
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_plotly_comes_from_the_installed_package_whole_or_gzipped(stranger: httpx.Client) -> None:
+    assert version("plotly") in plotly_address()
+    with stranger.stream("GET", plotly_address(), headers={"Accept-Encoding": "gzip"}) as answer:
+        zipped = b"".join(answer.iter_raw())
+        assert answer.headers["content-encoding"] == "gzip"
+    plain = stranger.get(plotly_address(), headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.headers["etag"] != answer.headers["etag"]
+    assert gzip.decompress(zipped) == plain.content
+    assert b"plotly.js v" in plain.content[:200]
+    assert len(zipped) < len(plain.content) / 2
+    head = stranger.head(plotly_address(), headers={"Accept-Encoding": "identity"})
+    assert (head.status_code, head.headers["etag"]) == (200, plain.headers["etag"])
+
+
+def test_favicon_is_the_icon(stranger: httpx.Client) -> None:
+    answer = stranger.get("/favicon.ico", follow_redirects=True)
+    assert answer.headers["content-type"].startswith("image/svg+xml")
