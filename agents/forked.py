@@ -84,8 +84,13 @@ class ForkServer:
 
 def child_environment() -> dict[str, str]:
     """Of the processes that measure: this one's, with the project's packages to be found."""
-    # Libraries that make thread pools when they are loaded must not do so in a process that forks. A child sets its
-    # own number of threads by the runtime's call.
-    single = {"OPENBLAS_NUM_THREADS": "1"}
+    settings = {
+        # Libraries that start threads when they are loaded must not do so in a process that forks. A child sets its
+        # own number of threads by the runtime's call.
+        "OPENBLAS_NUM_THREADS": "1",
+        # ONNX Runtime's official builds (1.29 and later) upload what they run from a thread that starts on import.
+        # A device speaks to its server only.
+        "ORT_DISABLE_TELEMETRY": "1",
+    }
     path = os.pathsep.join(part for part in (str(_ROOT), os.environ.get("PYTHONPATH", "")) if part)
-    return {**os.environ, **single, "PYTHONPATH": path}
+    return {**os.environ, **settings, "PYTHONPATH": path}

@@ -71,10 +71,9 @@ class Measurer:
     ) -> None:
         self.close()
 
-    def warm(self, runtime: Runtime) -> None:
-        """Start the warm parent of this runtime now rather than at its first launch."""
-        if sys.platform.startswith("linux"):
-            self._server(runtime)
+    def warm(self, runtime: Runtime) -> int:
+        """Start the warm parent of this runtime now rather than at its first launch; returns its process id."""
+        return self._server(runtime).pid
 
     def measure(self, subject: Architecture | Path, protocol: MeasurementProtocol, seed: int) -> LaunchResult:
         """Make one launch of an architecture, or of an ONNX file.

@@ -1,0 +1,30 @@
+"""Measurers and models for the agent's tests: small ones, made here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.measure import Measurer
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """These tests take turns with each other, not with agents that measure on this machine in earnest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGEFRONT_MEASURE_LOCK", str(tmp_path_factory.mktemp("lock") / "measure.lock"))
+        yield
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One weight cache for all tests: it fills once."""
+    return tmp_path_factory.mktemp("weights")
+
+
+@pytest.fixture(scope="session")
+def measurer(weights: Path, _own_lock: None) -> Iterator[Measurer]:
+    with Measurer(weights) as made:
+        yield made

@@ -1,0 +1,138 @@
+"""What an agent says of its device: cores, processor, memory, runtimes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from agents.available import available_memory_bytes, total_memory_bytes
+from agents.cores import Core, CorePlan, numbers, parse_cores, ranked
+from agents.probe import as_name, default_class, parse_gpus, probe
+from agents.processor import processor
+from core.errors import InvalidInput
+from core.wire.agent import EnrolRequest
+
+RASPBERRY_PI_4 = """\
+processor\t: 0
+BogoMIPS\t: 108.00
+Features\t: fp asimd evtstrm crc32 cpuid
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x0
+CPU part\t: 0xd08
+CPU revision\t: 3
+
+processor\t: 1
+Features\t: fp asimd evtstrm crc32 cpuid
+CPU implementer\t: 0x41
+CPU part\t: 0xd08
+"""
+BIG_LITTLE = "\n".join(
+    f"processor : {number}\nCPU implementer : 0x41\nCPU part : {part}\nFeatures : fp asimddp\n"
+    for number, part in enumerate(["0xd05"] * 4 + ["0xd0b"] * 4)
+)
+X86 = "processor\t: 0\nmodel name\t: Intel(R) Core(TM) i7-1185G7 CPU @ 3.00GHz\nflags\t\t: fpu avx2 avx512_vnni\n"
+
+
+def test_processors_by_name():
+    assert processor(RASPBERRY_PI_4, "Raspberry Pi 4 Model B Rev 1.4") == (
+        "Raspberry Pi 4 Model B Rev 1.4 (2x Cortex-A72)",
+        ("asimd", "cpuid", "crc32", "evtstrm", "fp"),
+    )
+    assert processor(BIG_LITTLE) == ("4x Cortex-A55 + 4x Cortex-A76", ("asimddp", "fp"))
+    assert processor(X86) == ("Intel Core i7-1185G7", ("avx2", "avx512_vnni", "fpu"))
+    assert processor("CPU implementer : 0x99\nCPU part : 0x123\n")[0] == "1x ARM 0x99/0x123"
+    assert processor("")[0]
+
+
+def test_gpus_from_the_drivers_tool():
+    row = "NVIDIA H100 80GB HBM3, GPU-1, 81559, 550.54, 9.0\nTegra, GPU-2, [N/A], 1, 8.7\nbroken\n"
+    first, second = parse_gpus(row)
+    assert first["memory_bytes"] == 81559 << 20
+    assert second["memory_bytes"] is None
+
+
+def test_fast_cores_first_then_high_numbers_then_hardware_siblings():
+    pairs = [Core(number, 100, frozenset({number % 4, number % 4 + 4})) for number in range(8)]
+    assert ranked(pairs) == (7, 6, 5, 4, 3, 2, 1, 0)
+    mixed = [Core(0, 400), Core(1, 400), Core(2, 1024), Core(3, 1024)]
+    assert ranked(mixed) == (3, 2, 1, 0)
+
+
+def test_the_plan_leaves_whole_cores_to_the_rest():
+    cores = tuple(Core(number, 0, frozenset({number % 4, number % 4 + 4})) for number in range(8))
+    plan = CorePlan(ranked(cores), cores)
+    assert plan.measuring(2) == (6, 7)
+    assert plan.others(2) == (0, 1, 4, 5)  # not 2 and 3, the siblings
+    assert plan.others(4) == (0, 1, 2, 3)  # nothing else is left
+    assert plan.others(8) == ()
+    assert plan.home() == (0,)
+    single = CorePlan((0,), (Core(0),))
+    assert (single.measuring(1), single.others(1), single.home()) == ((0,), (), (0,))
+
+
+def test_cores_are_named_by_lists():
+    assert parse_cores("2,4-6") == (2, 4, 5, 6)
+    assert numbers("0-1\n") == [0, 1]
+    for text in ("", "a", "1-", "1,,2"):
+        with pytest.raises(InvalidInput, match="no list of cores"):
+            parse_cores(text)
+    with pytest.raises(InvalidInput, match="cannot measure"):
+        CorePlan.of_device([100_000])
+    available = max(os.sched_getaffinity(0))
+    assert CorePlan.of_device([available]).measuring(1) == (available,)
+
+
+def test_a_narrowed_process_may_still_measure_on_a_core_it_is_given():
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        f"from agents.cores import CorePlan; plan = CorePlan.of_device([{max(os.sched_getaffinity(0))}])\n"
+        "print(plan.count, len(os.sched_getaffinity(0)))"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == ["1", "1"]
+
+
+def test_memory_is_what_a_launch_could_get():
+    assert 0 < available_memory_bytes() <= total_memory_bytes()
+
+
+def test_control_groups_bound_the_memory(tmp_path, monkeypatch):
+    """A container's limits, as files of both versions of control groups show them."""
+    from agents import available
+
+    v2 = tmp_path / "v2"
+    v2.mkdir()
+    (v2 / "memory.max").write_text("1000000\n")
+    (v2 / "memory.current").write_text("600000\n")
+    (v2 / "memory.stat").write_text("anon 1\nfile 200000\n")
+    assert available._limit_and_use(v2) == (1000000, 400000)
+    v1 = tmp_path / "v1"
+    v1.mkdir()
+    (v1 / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    (v1 / "memory.usage_in_bytes").write_text("5\n")
+    assert available._limit_and_use(v1) is None
+
+
+def test_probe_tells_what_works_here_and_loads_no_runtime():
+    code = (
+        "import sys; from agents.probe import probe; facts = probe(); print(facts.model_dump_json())\n"
+        "assert not {'torch', 'onnxruntime'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    facts = probe()
+    by_name = {runtime.runtime: runtime for runtime in facts.runtimes}
+    assert set(by_name) == {"onnxruntime", "pytorch"}
+    for runtime in facts.runtimes:
+        assert "cpu" in runtime.providers
+        assert "anonymous" in runtime.memory_methods
+    assert facts.cores == CorePlan.of_device().count
+    EnrolRequest(name=as_name(facts.hostname), device_class=default_class(facts), facts=facts)
+
+
+def test_names_fit_the_wire():
+    assert as_name("Jetson™ Orin\n<nano>") == "Jetson Orin nano"
+    assert as_name("™") == "device"

@@ -1,0 +1,159 @@
+"""Peak memory against footprints that are known, and launches against each other."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+import subjects
+
+from agents import linux
+from agents.measure import Measurer
+from core.graph.parameters import parameters
+from core.measurement.protocol import MeasurementProtocol
+
+MIB = 1 << 20
+RUNTIME = 6 * MIB  # what a runtime holds for itself: 4 to 5 MiB
+RUNTIMES = ("onnxruntime", "pytorch")
+
+
+def weight_bytes(model):
+    return 4 * sum(spec.size for spec in parameters(model))
+
+
+def peak_of(measurer, subject, **protocol):
+    result = measurer.measure(subject, MeasurementProtocol(**protocol), seed=3)
+    assert result.outcome == "done", result.message
+    return result.memory
+
+
+@pytest.mark.parametrize("warmup", [2, 0])
+def test_onnx_input_and_output_of_known_size(measurer, tmp_path, warmup):
+    """x, and twice x as the output: nothing else grows with the width."""
+    peaks = {
+        width: peak_of(measurer, subjects.doubled(tmp_path / f"{width}.onnx", width), warmup=warmup)
+        for width in (1 << 14, 1 << 15)
+    }
+    x = 4 * 192 * (1 << 14)
+    assert peaks[1 << 15].mapped_weight_bytes == 0
+    assert peaks[1 << 15].peak_bytes - peaks[1 << 14].peak_bytes == pytest.approx(3 * x, rel=0.01)
+    assert peaks[1 << 15].peak_bytes == pytest.approx(6 * x, abs=RUNTIME)
+
+
+def test_pytorch_logits_of_known_size(measurer):
+    """Twice the batch is once more the logits, 192 × 50264 floats, and little beside them."""
+    model = subjects.gpt(layers=1, d_model=64, vocabulary=50264)
+    one, two = (peak_of(measurer, model, runtime="pytorch", logits="all", batch=batch) for batch in (1, 2))
+    logits = 4 * 192 * 50264
+    assert two.peak_bytes - one.peak_bytes == pytest.approx(logits, rel=0.03)
+
+
+def test_pytorch_maps_its_weights_and_holds_its_logits(measurer):
+    """All weights stay mapped from files; the largest activation by far is the logits: 192 × 50264 floats."""
+    model = subjects.gpt(layers=2, d_model=128, vocabulary=50264)
+    result = measurer.measure(model, MeasurementProtocol(runtime="pytorch", logits="all"), seed=3)
+    assert result.outcome == "done", result.message
+    assert result.memory.mapped_weight_bytes == pytest.approx(weight_bytes(model), rel=1e-3)
+    logits = 4 * 192 * 50264
+    assert result.memory.forward_peak_bytes == pytest.approx(logits, abs=RUNTIME)
+
+
+def test_onnxruntime_packs_its_weights_once_more(measurer):
+    """The table stays mapped for the lookup; the linear maps, and the table as output layer, lie packed in memory."""
+    model = subjects.gpt(layers=4, d_model=256, vocabulary=20000)
+    result = measurer.measure(model, MeasurementProtocol(logits="last"), seed=3)
+    assert result.outcome == "done", result.message
+    table = 4 * 20000 * 256
+    assert result.memory.mapped_weight_bytes == pytest.approx(table, abs=2 * MIB)
+    packed = weight_bytes(model) - 4 * 1024 * 256  # all but the positions
+    assert result.memory.forward_peak_bytes == pytest.approx(packed, abs=10 * MIB)
+    assert result.memory.build_peak_bytes > table
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_new_launches_agree_within_one_percent(measurer, runtime):
+    model = subjects.gpt(layers=3, d_model=128, vocabulary=4096)
+    protocol = MeasurementProtocol(runtime=runtime, sequence_length=128, logits="all")
+    peaks = []
+    for _ in range(6):
+        result = measurer.measure(model, protocol, seed=3)
+        assert result.outcome == "done", result.message
+        peaks.append(result.memory.peak_bytes)
+    assert statistics.stdev(peaks) / statistics.mean(peaks) < 0.01
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_memory_does_not_depend_on_when_it_is_taken(measurer, runtime):
+    """In the warm-up passes, or, where there are none, in passes after the timed ones."""
+    model = subjects.gpt(layers=2, d_model=128, vocabulary=8192)
+    protocol = MeasurementProtocol(runtime=runtime, logits="all")
+    early = measurer.measure(model, protocol, seed=3)
+    late = measurer.measure(model, protocol.model_copy(update={"warmup": 0}), seed=3)
+    assert early.outcome == late.outcome == "done"
+    assert late.latency.warmup_ms == ()
+    assert late.memory.peak_bytes == pytest.approx(early.memory.peak_bytes, abs=3 * MIB)
+
+
+def test_resident_counts_what_anonymous_leaves_out(measurer):
+    model = subjects.gpt(layers=2, d_model=128, vocabulary=8192)
+    anonymous = measurer.measure(model, MeasurementProtocol(runtime="pytorch"), seed=3)
+    resident = measurer.measure(model, MeasurementProtocol(runtime="pytorch", memory="resident"), seed=3)
+    assert resident.memory.method == "resident"
+    assert resident.memory.peak_bytes > anonymous.memory.forward_peak_bytes
+
+
+def test_a_method_that_is_not_there_is_unsupported(measurer):
+    for runtime, method in (("pytorch", "allocator"), ("onnxruntime", "device")):
+        protocol = MeasurementProtocol(runtime=runtime, memory=method)
+        assert measurer.measure(subjects.gpt(), protocol, seed=3).reason == "unsupported"
+
+
+def test_both_runtimes_run_the_same_weights_from_the_same_files(weights, measurer):
+    before = sum(path.stat().st_size for path in weights.rglob("*.f32"))
+    model = subjects.gpt()
+    for runtime in RUNTIMES:
+        assert measurer.measure(model, MeasurementProtocol(runtime=runtime), seed=3).outcome == "done"
+    assert sum(path.stat().st_size for path in weights.rglob("*.f32")) == before
+
+
+def test_mapped_ranges_count_once(tmp_path):
+    import mmap
+
+    path = tmp_path / "weights.f32"
+    path.write_bytes(b"\0" * 10_000)
+    with path.open("rb") as file:
+        first = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        second = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        assert linux.mapped_bytes((tmp_path,)) == 10_000
+        assert linux.mapped_bytes((tmp_path / "elsewhere",)) == 0
+        first.close()
+        second.close()
+
+
+def test_the_high_water_mark_is_of_anonymous_memory(tmp_path):
+    """A file that is mapped and read meanwhile adds nothing; memory that is allocated and freed does."""
+    import mmap
+
+    import numpy as np
+
+    from agents.rulers import AnonymousRuler
+
+    path = tmp_path / "file"
+    path.write_bytes(b"\1" * (32 * MIB))
+    ruler = AnonymousRuler(())
+    ruler.start()
+    ruler.built()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        for _ in range(2):
+            assert sum(mapped[::4096]) > 0
+            np.ones(16 * MIB, np.uint8).sum()
+        assert ruler.read().forward_peak_bytes == pytest.approx(16 * MIB, abs=2 * MIB)
+
+
+def test_an_unfit_cache_folder_says_so(tmp_path):
+    from core.errors import EdgefrontError
+
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises((EdgefrontError, OSError)):
+        Measurer(file / "cache")
