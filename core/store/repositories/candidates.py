@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, and_, false, insert, or_, select, true, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
@@ -15,8 +14,7 @@ MAX_BASELINES = 256
 """Baselines have the first numbers of a target, so that they are found without a look at its other candidates."""
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """Where a measured candidate stands: its parameters and its three objectives."""
 
     id: str
@@ -123,10 +121,9 @@ def _points(session: Session, target_ids: Collection[str], condition: ColumnElem
         .order_by(Candidate.target_id, Candidate.decoder_parameters, Candidate.number)
     ).all()
     found: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
-    for row in rows:
-        latency, memory = row.latency_ms, row.memory_bytes
+    for target_id, id_, parameters, proxy, latency, memory in rows:
         if latency is not None and memory is not None:
-            found[row.target_id].append(Point(row.id, row.decoder_parameters, row.proxy, latency, memory))
+            found[target_id].append(Point(id_, parameters, proxy, latency, memory))
     return found
 
 
