@@ -38,12 +38,13 @@ def create_celery(settings: Settings, database: Database | None = None) -> Celer
         edgefront_sweep_s=settings.leases.sweep_s,
         timezone="UTC",
     )
-    register(app, database or _opened(settings))
+    register(app, database or open_database(settings))
     app.steps["consumer"].add(Sweeps)
     return app
 
 
-def _opened(settings: Settings) -> Database:
+def open_database(settings: Settings) -> Database:
+    """The settings' database, sending its tasks to the settings' broker."""
     return Database(settings.database_url, send=sender(settings), pool_size=settings.database.pool_size)
 
 

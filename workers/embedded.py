@@ -12,7 +12,7 @@ from celery.worker import WorkController
 
 from core.services.settings import Settings
 from core.store.database import Database
-from workers.app import create_celery
+from workers.app import create_celery, open_database
 
 WAKE = "edgefront.wake"
 """A task that does nothing: it ends the worker's wait for messages, so that it stops at once."""
@@ -28,7 +28,8 @@ class EmbeddedWorker:
     """
 
     def __init__(self, settings: Settings, database: Database | None = None) -> None:
-        self._app = create_celery(settings, database)
+        self._own = None if database is not None else open_database(settings)
+        self._app = create_celery(settings, database or self._own)
         self._worker: _Controller | None = None
         self._thread: threading.Thread | None = None
 
@@ -60,6 +61,8 @@ class EmbeddedWorker:
         if thread.is_alive():
             _log.warning("the embedded worker is still busy after %g s and is left behind", timeout_s)
         worker.timer.stop()
+        if self._own is not None:
+            self._own.dispose()
 
     def __enter__(self) -> EmbeddedWorker:
         self.start()

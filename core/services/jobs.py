@@ -129,7 +129,11 @@ def pause_job(session: Session, principal: Principal, job_id: str, now: datetime
     if job.state == "paused":
         return _view(session, job, now)
     _must_live(job, "paused")
-    demand.withdraw(session, [target.id for target in targets], now)
+    withdrawn = demand.withdraw(session, [target.id for target in targets], now)
+    # What was not launched is not spent: it is asked for again when the job goes on.
+    unspent = demand.refinements_among(session, withdrawn)
+    for target in targets:
+        target.refinements -= unspent.get(target.id, 0)
     change_job(session, job, "paused", None, now)
     return _view(session, job, now)
 

@@ -202,6 +202,26 @@ def test_pausing_changes_no_proposal(service: Service, agent: SimulatedAgent) ->
     assert len(rows) == 2 * 21
 
 
+def test_pausing_spends_no_refinements(service: Service) -> None:
+    agent = SimulatedAgent(service.database, by_size(noise=0.3))
+    job = service.submit()
+    for _ in range(100):
+        agent.step(8)
+        service.work()
+        if service.get(job.id).targets[0].state == "refining":
+            break
+    for _ in range(5):
+        service.act("pause", job.id)
+        service.act("resume", job.id)
+        service.work()
+    with service.database.read() as session:
+        target = session.scalars(select(Target)).one()
+        asked = session.scalars(select(Launch.state).where(Launch.purpose == "refinement")).all()
+        assert target.refinements == sum(state != "cancelled" for state in asked) <= 9
+    service.run(agent)
+    assert service.get(job.id).state == "finished"
+
+
 def test_a_launch_that_another_job_waits_for_stays(service: Service, agent: SimulatedAgent) -> None:
     one, two = service.submit(), service.submit(request(name="twin"))
     service.act("pause", one.id)

@@ -178,6 +178,16 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
     return ids
 
 
+def refinements_among(session: Session, launch_ids: Collection[str]) -> dict[str, int]:
+    """Target id → how many of these launches are refinements that it asked for."""
+    rows = session.execute(
+        select(Launch.target_id, func.count())
+        .where(Launch.id.in_(launch_ids), Launch.purpose == "refinement", Launch.target_id.is_not(None))
+        .group_by(Launch.target_id)
+    )
+    return {str(target_id): count for target_id, count in rows}
+
+
 def remove_launches(session: Session, launch_ids: Collection[str]) -> None:
     if launch_ids:
         session.execute(
