@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 # Small enough that a launch takes about a second on a slow core, wide enough that shapes differ.
 NARROW: dict[str, Any] = {
-    "n_layer": {"min": 2, "max": 6},
-    "d_model": {"min": 128, "max": 384, "step": 64},
+    "n_layer": {"min": 2, "max": 8},
+    "d_model": {"min": 128, "max": 512, "step": 64},
     "d_inner": {"min": 256, "max": 2048, "step": 64},
 }
-BASELINES = (1, 2, 3, 4, 5)
-SEQUENCE_LENGTH = 128
+BASELINES = (1, 2, 4, 6, 8)
+SEQUENCE_LENGTH = 192
 POPULATION = {"parents": 2, "mutants": 4, "crossovers": 4}
 # Submitting, the last reports and the way there take part of the minutes.
 _RESERVE = 0.9
@@ -97,14 +97,10 @@ class Demo:
 
     def _wait_for_agent(self) -> None:
         end = time.monotonic() + _ONLINE_S
-        while not any(device.name == DEVICE and device.online for device in self.client.devices.list()):
-            agent = self.service.agent
-            ended = agent.ended_for_good if agent else "it was not started"
-            if ended or time.monotonic() > end:
-                raise EdgefrontError(
-                    f"the agent did not come up: {ended or (agent and agent.last_words()) or 'no word'}"
-                )
-            self._pause(0.2)
+        while not up.agent_is_ready(self.client, self.service):
+            if time.monotonic() > end:
+                raise EdgefrontError(f"the agent did not come up within {_ONLINE_S:g} s: see {self.service.agent_log}")
+            self._pause(0.25)
 
     def _search(self, request: JobRequest) -> JobView:
         job = self.client.jobs.create(request)
@@ -185,7 +181,7 @@ def job_request(*, minutes: float, candidates: int) -> JobRequest:
                 for title, runtime in (("this CPU, ONNX Runtime", "onnxruntime"), ("this CPU, PyTorch", "pytorch"))
             ],
             "algorithm": {"name": "lts", "settings": {"population": sum(POPULATION.values()), **POPULATION}},
-            "budget": {"candidates": candidates, "minutes": minutes * _RESERVE},
+            "budget": {"candidates": candidates, "minutes": minutes * _RESERVE, "refinement": 1.0},
             "baseline_layers": BASELINES,
         }
     )

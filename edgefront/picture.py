@@ -93,9 +93,10 @@ def _panel(
         label="baseline: the stock model, by layers",
         zorder=2,
     )
-    axes.scatter(
-        *_columns(behind, field, unit), color=_OTHER, s=14, alpha=0.6, linewidths=0, label="searched", zorder=1
-    )
+    if behind:
+        axes.scatter(
+            *_columns(behind, field, unit), color=_OTHER, s=14, alpha=0.7, linewidths=0, label="searched", zorder=1
+        )
     axes.scatter(
         *_columns(points, field, unit),
         color=_FRONTIER,
@@ -112,9 +113,10 @@ def _panel(
         axes.errorbar(x, y, yerr=widths, fmt="none", ecolor=_FRONTIER, elinewidth=1, capsize=2, zorder=3)
     axes.set_xlabel("decoder parameters (millions), more is better")
     axes.set_ylabel(f"{label}, less is better")
+    # Not by the intervals: one that is very wide would press everything else together.
+    highest = max((getattr(point, field) / unit for point in (*points, *baseline, *behind)), default=1.0)
     axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
-    axes.margins(y=0.12)
+    axes.set_ylim(0, highest * 1.15)
 
 
 def _columns(points: Iterable[CandidateView], field: str, unit: float) -> tuple[list[float], list[float]]:

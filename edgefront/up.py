@@ -11,11 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from core.errors import EdgefrontError
+from edgefront.client import Client
 from edgefront.commands.base import Session
 from edgefront.embedded.port import DEFAULT_PORT
-from edgefront.embedded.service import EmbeddedService
+from edgefront.embedded.service import DEVICE, EmbeddedService
 
 _LOG_BYTES = 5 << 20
+_CHATTY = ("celery", "httpx", "alembic.runtime.plugins")
+"""What says something for every sweep, request or plug-in."""
 
 
 def run(
@@ -28,6 +32,8 @@ def run(
         EmbeddedService(home, host=host, port=port, agent=agent, cores=cores) as service,
     ):
         announce(session, service)
+        if agent:
+            _say_when_ready(session, service, ending)
         ending.wait()
         session.note("ending: the agent finishes what it has begun (Ctrl-C again to end at once) …")
     session.note("ended")
@@ -48,6 +54,28 @@ def announce(session: Session, service: EmbeddedService) -> None:
     out.print(f"  data    {service.home}", markup=False, soft_wrap=True)
     out.print(f"  log     {service.home / 'service.log'}", markup=False, soft_wrap=True)
     out.print("  end it  Ctrl-C")
+
+
+def _say_when_ready(session: Session, service: EmbeddedService, ending: threading.Event) -> None:
+    with Client(service.url, service.key) as client:
+        try:
+            while not agent_is_ready(client, service):
+                if ending.wait(0.25):
+                    return
+        except EdgefrontError as error:
+            session.note(f"without an agent of its own: {error.detail}")
+        else:
+            session.note(f"this machine measures as device {DEVICE!r}")
+
+
+def agent_is_ready(client: Client, service: EmbeddedService) -> bool:
+    """The embedded agent has joined. EdgefrontError once it has ended for good."""
+    if any(device.name == DEVICE and device.online for device in client.devices.list()):
+        return True
+    ended = service.agent.ended_for_good if service.agent else "it was not started"
+    if ended:
+        raise EdgefrontError(f"the agent of this machine has ended: {ended}")
+    return False
 
 
 def login_link(service: EmbeddedService) -> str:
@@ -88,8 +116,8 @@ def log_to(path: Path, *, verbose: bool) -> Iterator[None]:
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.INFO)
-    # One line for every sweep, every few seconds, says nothing.
-    logging.getLogger("celery").setLevel(logging.WARNING)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
     root.addHandler(to_file)
     root.addHandler(to_terminal)
     try:

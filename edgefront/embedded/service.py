@@ -64,6 +64,7 @@ class EmbeddedService:
         isolated: bool = False,
     ) -> None:
         self.home = home
+        self.agent_log = home / "agent.log"
         self.wanted_port = port
         self._host = host
         self._with_agent = agent
@@ -113,10 +114,13 @@ class EmbeddedService:
             started.callback(self.agent.stop, _DRAIN_S)
 
     def _settings(self) -> Settings:
-        from core.services.settings import BrokerSettings, DatabaseSettings, Settings
+        from core.services.settings import BrokerSettings, DatabaseSettings, LeaseSettings, Settings
 
         # With a host: kombu warns of a URL that has none.
         settings = Settings(home=self.home, broker=BrokerSettings(url="memory://localhost/"))
+        if "leases" not in settings.model_fields_set:
+            # Agent and server share a machine: after a crash what was leased need not wait long.
+            settings.leases = LeaseSettings(ttl_s=20, heartbeat_s=5, sweep_s=2)
         if self._isolated:
             settings.database = DatabaseSettings()
             settings.artifacts = None
@@ -169,7 +173,7 @@ class EmbeddedService:
             *(("--cores", self._cores) if self._cores else ()),
             "--end-with-parent",
         ]
-        return AgentProcess(command, self.home / "agent.log", before=prepare, final=FINAL_CODES - {BUSY})
+        return AgentProcess(command, self.agent_log, before=prepare, final=FINAL_CODES - {BUSY})
 
     @staticmethod
     def _enrolment_token(database: Database, principal: Principal, path: Path) -> None:
