@@ -29,14 +29,14 @@ def peak_of(measurer, subject, **protocol):
 
 @pytest.mark.parametrize("warmup", [2, 0])
 def test_onnx_input_and_output_of_known_size(measurer, tmp_path, warmup):
-    """x, and twice x as the output: nothing else grows with the width."""
+    """x, and twice x as the output; beside them only the arena's book of its regions grows, by up to a 32nd."""
     peaks = {
         width: peak_of(measurer, subjects.doubled(tmp_path / f"{width}.onnx", width), warmup=warmup)
         for width in (1 << 14, 1 << 15)
     }
     x = 4 * 192 * (1 << 14)
     assert peaks[1 << 15].mapped_weight_bytes == 0
-    assert peaks[1 << 15].peak_bytes - peaks[1 << 14].peak_bytes == pytest.approx(3 * x, rel=0.01)
+    assert peaks[1 << 15].peak_bytes - peaks[1 << 14].peak_bytes == pytest.approx(3 * x, rel=1 / 32)
     assert peaks[1 << 15].peak_bytes == pytest.approx(6 * x, abs=RUNTIME)
 
 
