@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 
 from sse_starlette.sse import SendTimeoutError
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
 from api.context import Context
 from core.errors import EdgefrontError, TooLarge
+
+_log = logging.getLogger("edgefront.api")
 
 _HEADERS = (
     ("X-Content-Type-Options", "nosniff"),
@@ -50,11 +54,12 @@ class Guard:
 
         try:
             await self.app(scope, receive, watch)
-        except (OSError, SendTimeoutError):
-            # The client went away or stopped reading in the middle of an answer.
-            if not started:
-                raise
+        except (ClientDisconnect, SendTimeoutError):
+            _log.debug("the client of %s %s went away", scope["method"], scope["path"])
         except Exception as error:
+            if started and isinstance(error, OSError):
+                _log.info("the answer to %s %s broke off: %s", scope["method"], scope["path"], error)
+                return
             response = problems.of_error(error) if isinstance(error, EdgefrontError) else problems.of_crash(error)
             if not started:
                 await response(scope, receive, watch)

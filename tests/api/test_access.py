@@ -28,6 +28,8 @@ def test_nothing_but_health_answers_without_a_key(sqlite_service: Service) -> No
         assert problem(refused, 401)["kind"] == "unauthenticated"
         assert refused.headers["www-authenticate"] == "Bearer"
     problem(client.post("/v1/leases", json={}), 401)
+    assert client.get("/login").status_code == 200
+    assert client.get("/").headers["location"].startswith("/login")
     assert {path for path in PUBLIC if not path.startswith("/v1/")} == PAGES
     assert not is_public("GET", "/v1/session")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
+import time
 from typing import Any
 
 import httpx
@@ -129,6 +131,18 @@ def test_a_crash_tells_nothing_but_an_instance_that_is_logged(
     assert document["instance"].startswith("urn:uuid:")
     assert document["instance"] in caplog.text
     assert "Traceback" in caplog.text
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_crash(
+    sqlite_service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = httpx.URL(sqlite_service.url)
+    head = f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {sqlite_service.key()}\r\n"
+    with socket.create_connection((url.host, url.port)) as connection:
+        connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())
+        time.sleep(0.2)
+    assert sqlite_service.client().get("/v1/me").status_code == 200
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_answers_carry_safe_headers(sqlite_service: Service) -> None:

@@ -1,0 +1,81 @@
+"""`python -m api.setup FOLDER`: makes a team's server ready before its API and workers start. Safe to repeat.
+
+Migrates the database that the settings name. Then the folder holds, readable by this user only:
+
+    admin-key         an API key of the role admin; kept for as long as the database knows it
+    enrolment-token   for agents that start beside the server; a new one each time
+
+Everything else is made with the admin key: `edgefront key create`, `edgefront token create`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from core.errors import EdgefrontError, Unauthenticated
+from core.services.devices import create_enrolment_token
+from core.services.keys import Principal, authenticate, create_key
+from core.services.settings import Settings
+from core.store.database import Database
+from core.wire.service import EnrolmentTokenRequest
+
+TOKEN_MINUTES = 24 * 60
+TOKEN_USES = 8
+
+
+def set_up(database: Database, folder: Path) -> None:
+    """See the module. Raises `Unavailable` if the database is away, OSError if the folder cannot be written."""
+    database.migrate()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with database.write() as session:
+        principal = _admin(session, database, folder / "admin-key")
+        request = EnrolmentTokenRequest(name="agents beside the server", minutes=TOKEN_MINUTES, uses=TOKEN_USES)
+        _, token = create_enrolment_token(session, principal, request, database.now(session))
+        _write_private(folder / "enrolment-token", token)
+
+
+def _admin(session: Session, database: Database, path: Path) -> Principal:
+    now = database.now(session)
+    if path.exists():
+        try:
+            return authenticate(session, path.read_text().strip(), now)
+        except Unauthenticated:
+            pass  # another database's, or it was revoked
+    _, secret = create_key(session, name="setup", owner="admin", role="admin", now=now)
+    _write_private(path, secret)
+    return authenticate(session, secret, now)
+
+
+def _write_private(path: Path, secret: str) -> None:
+    """Replaces the file in one step; nobody else can read it at any moment."""
+    draft = path.with_name(f"{path.name}.new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(f"{secret}\n")
+    draft.replace(path)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m api.setup", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, help="where the admin key and the enrolment token are put")
+    given = parser.parse_args()
+    settings = Settings()
+    database = Database(settings.database_url, pool_size=1)
+    try:
+        set_up(database, given.folder)
+    except (EdgefrontError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    finally:
+        database.dispose()
+    sys.stdout.write(f"ready: the admin key is in {given.folder / 'admin-key'}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

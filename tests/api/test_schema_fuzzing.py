@@ -1,0 +1,134 @@
+"""schemathesis against the running service: whatever fits the schema, or just does not, is answered as documented."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from running_api import Service, address, running
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from simulated_agent import CLASS, SimulatedAgent
+from sqlalchemy import URL
+
+from api.app import create_app
+from core.services.settings import BrokerSettings, DatabaseSettings, HttpSettings, LeaseSettings, Settings
+from core.store.database import Database
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+BOUNDED = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+ENDLESS = "follow_job"
+
+
+class Fuzzed:
+    """A service that holds a finished job, with a key of each role."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        agent = SimulatedAgent(service.database)
+        device, credential = service.enrol("fuzzed", CLASS)
+        user = service.client("user", "bob")
+        made = service.submit(user)
+        service.measure(agent)
+        [candidate, *_] = user.get(f"/v1/jobs/{made['id']}/candidates").json()["items"]
+        self.known = {"job_id": made["id"], "candidate_id": candidate["id"], "device_id": device}
+        self.keys = {"admin": service.key("admin", "root"), "user": service.key("user", "bob"), "agent": credential}
+
+    def call(self, case: Any, role: str, number: int) -> None:
+        """Every other request is about things that there are (which nobody deletes)."""
+        spared = {"delete_job", "revoke_device", "rotate_credential", ENDLESS}
+        if number % 2 and case.operation.definition.raw["operationId"] not in spared:
+            for name in case.path_parameters or {}:
+                case.path_parameters[name] = self.known.get(name, case.path_parameters[name])
+        headers = {"Authorization": f"Bearer {self.keys[role]}"}
+        case.call_and_validate(base_url=self.service.url, headers=headers, checks=CHECKS, timeout=20)
+
+
+def start(stack: ExitStack, url: str, home: Path) -> Fuzzed:
+    database = Database(url)
+    stack.callback(database.dispose)
+    service_settings = Settings(
+        home=home,
+        database=DatabaseSettings(url=url),
+        broker=BrokerSettings(),
+        leases=LeaseSettings(max_wait_s=0.01),
+        http=HttpSettings(requests_per_minute=1_000_000),
+    )
+    server = stack.enter_context(running(service_settings, database))
+    return Fuzzed(Service(address(server), database, service_settings, server, stack))
+
+
+@pytest.fixture(scope="module")
+def fuzzed(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
+    home = tmp_path_factory.mktemp("fuzzed")
+    shutil.copyfile(sqlite_template, home / "fuzzed.db")
+    with ExitStack() as stack:
+        yield start(stack, f"sqlite:///{home / 'fuzzed.db'}", home)
+
+
+schema = schemathesis.openapi.from_dict(create_app(Settings()).openapi())
+
+
+@schema.parametrize()
+@BOUNDED
+def test_an_admin(case: Any, fuzzed: Fuzzed) -> None:
+    fuzzed.call(case, "admin", hash(case.id))
+
+
+@schema.exclude(tag="agents").parametrize()
+@BOUNDED
+def test_a_user(case: Any, fuzzed: Fuzzed) -> None:
+    fuzzed.call(case, "user", hash(case.id))
+
+
+@schema.include(tag="agents").parametrize()
+@BOUNDED
+def test_an_agent(case: Any, fuzzed: Fuzzed) -> None:
+    fuzzed.call(case, "agent", hash(case.id))
+
+
+@pytest.fixture(scope="module")
+def fuzzed_postgres(
+    postgres_server: URL, postgres_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Fuzzed]:
+    name = f"{postgres_template}_fuzzed"
+    conninfo = postgres_server.set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{postgres_template}"')
+        with ExitStack() as stack:
+            url = postgres_server.set(database=name).render_as_string(hide_password=False)
+            yield start(stack, url, tmp_path_factory.mktemp("fuzzed"))
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+STORING = ["create_job", "list_jobs", "list_candidates", "create_key", "create_enrolment_token", "list_devices"]
+
+
+@schema.include(operation_id=STORING).parametrize()
+@BOUNDED
+def test_an_admin_on_postgres(case: Any, fuzzed_postgres: Fuzzed) -> None:
+    fuzzed_postgres.call(case, "admin", hash(case.id))
+
+
+@schema.include(operation_id=["lease", "report", "release", "start_launch"]).parametrize()
+@BOUNDED
+def test_an_agent_on_postgres(case: Any, fuzzed_postgres: Fuzzed) -> None:
+    fuzzed_postgres.call(case, "agent", hash(case.id))
