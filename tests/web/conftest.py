@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+import runpy
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,7 +15,7 @@ from watched_page import WatchedPage
 
 from edgefront.embedded.service import EmbeddedService
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FIND_BROWSER = Path(__file__).parents[2] / "scripts" / "find_browser.py"
 VIEWPORT: ViewportSize = {"width": 900, "height": 700}  # small: the chart is drawn without a GPU
 FLAGS = (
     "--no-sandbox",
@@ -30,7 +30,7 @@ FLAGS = (
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    path = os.environ.get("EDGEFRONT_TEST_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    path = runpy.run_path(str(FIND_BROWSER))["find_browser"]()
     if path is None:
         pytest.fail("no Chromium: install it (Debian: apt-get install chromium) or set EDGEFRONT_TEST_BROWSER")
     with sync_playwright() as playwright:

@@ -6,7 +6,7 @@ import { latency, mebibytes, millions, times, whole } from "./format.js";
 
 const SHOWN = ["dominated", "outside", "baseline", "frontier"]; // Drawn in this order: the frontier on top.
 // From the side: the three objectives rise together, so along their common diagonal the points would hide each other.
-const EYE = { x: 1.35, y: -1.55, z: 0.6 };
+const EYE = { x: 1.2, y: -1.4, z: 0.5 };
 const TURN = Math.PI / 24;
 
 export class FrontierChart {

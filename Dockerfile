@@ -1,0 +1,65 @@
+# syntax=docker/dockerfile:1
+# Images: `server` (API, worker, setup; no torch), `agent` (ONNX Runtime), `agent-torch` (ONNX Runtime and PyTorch).
+#
+#   docker build --target server -t edgefront-server .
+#
+# Packages come from wherever your pip is set to look. A pip.conf of your own, for another index or for CUDA builds:
+#
+#   docker build --target agent-torch --secret id=pip,src=$HOME/.config/pip/pip.conf -t edgefront-agent-torch .
+
+ARG PYTHON_VERSION=3.12
+
+FROM python:${PYTHON_VERSION}-slim AS base
+ENV PATH=/opt/edgefront/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    EDGEFRONT_HOME=/data
+RUN groupadd --gid 10001 edgefront \
+    && useradd --uid 10001 --gid 10001 --home-dir /data --no-create-home --shell /usr/sbin/nologin edgefront \
+    && install --directory --owner=edgefront --group=edgefront --mode=0700 /data /setup
+WORKDIR /data
+
+FROM base AS source
+WORKDIR /src
+RUN python -m venv /opt/edgefront
+COPY pyproject.toml constraints.txt README.md ./
+COPY core core
+COPY migrations migrations
+COPY api api
+COPY workers workers
+COPY agents agents
+COPY edgefront edgefront
+
+FROM source AS server-build
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=cache,target=/root/.cache/pip \
+    pip install --disable-pip-version-check --constraint constraints.txt '.[server]'
+
+FROM source AS agent-build
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=cache,target=/root/.cache/pip \
+    pip install --disable-pip-version-check --constraint constraints.txt '.[agent]'
+
+FROM agent-build AS agent-torch-build
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=cache,target=/root/.cache/pip \
+    pip install --disable-pip-version-check --constraint constraints.txt '.[agent,torch]'
+
+FROM base AS server
+COPY --from=server-build /opt/edgefront /opt/edgefront
+USER edgefront
+VOLUME /data
+EXPOSE 8090
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8090/v1/ready', timeout=4)"]
+CMD ["python", "-m", "api"]
+
+# Agents have no health check of their own: the server knows when it last heard of each (`edgefront device list`).
+FROM base AS agent
+COPY --from=agent-build /opt/edgefront /opt/edgefront
+USER edgefront
+VOLUME /data
+ENTRYPOINT ["python", "-m", "agents", "--data-dir", "/data"]
+
+FROM base AS agent-torch
+COPY --from=agent-torch-build /opt/edgefront /opt/edgefront
+USER edgefront
+VOLUME /data
+ENTRYPOINT ["python", "-m", "agents", "--data-dir", "/data"]

@@ -1,0 +1,112 @@
+"""The compose file and the Dockerfile name commands, options, settings and stages that exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from core.services.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+STAGES = re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, re.MULTILINE)
+
+
+def test_the_services_of_a_team_s_server_are_there() -> None:
+    assert set(SERVICES) == {"postgres", "redis", "migrate", "api", "worker", "agent"}
+
+
+def test_targets_are_stages() -> None:
+    for service in SERVICES.values():
+        if "build" in service:
+            target = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", service["build"]["target"])
+            assert target in STAGES
+
+
+def test_stages_copy_from_stages_and_from_files_that_exist() -> None:
+    for source in re.findall(r"COPY --from=(\S+)", DOCKERFILE):
+        assert source in STAGES
+    ignored = (ROOT / ".dockerignore").read_text()
+    for line in re.findall(r"^COPY (?!--)(.+)$", DOCKERFILE, re.MULTILINE):
+        for name in shlex.split(line)[:-1]:
+            assert (ROOT / name).exists()
+            assert f"!{name}\n" in ignored
+
+
+def test_final_images_do_not_run_as_root() -> None:
+    for stage in ("server", "agent", "agent-torch"):
+        body = re.search(rf"^FROM \S+ AS {stage}\n(.*?)(?=^FROM|\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL)
+        assert body is not None
+        assert "USER edgefront" in body[1]
+
+
+def test_extras_exist() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    for extras in re.findall(r"'\.\[([\w,-]+)\]'", DOCKERFILE):
+        for extra in extras.split(","):
+            assert re.search(rf"^{extra} = \[", project, re.MULTILINE)
+
+
+def test_environment_is_read_by_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = dict(SERVICES["api"]["environment"])
+    for name, value in environment.items():
+        monkeypatch.setenv(name, re.sub(r"\$\{[^}]*\}", "secret", value))
+    settings = Settings()
+    assert settings.database_url == "postgresql+psycopg://edgefront:secret@postgres:5432/edgefront"
+    assert settings.broker.url == "redis://redis:6379/0"
+    assert (settings.http.host, settings.http.port, settings.http.insecure) == ("0.0.0.0", 8090, True)
+    assert not settings.embedded
+    for name in environment:  # no setting is misspelt: each changes the value that it names
+        value: Any = Settings
+        for part in name.removeprefix("EDGEFRONT_").lower().split("__"):
+            assert part in value.model_fields
+            value = value.model_fields[part].annotation
+
+
+@pytest.mark.parametrize("module", ["api", "api.setup", "agents"])
+def test_modules_that_images_run_exist(module: str) -> None:
+    assert f'"-m", "{module}"' in DOCKERFILE + (ROOT / "docker-compose.yml").read_text()
+    code = (
+        f"import importlib.util as u; assert u.find_spec({module + '.__main__' if module != 'api.setup' else module!r})"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_agent_options_exist() -> None:
+    given = [option.split("=")[0] for option in SERVICES["agent"]["command"]]
+    given += re.findall(r'"(--[\w-]+)"', DOCKERFILE.split("AS agent\n")[1])
+    shown = subprocess.run(
+        [sys.executable, "-m", "agents", "--help"], capture_output=True, text=True, check=True, cwd=ROOT
+    ).stdout
+    for option in given:
+        assert f"{option} " in shown
+
+
+def test_worker_options_exist() -> None:
+    command = SERVICES["worker"]["command"]
+    assert command[:3] == ["celery", "--app=workers.app", "worker"]
+    shown = subprocess.run(
+        [sys.executable, "-m", "celery", "worker", "--help"], capture_output=True, text=True, check=True, cwd=ROOT
+    ).stdout
+    for option in command[3:]:
+        assert option.split("=")[0] in shown
+
+
+def test_the_api_is_published_on_loopback_only() -> None:
+    published = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert [port.split(":")[0] for port in published] == ["127.0.0.1"]
+
+
+def test_no_file_names_a_package_index() -> None:
+    for text in (DOCKERFILE, (ROOT / "docker-compose.yml").read_text()):
+        assert not re.search(r"https?://(?!127\.0\.0\.1|api:)", text)
+        assert "index-url" not in text
