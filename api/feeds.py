@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from itertools import dropwhile
 
@@ -110,7 +110,9 @@ class Feeds:
                 retry_after_s=5,
             )
 
-    async def follow(self, job_id: str, after: int, key_id: str, allowed: Callable[[], object]) -> AsyncIterator[bytes]:
+    async def follow(
+        self, job_id: str, after: int, key_id: str, allowed: Callable[[], object]
+    ) -> AsyncGenerator[bytes, None]:
         """Events above `after`, then new ones as they come, without end.
 
         `allowed` runs in a thread every `RECHECK_S` and raises once the reader may read no more (its key was

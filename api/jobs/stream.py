@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from datetime import datetime, timezone
 from typing import Annotated
 
@@ -72,9 +73,10 @@ async def follow_job(
 
     async def stream() -> AsyncIterator[bytes]:
         yield ServerSentEvent(comment="events follow", retry=RETRY_MS).encode()
-        async for data in here.feeds.follow(job_id, begin, person.key_id, allowed):
-            here.metrics.events.inc()
-            yield data
+        async with aclosing(here.feeds.follow(job_id, begin, person.key_id, allowed)) as events_:
+            async for data in events_:
+                here.metrics.events.inc()
+                yield data
 
     answer_: Response = EventSourceResponse(
         stream(),
