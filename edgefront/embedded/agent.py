@@ -122,6 +122,21 @@ class AgentProcess:
                 self._process.stdin.close()
 
 
+def follow_the_server(folder: Path, url: str) -> None:
+    """Keeps the agent's credential good where only the port has changed: it is the same service, in the same folder."""
+    from pydantic import ValidationError
+
+    from agents.credential import Credential, CredentialFile
+
+    file = CredentialFile(folder)
+    try:
+        kept = Credential.model_validate_json(file.path.read_bytes())
+    except (OSError, ValidationError):
+        return
+    if kept.server != url:
+        file.write(kept.model_copy(update={"server": url}))
+
+
 def leave_with_parent() -> None:
     """Ends this process when its standard input closes: first as SIGTERM does, then, after a grace, at once."""
 

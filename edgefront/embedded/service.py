@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from agents.cores import CorePlan, keep_to, parse_cores
 from core.errors import EdgefrontError
 from edgefront import __version__
-from edgefront.embedded.agent import AgentProcess
+from edgefront.embedded.agent import AgentProcess, follow_the_server
 from edgefront.embedded.lock import HomeLock
 from edgefront.embedded.port import address, bind
 from edgefront.local import LocalServer, read_key, write_private
@@ -159,6 +159,7 @@ class EmbeddedService:
         token_file = folder / "enrolment-token"
 
         def prepare() -> None:
+            follow_the_server(folder, self.url)
             self._enrolment_token(database, principal, token_file)
 
         command = [
