@@ -76,6 +76,8 @@ def due(session: Session, target: Target, now: datetime) -> bool:
         return True
     if target.state == "refining":
         return not demand.has_live_launch(session, target)
+    if target.settled < target.candidates:
+        return False
     if candidate_rows.any_in_state(session, target.id, "waiting"):
         return False
     return target.state != "baselines" or _baselines_complete(session, target)

@@ -37,34 +37,45 @@ class FrontierChange:
     hypervolume: float
 
 
-def candidate_settled(session: Session, target: Target, findings: Sequence[Finding], now: datetime) -> FrontierChange:
+def candidate_settled(
+    session: Session,
+    target: Target,
+    findings: Sequence[Finding],
+    now: datetime,
+    *,
+    entries: Sequence[events.Entry] = (),
+) -> FrontierChange:
     """Takes findings into the candidates, the target's counters, its frontier and the job's event log.
 
     Call it once per target and transaction with every finding, with the target's row locked and the candidates *not*
     yet touched: this copies the measurement into the candidate (numbers, launches, state: measured, out_of_bounds by
     the target's limits, infeasible or failed with the reason), counts `target.settled`, sets `target.started_at` at
     the first launch of its own, moves `on_frontier`, and appends `candidate` events and, if it moved, a `frontier`
-    event. Cost: the frontier's rows and the findings; of the target's other candidates only those that a member that
-    got worse had kept off the frontier.
+    event; `entries` go into the log before them. Cost: the frontier's rows and the findings; of the target's other
+    candidates only those that a member that got worse had kept off the frontier.
     """
     members = {point.id: point for point in repository.frontier_points(session, [target.id])[target.id]}
-    changed = [finding.candidate for finding in findings if take_in(target, finding, now)]
-    if not changed:
-        return FrontierChange((), (), target.frontier_size, target.hypervolume)
-    session.flush()
-
-    current = _frontier_after(session, target, members, changed)
+    with session.no_autoflush:  # one UPDATE of each row, at the end
+        changed = [finding.candidate for finding in findings if take_in(target, finding, now)]
+        if not changed:
+            events.append_all(session, target.job_id, entries, now)
+            return FrontierChange((), (), target.frontier_size, target.hypervolume)
+        current = _frontier_after(session, target, members, changed)
     joined = tuple(sorted(current.keys() - members.keys()))
     left = tuple(sorted(members.keys() - current.keys()))
-    repository.move_frontier(session, joined, left)
     target.frontier_size = len(current)
     if target.reference is not None:
         target.hypervolume = hypervolume(_objectives(current.values()), target.reference)
+    session.flush()
+    repository.move_frontier(session, joined, left)
 
     baseline = baseline_of(session, target.id)
-    entries = [
-        events.Entry("candidate", candidate_view(candidate, baseline).model_dump(mode="json"), target.id)
-        for candidate in changed
+    logged = [
+        *entries,
+        *(
+            events.Entry("candidate", candidate_view(candidate, baseline).model_dump(mode="json"), target.id)
+            for candidate in changed
+        ),
     ]
     if members != current:
         data = {
@@ -74,9 +85,8 @@ def candidate_settled(session: Session, target: Target, findings: Sequence[Findi
             "hypervolume": target.hypervolume,
             "summary": summary_of(list(current.values()), baseline),
         }
-        entries.append(events.Entry("frontier", data, target.id))
-    session.flush()
-    events.append_all(session, target.job_id, entries, now)
+        logged.append(events.Entry("frontier", data, target.id))
+    events.append_all(session, target.job_id, logged, now)
     return FrontierChange(joined, left, target.frontier_size, target.hypervolume)
 
 

@@ -23,7 +23,7 @@ from core.services.capability import device_keys, without
 from core.services.devices import own_device
 from core.services.settlement import end_badly, settle
 from core.services.verdict import MAX_ATTEMPTS, LaunchState, Verdict, judge
-from core.store.repositories import demand, devices, launches
+from core.store.repositories import devices, launches
 from core.store.repositories import measurements as rows
 from core.store.tables import Candidate, Device, Measurement, Target
 from core.wire.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
@@ -96,10 +96,10 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
         NotFound, Gone: no such device; it was revoked.
     """
     device = own_device(session, device_id)
-    measurement_ids = launches.measurement_ids(session, {report.launch_id for report in request.reports})
-    targets = rows.lock_live_targets(session, measurement_ids)
-    measurements = demand.lock(session, measurement_ids)
-    locked = launches.lock_for_report(session, {report.launch_id for report in request.reports})
+    ids = {report.launch_id for report in request.reports}
+    targets = rows.lock_live_targets_of(session, ids)
+    measurements = rows.lock_of(session, ids)
+    locked = launches.lock_for_report(session, ids)
     batch = _Batch(
         device,
         now,
@@ -108,8 +108,12 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
         {row.id: _Launch(row) for row in locked if row.device_key in device_keys(device)},
     )
     verdicts = [_judge(batch, report) for report in request.reports]
+    _account(batch, targets, request.busy_s)
     candidates = _write(session, batch, targets) if batch.counted else []
-    _account(session, batch, targets, request.busy_s)
+    session.flush()
+    measuring_s = sum(report.result.measuring_s for report, _, _ in batch.counted)
+    # Last, for the device's own claims wait for its row, and must not while they are waited for.
+    devices.worked(session, device_id, now, request.busy_s if batch.counted else 0.0, measuring_s)
     live = {candidate.measurement_id for candidate in candidates}
     return ReportResponse(
         receipts=tuple(
@@ -170,13 +174,14 @@ def _write(session: Session, batch: _Batch, targets: Sequence[Target]) -> Sequen
     known = {**batch.measured, **end_badly(session, batch.infeasible, batch.failed, batch.now)}
     session.flush()
     candidates = rows.candidates_of(session, {launch.measurement_id for launch in touched.values()})
-    _log(session, batch, targets, candidates)
-    settle(session, targets, candidates, known, batch.now)
+    settle(session, targets, candidates, known, batch.now, _entries(batch, targets, candidates))
     return candidates
 
 
-def _log(session: Session, batch: _Batch, targets: Sequence[Target], candidates: Sequence[Candidate]) -> None:
-    """One `launch` event for each report that counted, in the log of each job that has the measurement."""
+def _entries(
+    batch: _Batch, targets: Sequence[Target], candidates: Sequence[Candidate]
+) -> dict[str, list[events.Entry]]:
+    """By target, one `launch` event for each report that counted."""
     ids: dict[tuple[str, str], list[str]] = {}
     for candidate in candidates:
         ids.setdefault((candidate.target_id, candidate.measurement_id or ""), []).append(candidate.id)
@@ -193,21 +198,14 @@ def _log(session: Session, batch: _Batch, targets: Sequence[Target], candidates:
                     "attempts": launch.attempts,
                     "final": verdict in _STATE,
                 }
-                entries.setdefault(target.job_id, []).append(events.Entry("launch", data, target.id))
-    if len(entries) > 1:
-        rows.lock_jobs(session, entries)
-    for job_id in sorted(entries):
-        events.append_all(session, job_id, entries[job_id], batch.now)
+                entries.setdefault(target.id, []).append(events.Entry("launch", data, target.id))
+    return entries
 
 
-def _account(session: Session, batch: _Batch, targets: Sequence[Target], busy_s: float) -> None:
-    """Adds the device's time: to the device, and to the targets that asked for the launches, by their wall time."""
-    if not batch.counted:
-        devices.seen(session, batch.device.id, batch.now)
-        return
+def _account(batch: _Batch, targets: Sequence[Target], busy_s: float) -> None:
+    """Adds the device's time to the targets that asked for the launches, by their wall time."""
     by_id = {target.id: target for target in targets}
     wall_s = sum(report.result.wall_s for report, _, _ in batch.counted)
-    measuring_s = sum(report.result.measuring_s for report, _, _ in batch.counted)
     for report, launch, verdict in batch.counted:
         target = by_id.get(launch.target_id or "")
         if target is not None:
@@ -215,8 +213,6 @@ def _account(session: Session, batch: _Batch, targets: Sequence[Target], busy_s:
             target.launches_done += verdict in _STATE
             target.busy_s += busy_s * share
             target.measuring_s += report.result.measuring_s
-    session.flush()
-    devices.worked(session, batch.device.id, batch.now, busy_s, measuring_s)
 
 
 def _receipt(

@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from core.measurement.statistics import LaunchVariance, half_width_ms
-from core.services import advance, frontier, tasks
+from core.services import advance, events, frontier, tasks
 from core.services.aggregation import add_bad_end
 from core.store import outbox
 from core.store.repositories import launches
@@ -22,14 +22,15 @@ def settle(
     candidates: Sequence[Candidate],
     known: Mapping[str, Measurement],
     now: datetime,
+    entries: Mapping[str, Sequence[events.Entry]] | None = None,
 ) -> None:
     """Brings measurements to the candidates that have them, and moves their targets' frontiers.
 
     Args:
-        targets: the live targets with candidates of these measurements, locked by id; their jobs are locked too if
-            they belong to several.
+        targets: the live targets with candidates of these measurements, locked by id.
         candidates: `rows.candidates_of(…)` of these measurements.
         known: by id, measurements that have an answer now (measured, infeasible, failed), locked and flushed.
+        entries: by target id, what else is to go into the logs, before the news of the candidates.
 
     A live target that has come to share one of them since the targets were locked is left to its own `advance`.
     """
@@ -49,9 +50,14 @@ def settle(
         findings.setdefault(candidate.target_id, []).append(
             frontier.Finding(candidate, measurement, _half_width_ms(measurement, spreads[place]))
         )
-    for target_id in sorted(findings):
-        frontier.candidate_settled(session, locked[target_id], findings[target_id], now)
-    session.flush()
+    entries = entries or {}
+    concerned = [target for target in targets if target.id in findings or entries.get(target.id)]
+    jobs = {target.job_id for target in concerned}
+    if len(jobs) > 1:
+        rows.lock_jobs(session, jobs)
+    for target in concerned:
+        news, logged = findings.get(target.id, ()), entries.get(target.id, ())
+        frontier.candidate_settled(session, target, news, now, entries=logged)
     for target in targets:
         if advance.due(session, target, now):
             outbox.enqueue(session, tasks.ADVANCE, target_id=target.id)

@@ -64,8 +64,6 @@ def return_stranded(session: Session, now: datetime) -> None:
         reason = f"{MAX_ATTEMPTS} attempts; the last: {LOST}"
         known = end_badly(session, [], [(measurements[row.measurement_id], reason) for row in spent], now)
         session.flush()
-        if len({target.job_id for target in targets}) > 1:
-            rows.lock_jobs(session, {target.job_id for target in targets})
         settle(session, targets, rows.candidates_of(session, known), known, now)
 
 

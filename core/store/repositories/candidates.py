@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, and_, false, insert, or_, select, true, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm.attributes import set_committed_value
 
 from core.store.tables import Candidate, Job
 
@@ -133,8 +134,12 @@ def move_frontier(session: Session, joined: Collection[str], left: Collection[st
         if ids:
             session.execute(
                 update(Candidate).where(Candidate.id.in_(ids)).values(on_frontier=value),
-                execution_options={"synchronize_session": "fetch"},
+                execution_options={"synchronize_session": False},
             )
+            for id_ in ids:
+                loaded = session.identity_map.get(session.identity_key(Candidate, id_))
+                if loaded is not None:
+                    set_committed_value(loaded, "on_frontier", value)
 
 
 def search_rows(session: Session, target_id: str) -> Sequence[Row[Any]]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Table, insert, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
 from core.store.tables import Event, Job
+
+_EVENTS = cast(Table, Event.__table__)
 
 
 def take_numbers(session: Session, job_id: str, count: int, now: datetime) -> int | None:
@@ -30,7 +32,8 @@ def take_numbers(session: Session, job_id: str, count: int, now: datetime) -> in
 
 
 def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
-    session.execute(insert(Event), list(rows))
+    # The table, not the class: nothing of the session's bookkeeping is wanted for rows that are only ever appended.
+    session.execute(insert(_EVENTS), list(rows))
 
 
 def after(session: Session, job_id: str, number: int, limit: int) -> list[Event]:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Table, and_, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from core.store.repositories.jobs import ACTIVE
 from core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
 
 NOT_WANTED = "no running job wants it any more"
+
+_LAUNCHES = cast(Table, Launch.__table__)
 
 Rows = Sequence[Any]
 """Rows of named columns, as each query says."""
@@ -133,10 +135,6 @@ def lock_for_report(session: Session, launch_ids: Collection[str]) -> Rows:
     ).all()
 
 
-def measurement_ids(session: Session, launch_ids: Collection[str]) -> list[str]:
-    return list(session.scalars(select(Launch.measurement_id).where(Launch.id.in_(launch_ids)).distinct()))
-
-
 def _still_wanted() -> ColumnElement[bool]:
     """Some active target of a running job waits for the launch's measurement, or asked for the launch itself."""
     candidate, target, job = aliased(Candidate), aliased(Target), aliased(Job)
@@ -218,9 +216,12 @@ def add_attempts(session: Session, launch_ids: Collection[str]) -> None:
 
 
 def write(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Updates launches by id; all rows name the same columns."""
+    """Updates launches by id; all rows name the same columns. Launches that the session has loaded are not told."""
     if rows:
-        session.execute(update(Launch), list(rows))
+        statement = update(_LAUNCHES).where(_LAUNCHES.c.id == bindparam("launch_id"))
+        session.execute(
+            statement, [{("launch_id" if name == "id" else name): row[name] for name in row} for row in rows]
+        )
 
 
 def cancel_siblings(session: Session, measurement_ids: Collection[str], now: datetime) -> None:

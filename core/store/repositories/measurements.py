@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import case, func, or_, select, true
+from sqlalchemy import ColumnElement, Select, case, func, or_, select, true
 from sqlalchemy.orm import Session, aliased
 
 from core.measurement.statistics import LaunchVariance
@@ -31,21 +32,42 @@ def lock_live_targets(session: Session, measurement_ids: Collection[str]) -> Seq
 
     Live: it has not ended and its job is running or paused (what was under way when it was paused still counts).
     """
-    if not measurement_ids:
-        return []
-    having = (
-        select(Candidate.target_id)
-        .join(Job, Job.id == Candidate.job_id)
-        .where(Candidate.measurement_id.in_(measurement_ids), Job.state.in_(LIVE_JOBS))
-    )
+    return _lock_live(session, Candidate.measurement_id.in_(measurement_ids)) if measurement_ids else []
+
+
+def _lock_live(session: Session, wanted: ColumnElement[bool]) -> Sequence[Target]:
+    having = select(Candidate.target_id).where(wanted)
+    # Their jobs come along unlocked, so that nobody has to ask for what of them never changes.
     query = (
-        select(Target)
-        .where(Target.id.in_(having), Target.state.in_(ACTIVE))
+        select(Target, Job)
+        .join(Job, Job.id == Target.job_id)
+        .where(Target.id.in_(having), Target.state.in_(ACTIVE), Job.state.in_(LIVE_JOBS))
         .order_by(Target.id)
+        .with_for_update(of=Target, key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    return [target for target, _ in session.execute(query)]
+
+
+def lock_live_targets_of(session: Session, launch_ids: Collection[str]) -> Sequence[Target]:
+    """`lock_live_targets` of these launches' measurements."""
+    return _lock_live(session, Candidate.measurement_id.in_(_measured_by(launch_ids)))
+
+
+def lock_of(session: Session, launch_ids: Collection[str]) -> dict[str, Measurement]:
+    """By id, the measurements of these launches, locked in the order of their ids."""
+    query = (
+        select(Measurement)
+        .where(Measurement.id.in_(_measured_by(launch_ids)))
+        .order_by(Measurement.id)
         .with_for_update(key_share=True)
         .execution_options(populate_existing=True)
     )
-    return session.scalars(query).all()
+    return {row.id: row for row in session.scalars(query)}
+
+
+def _measured_by(launch_ids: Collection[str]) -> Select[Any]:
+    return select(Launch.measurement_id).where(Launch.id.in_(launch_ids))
 
 
 def lock_jobs(session: Session, job_ids: Collection[str]) -> None:

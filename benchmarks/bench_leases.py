@@ -1,0 +1,205 @@
+"""Leases and reports of a fleet of simulated agents against the real API on Postgres, beside a bare database script.
+
+Three parts, in one run and on one database that is made for it and dropped:
+
+- fleet: 1,000 agents at 30 candidates a minute each, in batches of 8 (63 leases and 63 reports a second), with
+  heartbeats, and the sweeper beside them. Goal: p99 below 150 ms for a lease that has work.
+- full speed: 16 agents that measure nothing: as many rows a second as the service takes.
+- bare: the same row work by psycopg in 4 processes: the limit of this database on this machine.
+
+Then it checks that no launch was lost or handed out twice.
+
+    python benchmarks/bench_leases.py [--server postgresql://postgres@127.0.0.1:5432/postgres] [--agents 1000]
+        [--jobs 10] [--seconds 48] [--starts]
+
+The server defaults to `EDGEFRONT_TEST_DATABASE_URL`, else Postgres on localhost. Takes about 100 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import fleet_database
+import numpy as np
+import psutil
+from fleet_agents import Task
+from fleet_limit import bare
+from record import append, table
+
+from core.services.sweep import sweep
+from core.store.database import Database
+
+ROOT = Path(__file__).resolve().parents[1]
+PER_MINUTE = 30
+BATCH = 8
+GOAL_P99_MS = 150.0
+CLIENTS = 16
+PROCESSES = 4
+FULL_SPEED_S = 10.0
+
+
+@contextmanager
+def api(url: str) -> Iterator[tuple[int, psutil.Process]]:
+    """The API in a process of its own on a free port; (port, process)."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    with tempfile.TemporaryDirectory() as home:
+        environment = {
+            **os.environ,
+            "EDGEFRONT_DATABASE__URL": url,
+            "EDGEFRONT_HTTP__PORT": str(port),
+            "EDGEFRONT_HOME": home,
+            "EDGEFRONT_HTTP__REQUESTS_PER_MINUTE": "1000000",
+        }
+        process = subprocess.Popen([sys.executable, "-m", "api"], cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
+        try:
+            _wait_for(port, process)
+            yield port, psutil.Process(process.pid)
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    for _ in range(300):
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/health", timeout=1)
+            return
+        except OSError:
+            if process.poll() is not None:
+                raise SystemExit(f"the API ended with exit code {process.returncode}") from None
+            time.sleep(0.1)
+    raise SystemExit("the API did not come up within 30 s")
+
+
+def simulate(task: Task) -> dict[str, Any]:
+    """Runs the agents in a process of their own, so that they and the server do not share an interpreter."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "fleet_agents.py")],
+        input=json.dumps(asdict(task)),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    account: dict[str, Any] = json.loads(done.stdout)
+    return account
+
+
+@contextmanager
+def sweeping(url: str) -> Iterator[None]:
+    """The sweeper, every five seconds, as beside any server."""
+    database, ended = Database(url), threading.Event()
+
+    def run() -> None:
+        while not ended.wait(5.0):
+            with database.write() as session:
+                sweep(session, database.now(session))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        database.dispose()
+
+
+def line(name: str, kind: str, values: Sequence[float], rows: float | None, wall_s: float) -> dict[str, Any]:
+    """One row of the table: `rows` a request, or None where rows are not the point."""
+    p50, p99, worst = np.percentile(values, [50, 99, 100]) if values else (float("nan"),) * 3
+    return {
+        "part": name,
+        "request": kind,
+        "requests": len(values),
+        "requests/s": len(values) / wall_s,
+        "rows/s": len(values) * rows / wall_s if rows else "",
+        "p50 ms": float(p50),
+        "p99 ms": float(p99),
+        "max ms": float(worst),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    default = os.environ.get("EDGEFRONT_TEST_DATABASE_URL", "postgresql://postgres@127.0.0.1:5432/postgres")
+    parser.add_argument("--server", default=default)
+    parser.add_argument("--agents", type=int, default=1000)
+    parser.add_argument("--jobs", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=48.0)
+    parser.add_argument("--starts", action="store_true", help="tell of the start of each item too (500/s more)")
+    arguments = parser.parse_args()
+
+    cycle_s = BATCH * 60 / PER_MINUTE
+    rate = arguments.agents * PER_MINUTE / 60
+    lines: list[dict[str, Any]] = []
+    with fleet_database.temporary_database(arguments.server) as url:
+        candidates = int(rate * (arguments.seconds + 2 * cycle_s) + 4000 * FULL_SPEED_S)
+        fleet = fleet_database.fill(
+            url, prefix="fleet", agents=arguments.agents, jobs=arguments.jobs, candidates=candidates
+        )
+        limit = fleet_database.fill(url, prefix="limit", agents=PROCESSES, jobs=PROCESSES, candidates=60_000)
+        with sweeping(url), api(url) as (port, process):
+            secrets = [agent.secret for agent in fleet]
+            task = Task("127.0.0.1", port, secrets, BATCH, cycle_s, arguments.seconds, arguments.starts)
+            cpu = process.cpu_times()
+            steady = simulate(task)
+            used = process.cpu_times()
+            busy = (used.user + used.system - cpu.user - cpu.system) / steady["wall_s"]
+            full = simulate(Task("127.0.0.1", port, secrets[:CLIENTS], BATCH, 0.0, FULL_SPEED_S))
+        devices = [(agent.device_id, f"class:limit-{index}") for index, agent in enumerate(limit)]
+        figures, rows, wall_s = bare(fleet_database.conninfo(url), devices=devices, batch=BATCH, seconds=FULL_SPEED_S)
+        handed_out = [tuple(pair) for pair in steady["handed_out"] + full["handed_out"]]
+        wrong = fleet_database.check(url, handed_out, steady["accepted"] + full["accepted"])
+
+    for name, account in (("fleet", steady), ("full speed", full)):
+        for kind in ("lease", "report", "heartbeat", "start"):
+            if account[f"{kind}_ms"]:
+                per = BATCH if kind in ("lease", "report") else None
+                lines.append(line(name, kind, account[f"{kind}_ms"], per, account["wall_s"]))
+    lines += [line("bare", kind, figures[f"{kind}_ms"], BATCH, wall_s) for kind in ("lease", "report")]
+    table(f"{arguments.agents} agents, {arguments.jobs} jobs, {rate:.0f} candidates/s wanted", lines)
+    errors = steady["errors"] + full["errors"]
+    served = len(full["accepted"]) / full["wall_s"]
+    print(
+        f"\nAPI process: {busy:.2f} cores busy under the fleet. Load generator: {steady['late_ms']:.0f} ms late at most."
+    )
+    print(f"Lease and report of {served:.0f} rows/s through the service, {rows / wall_s:.0f} by the bare script.")
+    print(f"Errors: {len(errors)} {errors[:3]}. Wrong: {wrong}")
+    p99 = lines[0]["p99 ms"]
+    met = p99 < GOAL_P99_MS and not errors and not any(wrong.values())
+    print(f"Goal, p99 of a lease with work below {GOAL_P99_MS:.0f} ms and nothing lost: {'met' if met else 'NOT MET'}")
+    append(
+        "leases",
+        {
+            "agents": arguments.agents,
+            "jobs": arguments.jobs,
+            "starts": arguments.starts,
+            "lines": lines,
+            "api_cores_busy": busy,
+            "service_rows_per_s": served,
+            "bare_rows_per_s": rows / wall_s,
+            "errors": len(errors),
+            "wrong": wrong,
+        },
+    )
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
