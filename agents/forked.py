@@ -54,8 +54,8 @@ class ForkServer:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def launch(self, request: LaunchRequest) -> LaunchResult | None:
-        """Make one launch; None if the server was killed meanwhile."""
+    def launch(self, request: LaunchRequest) -> LaunchResult:
+        """Make one launch. A server that dies meanwhile is a launch that crashed."""
         try:
             self._socket.sendall(request.model_dump_json().encode() + b"\n")
             line = self._reader.readline()

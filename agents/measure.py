@@ -100,17 +100,16 @@ class Measurer:
             cores=self.plan.measuring(protocol.threads),
             memory_limit_bytes=self._limit,
         )
-        result = self._launch(request)
-        if result is None or self._aborted.is_set():
-            self._aborted.clear()
-            raise Aborted("the launch was given up")
-        return result
+        return self._launch(request)
 
     def abort(self) -> None:
-        """Give up the launch of the moment, at once; `measure` raises `Aborted`. From any thread."""
+        """Give up the launch of the moment, at once, or the next one if there is none: `measure` raises `Aborted`.
+
+        From any thread. The warm parent goes too and is started again when it is needed.
+        """
+        self._aborted.set()
         kill = self._kill
         if kill is not None:
-            self._aborted.set()
             kill()
 
     def close(self) -> None:
@@ -119,20 +118,30 @@ class Measurer:
             server.close()
         self._servers.clear()
 
-    def _launch(self, request: LaunchRequest) -> LaunchResult | None:
+    def _launch(self, request: LaunchRequest) -> LaunchResult:
         protocol = request.protocol
+        result: LaunchResult | None = None
         try:
             if sys.platform.startswith("linux") and protocol.provider in _SURVIVE_FORK:
                 server = self._server(protocol.runtime)
                 self._kill = server.kill
-                return server.launch(request)
-            with only_measurement(self._lock):
-                return run_spawned(request, self._killable)
+                if not self._aborted.is_set():
+                    result = server.launch(request)
+            else:
+                with only_measurement(self._lock):
+                    if not self._aborted.is_set():
+                        result = run_spawned(request, self._killable)
         finally:
             self._kill = None
+        if result is None or self._aborted.is_set():
+            self._aborted.clear()
+            raise Aborted("the launch was given up")
+        return result
 
     def _killable(self, process: subprocess.Popen[bytes]) -> None:
         self._kill = process.kill
+        if self._aborted.is_set():
+            process.kill()
 
     def _server(self, runtime: Runtime) -> ForkServer:
         server = self._servers.get(runtime)

@@ -134,13 +134,15 @@ def _app(script: Script) -> FastAPI:
         if body.facts is not None:
             script.facts.append(body.facts)
         end = time.monotonic() + body.wait_s
-        while not script.items or script.state == "draining":
+        while not await request.is_disconnected():
+            if script.items and script.state == "active":
+                break
             if time.monotonic() >= end or script.state == "draining":
                 return LeaseResponse(state=script.state)
-            if await request.is_disconnected():
-                script.polls_cut_short += 1
-                return LeaseResponse()
             await asyncio.sleep(0.01)
+        else:
+            script.polls_cut_short += 1
+            return LeaseResponse()
         items = tuple(script.items.popleft() for _ in range(min(body.max_items, len(script.items))))
         script.leases.append(tuple(item.launch_id for item in items))
         expires = datetime.now(timezone.utc) + timedelta(seconds=60)

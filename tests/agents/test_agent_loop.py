@@ -1,0 +1,338 @@
+"""The agent against a server that does as told: work, outages, refusals, draining."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import subjects
+from scripted_server import CREDENTIAL, TOKEN, Script, ScriptedServer, wait_for
+
+from agents.client import ProtocolMismatch
+from agents.config import AgentConfig
+from agents.loop import Agent
+from agents.spool import Entry, Spool
+from core.errors import Gone, InvalidInput, Unauthenticated
+from core.measurement.protocol import MeasurementProtocol
+from core.wire.agent import LaunchReport, LeaseItem
+
+PROTOCOL = MeasurementProtocol(sequence_length=16)
+
+
+def item(number: int, protocol: MeasurementProtocol = PROTOCOL, **model: int) -> LeaseItem:
+    architecture = subjects.gpt(**model)
+    return LeaseItem(
+        launch_id=f"lau_{number}",
+        fence=number + 1,
+        digest=architecture.digest,
+        architecture=architecture.canonical,
+        protocol=protocol,
+        seed=3,
+    )
+
+
+def slow(number: int) -> LeaseItem:
+    """About two seconds of passes."""
+    return item(number, PROTOCOL.model_copy(update={"sequence_length": 512, "repeats": 40}), layers=4, d_model=256)
+
+
+class Running:
+    """An agent in a thread."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.agent = Agent(config)
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self.agent.run()
+        except BaseException as error:
+            self.error = error
+
+    def ended(self, timeout_s: float = 60.0) -> bool:
+        self.thread.join(timeout_s)
+        return not self.thread.is_alive()
+
+
+@pytest.fixture
+def config(tmp_path: Path, weights: Path):
+    def make(url: str, **changes) -> AgentConfig:
+        folder = tmp_path / "agent"
+        folder.mkdir(exist_ok=True)
+        if not (folder / "weights").exists():
+            (folder / "weights").symlink_to(weights)
+        token = tmp_path / "token"
+        token.write_text(TOKEN + "\n")
+        return AgentConfig(**{"server": url, "data_dir": folder, "token_file": token, "wait_s": 5.0, **changes})
+
+    return make
+
+
+@contextmanager
+def running(config: AgentConfig) -> Iterator[Running]:
+    run = Running(config)
+    run.thread.start()
+    try:
+        yield run
+    finally:
+        run.agent.give_up()
+        assert run.ended()
+
+
+def reported(script: Script) -> list[str]:
+    return [report.launch_id for report in script.reports]
+
+
+def test_enrols_once_measures_and_drains(config):
+    script = Script()
+    script.items.extend(item(number) for number in range(6))
+    with ScriptedServer(script) as server:
+        with running(config(server.url)) as run:
+            wait_for(lambda: len(script.reports) == 6)
+            run.agent.drain()
+            assert run.ended()
+            assert run.error is None
+        credential = config(server.url).data_dir / "credential.json"
+        assert stat.S_IMODE(credential.stat().st_mode) == 0o600
+        assert CREDENTIAL in credential.read_text()
+        script.items.append(item(6))
+        with running(config(server.url, token_file=None)):
+            wait_for(lambda: len(script.reports) == 7)
+    assert len(script.enrolled) == 1
+    assert script.enrolled[0].device_class
+    assert len(script.facts) == 2  # once in each run
+    assert {runtime.runtime for runtime in script.facts[0].runtimes} == {"onnxruntime", "pytorch"}
+    assert script.started == reported(script) == [f"lau_{number}" for number in range(7)]
+    assert [report.fence for report in script.reports] == list(range(1, 8))
+    assert all(report.result.outcome == "done" for report in script.reports)
+    measuring_s = sum(report.result.measuring_s for report in script.reports)
+    assert measuring_s < script.busy_s
+    assert script.polls_cut_short >= 1
+    assert script.released == []
+
+
+def test_asks_for_the_next_batch_while_it_measures_the_last_launch(config):
+    script = Script(outcome=lambda report: "accepted")
+    script.items.extend(slow(number) for number in range(2))
+    with ScriptedServer(script) as server, running(config(server.url, batch=1)):
+        wait_for(lambda: len(script.leases) == 2)
+        assert script.reports == []
+        wait_for(lambda: len(script.reports) == 2)
+
+
+def test_drain_finishes_the_launch_of_the_moment_and_gives_back_the_rest(config):
+    script = Script()
+    script.items.extend(slow(number) for number in range(3))
+    with ScriptedServer(script) as server, running(config(server.url)) as run:
+        wait_for(lambda: script.started)
+        run.agent.drain()
+        assert run.ended()
+        assert run.error is None
+    assert reported(script) == ["lau_0"]
+    assert script.released == ["lau_1", "lau_2"]
+
+
+def test_giving_up_gives_back_the_launch_of_the_moment_too(config):
+    script = Script()
+    script.items.extend(slow(number) for number in range(3))
+    with ScriptedServer(script) as server, running(config(server.url)) as run:
+        wait_for(lambda: script.started)
+        run.agent.give_up()
+        assert run.ended()
+    assert reported(script) == []
+    assert sorted(script.released) == ["lau_0", "lau_1", "lau_2"]
+
+
+def test_drains_while_it_waits_for_work(config):
+    script = Script()
+    with ScriptedServer(script) as server, running(config(server.url, wait_s=60.0)) as run:
+        wait_for(lambda: "/v1/leases" in script.requests)
+        run.agent.drain()
+        assert run.ended(20)
+        wait_for(lambda: script.polls_cut_short == 1)
+
+
+def test_drains_while_the_server_is_away(config):
+    with ScriptedServer(Script()) as server:
+        pass
+    with running(config(server.url)) as run:
+        run.agent.drain()
+        assert run.ended(30)
+        assert run.error is None
+
+
+def test_measures_what_it_holds_while_the_server_is_away_and_reports_later(config):
+    script = Script()
+    script.items.extend(item(number) for number in range(4))
+    with ScriptedServer(script) as server:
+        run = Running(config(server.url))
+        run.thread.start()
+        wait_for(lambda: len(script.leases) == 1)
+        script.status["/v1/"] = 503
+        spool = config(server.url).spool
+        wait_for(lambda: len(list(spool.glob("*.json"))) >= 3)
+        assert len(script.reports) <= 1
+        script.status.clear()
+        wait_for(lambda: len(script.reports) == 4)
+        run.agent.drain()
+        assert run.ended()
+    assert sorted(reported(script)) == [f"lau_{number}" for number in range(4)]
+    assert list(spool.glob("*.json")) == []
+
+
+def test_sends_what_an_earlier_run_left(config):
+    script = Script()
+    with ScriptedServer(script) as server:
+        from agents.failures import failure
+
+        spool = Spool(config(server.url).spool)
+        for number in range(40):
+            report = LaunchReport(launch_id=f"lau_{number}", fence=1, result=failure("crashed", "boom"))
+            spool.put(Entry(report=report, busy_s=0.5))
+        with running(config(server.url)):
+            wait_for(lambda: len(script.reports) == 40)
+    assert reported(script) == [f"lau_{number}" for number in range(40)]
+    assert script.busy_s == pytest.approx(20.0)
+    assert script.requests.count("/v1/reports") == 2
+
+
+def test_receipts_of_every_kind_end_the_matter(config):
+    outcomes = ["conflict", "unknown", "cancelled", "duplicate"]
+    script = Script(outcome=lambda report: outcomes[int(report.launch_id[-1])])
+    script.items.extend(item(number) for number in range(4))
+    with ScriptedServer(script) as server, running(config(server.url)):
+        wait_for(lambda: len(script.reports) == 4)
+        wait_for(lambda: not list(config(server.url).spool.glob("*.json")))
+    assert len(script.reports) == 4
+
+
+def test_a_result_that_the_server_refuses_holds_up_no_other(config):
+    script = Script()
+    with ScriptedServer(script) as server:
+        from agents.failures import failure
+
+        spool = Spool(config(server.url).spool)
+        for number in range(2):
+            report = LaunchReport(launch_id=f"lau_{number}", fence=1, result=failure("crashed", "boom"))
+            spool.put(Entry(report=report))
+        script.status["/v1/reports"] = 422
+        with running(config(server.url)):
+            wait_for(lambda: len(list(spool.folder.glob("*.refused"))) == 2)
+            script.status.clear()
+            script.items.append(item(5))
+            wait_for(lambda: reported(script) == ["lau_5"])
+
+
+def test_cancelled_launches_are_skipped(config):
+    script = Script(cancelled=("lau_1", "lau_2"))
+    script.items.extend([slow(0), item(1), item(2), item(3)])
+    with ScriptedServer(script) as server, running(config(server.url)):
+        wait_for(lambda: "lau_3" in reported(script))
+    assert reported(script) == ["lau_0", "lau_3"]
+
+
+def test_a_lost_lease_loses_what_has_not_begun_and_the_rest_is_reported(config):
+    script = Script()
+    script.items.extend([slow(0), item(1), item(2)])
+    with ScriptedServer(script) as server, running(config(server.url)):
+        wait_for(lambda: script.started)
+        script.status["/v1/leases/lse_1/heartbeat"] = 410
+        wait_for(lambda: reported(script) == ["lau_0"])
+        script.items.append(item(9))
+        wait_for(lambda: "lau_9" in reported(script))
+    assert reported(script) == ["lau_0", "lau_9"]
+
+
+def test_a_draining_device_waits_without_running_in_circles(config):
+    script = Script(state="draining")
+    with ScriptedServer(script) as server, running(config(server.url)):
+        wait_for(lambda: "/v1/leases" in script.requests)
+        threading.Event().wait(1.5)
+        assert script.requests.count("/v1/leases") <= 4
+        script.items.append(item(0))
+        script.state = "active"
+        wait_for(lambda: reported(script) == ["lau_0"])
+
+
+def test_a_bad_item_is_reported_and_the_next_one_measured(config):
+    script = Script()
+    newer = item(0).model_copy(update={"architecture": {"version": 99}})
+    script.items.extend([newer, item(1)])
+    with ScriptedServer(script) as server, running(config(server.url)):
+        wait_for(lambda: len(script.reports) == 2)
+    assert script.reports[0].result.reason == "unsupported"
+    assert script.reports[1].result.outcome == "done"
+
+
+@pytest.mark.parametrize(("status", "kind"), [(401, Unauthenticated), (410, Gone), (426, ProtocolMismatch)])
+def test_a_server_that_does_not_want_the_device_ends_the_agent(config, status, kind):
+    script = Script()
+    with ScriptedServer(script) as server:
+        with running(config(server.url)) as run:
+            wait_for(lambda: "/v1/leases" in script.requests)
+            run.agent.drain()
+        script.status["/v1/leases"] = status
+        run = Running(config(server.url, token_file=None))
+        run.thread.start()
+        assert run.ended()
+        assert isinstance(run.error, kind)
+
+
+def test_a_revoked_device_leaves_a_launch_unfinished(config):
+    script = Script()
+    script.items.append(slow(0))
+    with ScriptedServer(script) as server:
+        run = Running(config(server.url))
+        run.thread.start()
+        wait_for(lambda: script.started)
+        script.status["/v1/"] = 410
+        assert run.ended()
+        assert isinstance(run.error, Gone)
+
+
+def test_enrols_anew_where_the_server_has_forgotten_the_device(config):
+    script = Script()
+    with ScriptedServer(script) as server:
+        with running(config(server.url)) as run:
+            wait_for(lambda: "/v1/leases" in script.requests)
+            run.agent.drain()
+        script.credential = "efa_" + "n" * 43
+        script.items.append(item(0))
+        with running(config(server.url)):
+            wait_for(lambda: reported(script) == ["lau_0"])
+    assert len(script.enrolled) == 2
+
+
+def test_says_what_is_missing_to_enrol(config, tmp_path):
+    with ScriptedServer(Script()) as server:
+        cases = {None: "--token-file", tmp_path / "nowhere": "cannot be read", tmp_path / "empty": "no enrolment token"}
+        (tmp_path / "empty").write_text("\n")
+        for path, words in cases.items():
+            run = Running(config(server.url, token_file=path))
+            run.thread.start()
+            assert run.ended()
+            assert isinstance(run.error, InvalidInput)
+            assert words in str(run.error)
+
+
+def test_takes_no_new_work_while_the_spool_cannot_be_written(config):
+    """The spool's folder is gone from under the agent: results wait in memory and still reach the server."""
+    script = Script()
+    with ScriptedServer(script) as server, running(config(server.url)):
+        folder = config(server.url).spool
+        wait_for(lambda: "/v1/leases" in script.requests)
+        folder.rename(folder.with_name("elsewhere"))
+        script.items.extend(item(number) for number in range(2))
+        wait_for(lambda: len(script.reports) == 2)
+        asked = script.requests.count("/v1/leases")
+        script.items.append(item(2))
+        threading.Event().wait(1.0)
+        assert script.requests.count("/v1/leases") <= asked + 1
+        os.rename(folder.with_name("elsewhere"), folder)
+        wait_for(lambda: "lau_2" in reported(script))

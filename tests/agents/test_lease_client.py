@@ -1,0 +1,144 @@
+"""The client's answers, and what is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import httpx
+import pytest
+from scripted_server import CREDENTIAL, TOKEN, Script, ScriptedServer, wait_for
+
+from agents.client import AgentClient, ProtocolMismatch, check_url, error_of, retryable
+from agents.retry import RetryPolicy
+from core import errors
+from core.wire.agent import LeaseRequest
+
+QUICK = RetryPolicy(base_s=0.01, cap_s=0.02, total_s=5.0)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1]:1/", "http://localhost", "https://far.example"])
+def test_urls_that_keep_the_credential_safe(url):
+    assert check_url(url) == url.rstrip("/")
+
+
+def test_plain_http_beyond_this_machine_only_if_asked_for():
+    with pytest.raises(errors.InvalidInput, match="plain HTTP"):
+        check_url("http://10.0.0.1:8090")
+    with pytest.raises(errors.InvalidInput, match="plain HTTP"):
+        check_url("http://localhost.evil.example")
+    assert check_url("http://10.0.0.1:8090", insecure=True) == "http://10.0.0.1:8090"
+    for url in ("far.example", "ftp://far.example", ""):
+        with pytest.raises(errors.InvalidInput, match="no URL"):
+            check_url(url)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "again"),
+    [
+        (401, "{}", errors.Unauthenticated, False),
+        (403, "{}", errors.Forbidden, False),
+        (404, "{}", errors.NotFound, False),
+        (409, "{}", errors.Conflict, False),
+        (409, '{"detail": "x", "protocol_version": 3}', ProtocolMismatch, False),
+        (410, "{}", errors.Gone, False),
+        (413, "{}", errors.TooLarge, False),
+        (422, '{"field": "reports.0"}', errors.InvalidInput, False),
+        (426, "{}", ProtocolMismatch, False),
+        (408, "{}", errors.Unavailable, True),
+        (429, "{}", errors.TooManyRequests, True),
+        (500, "oh", errors.Unavailable, True),
+        (502, "<html>", errors.Unavailable, True),
+        (503, "[]", errors.Unavailable, True),
+        (302, "", errors.Unavailable, True),
+    ],
+)
+def test_answers_become_errors_in_one_place(status, body, kind, again):
+    error = error_of(httpx.Response(status, text=body))
+    assert type(error) is kind
+    assert retryable(error) is again
+
+
+def test_retry_after_is_read_and_bounded():
+    assert error_of(httpx.Response(503, headers={"Retry-After": "7"})).extra["retry_after_s"] == 7
+    assert error_of(httpx.Response(503, headers={"Retry-After": "1e9"})).extra["retry_after_s"] == 3600
+    assert "retry_after_s" not in error_of(httpx.Response(503, headers={"Retry-After": "Fri, 1 Jan"})).extra
+
+
+def test_pauses_have_full_jitter_and_a_cap():
+    policy = RetryPolicy(base_s=0.5, cap_s=30.0)
+    for failures, bound in ((1, 0.5), (2, 1.0), (4, 4.0), (50, 30.0)):
+        pauses = [policy.pause_s(failures) for _ in range(300)]
+        assert 0 <= min(pauses) < 0.2 * bound
+        assert 0.8 * bound < max(pauses) <= bound
+
+
+def test_tries_again_until_it_works():
+    fails = [errors.Unavailable("away"), errors.TooManyRequests("slow down", retry_after_s=0.05)]
+
+    async def call():
+        if fails:
+            raise fails.pop(0)
+        return "here"
+
+    assert asyncio.run(QUICK.run("asking", call)) == "here"
+
+
+def test_gives_up_in_time_and_at_once_on_what_will_not_change(caplog):
+    calls = []
+
+    async def away():
+        calls.append("away")
+        raise errors.Unavailable("away")
+
+    async def refused():
+        calls.append("refused")
+        raise errors.Conflict("no")
+
+    with pytest.raises(errors.Conflict):
+        asyncio.run(QUICK.run("asking", refused))
+    assert calls == ["refused"]
+    with caplog.at_level(logging.WARNING, logger="agents.retry"), pytest.raises(errors.Unavailable):
+        asyncio.run(RetryPolicy(base_s=0.002, cap_s=0.004, total_s=0.3).run("asking", away))
+    assert len(calls) > 20
+    assert len(caplog.records) < 12  # a line for each doubling
+
+
+def ask(server: ScriptedServer, credential: str = CREDENTIAL, wait_s: float = 0.0):
+    async def lease():
+        async with AgentClient(server.url) as client:
+            client.use(credential)
+            return await client.lease(LeaseRequest(wait_s=wait_s))
+
+    return asyncio.run(lease())
+
+
+def test_a_proxys_page_is_a_server_that_is_away():
+    with ScriptedServer(Script(garbage=True)) as server, pytest.raises(errors.Unavailable, match="no LeaseResponse"):
+        ask(server)
+
+
+def test_nothing_listening_is_a_server_that_is_away():
+    with ScriptedServer(Script()) as server:
+        assert ask(server).items == ()
+        with pytest.raises(errors.Unauthenticated):
+            ask(server, credential=TOKEN)
+    with pytest.raises(errors.Unavailable, match="cannot be reached"):
+        ask(server)
+
+
+def test_a_long_poll_can_be_cut_short_and_the_server_notices():
+    script = Script()
+
+    async def poll_and_leave(server: ScriptedServer) -> None:
+        async with AgentClient(server.url) as client:
+            client.use(CREDENTIAL)
+            poll = asyncio.create_task(client.lease(LeaseRequest(wait_s=60)))
+            while "/v1/leases" not in script.requests:
+                await asyncio.sleep(0.01)
+            poll.cancel()
+            await asyncio.wait([poll])
+
+    with ScriptedServer(script) as server:
+        asyncio.run(poll_and_leave(server))
+        wait_for(lambda: script.polls_cut_short == 1)
