@@ -41,6 +41,10 @@ def worker(url: str, broker: str, home: Path) -> Iterator[subprocess.Popen[bytes
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
         try:
             yield process
+        except AssertionError as error:
+            state = "running" if process.poll() is None else f"ended with {process.returncode}"
+            said = (home / "worker.log").read_text(errors="replace")[-3000:]
+            raise AssertionError(f"{error}; the worker is {state}, its log ends:\n{said}") from error
         finally:
             process.terminate()
             process.wait(30)
