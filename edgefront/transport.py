@@ -128,6 +128,10 @@ class Transport:
             raise Unavailable(f"cannot reach the edgefront server at {self.url}: {reason}") from error
         except (httpx.InvalidURL, httpx.TooManyRedirects) as error:
             raise _bad_url(self.url, str(error)) from None
+        except RuntimeError:
+            if self._http.is_closed:
+                raise EdgefrontError("this client is closed") from None
+            raise
 
 
 def segment(name: str) -> str:

@@ -127,3 +127,10 @@ def test_a_server_that_is_not_there(unused_url: str) -> None:
 def unused_url() -> str:
     with rough_server() as server:
         return server.url
+
+
+def test_a_closed_client_says_so(rough: Rough) -> None:
+    client = Client(rough.url, "efk_x")
+    client.close()
+    with pytest.raises(EdgefrontError, match="closed"):
+        client.jobs.get("job_1")
