@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import httpx
@@ -57,7 +58,7 @@ def test_without_an_agent_the_page_says_that_the_job_waits(
 ) -> None:
     away = SyntheticAgent(service.url, service.key, name="bench-away", device_class="away-board")
     away.close()
-    with sqlite3.connect(service.home / "edgefront.db") as rows:
+    with closing(sqlite3.connect(service.home / "edgefront.db")) as rows, rows:
         rows.execute("UPDATE device SET last_seen_at = '2020-01-01 00:00:00.000000' WHERE id = ?", (away.device_id,))
     job = submit("bench-away", seed=33)
     seen = watch(member, f"/jobs/{job['id']}")

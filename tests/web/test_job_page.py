@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import httpx
@@ -245,7 +246,10 @@ def test_text_from_users_and_devices_is_shown_as_text(
     job = submit(agent.name, candidates=4, seed=21)
     agent.finish(api, job["id"])
     attack = '<img src=x onerror="window.attacked=1"><script>window.attacked=1</script>'
-    with sqlite3.connect(service.home / "edgefront.db") as rows:  # the API takes no such names: this is the second wall
+    with (
+        closing(sqlite3.connect(service.home / "edgefront.db")) as rows,
+        rows,
+    ):  # the API takes no such names: this is the second wall
         rows.execute("UPDATE job SET name = ?, reason = ?, state = 'failed' WHERE id = ?", (attack, attack, job["id"]))
         rows.execute(
             "UPDATE target SET name = ?, note = ?, state = 'failed' WHERE job_id = ?", (attack, attack, job["id"])

@@ -1,0 +1,111 @@
+"""What the documents tell to type is what works."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sqlite3
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from synthetic_agent import SyntheticAgent
+
+from edgefront import exits
+from edgefront.cli import app
+from edgefront.embedded.service import EmbeddedService
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def commands() -> Iterator[object]:
+    """Every line of a shell block, continued lines joined, that calls the `edgefront` command."""
+    for document in DOCUMENTS:
+        for block in BLOCK.findall(document.read_text()):
+            for line in block.replace("\\\n", " ").splitlines():
+                if re.match(r"(\S*/)?edgefront\s", line):
+                    words = shlex.split(line, comments=True)
+                    yield pytest.param(words[1:], id=f"{document.name}: {' '.join(words[1:])[:60]}")
+
+
+@pytest.mark.parametrize("words", list(commands()))
+def test_commands_and_their_options_exist(words: list[str]) -> None:
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        name, *words = words  # a group of commands alone is not a command
+        command = command.commands[name]
+    with command.make_context(command.name, list(words)) as context:  # parses and checks, runs nothing
+        assert not context.args
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_files_that_exist(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+        if not re.match(r"https?://", target):
+            assert (document.parent / target).exists(), target
+
+
+def test_exit_codes_are_those_of_the_command() -> None:
+    quickstart = (ROOT / "docs" / "quickstart.md").read_text()
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", quickstart, re.MULTILINE)}
+    assert documented == {code for code, _ in exits.TABLE}
+
+
+def test_rest_walk_through_runs_as_it_stands(tmp_path: Path) -> None:
+    """Every `sh` block of docs/rest.md in one shell that stops at the first failure."""
+    if shutil.which("curl") is None:
+        pytest.fail("the REST walk-through needs curl (Debian: apt-get install curl)")
+    script = "set -euo pipefail\n" + "\n".join(BLOCK.findall((ROOT / "docs" / "rest.md").read_text()))
+    with EmbeddedService(tmp_path / "home", port=0, agent=False, isolated=True) as service:
+        agent = SyntheticAgent(service.url, service.key, name="local")
+        over = threading.Event()
+
+        def measure() -> None:
+            while not over.is_set() and not _was_resumed(service):
+                over.wait(0.1)  # else the job might have finished before the document pauses it
+            while not over.is_set():
+                agent.measure(8, wait_s=0.3)
+
+        thread = threading.Thread(target=measure)
+        thread.start()
+        try:
+            folder = tmp_path / "work"
+            folder.mkdir()
+            environment = {**os.environ, "EDGEFRONT_URL": service.url, "EDGEFRONT_KEY": service.key}
+            done = subprocess.run(
+                ["bash", "-c", script],
+                env=environment,
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+        finally:
+            over.set()
+            thread.join()
+            agent.close()
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    assert "running" in done.stdout
+    made = {path.name: path.stat().st_size for path in folder.iterdir()}
+    assert made["first-part"] == 1024
+    assert made["candidates.csv"] > 0
+    assert made["candidates.parquet"] > 0
+    assert any(name.endswith(".onnx") and "untrained" in name for name in made)
+
+
+def _was_resumed(service: EmbeddedService) -> bool:
+    query = "SELECT data FROM event WHERE kind = 'job_state' ORDER BY number"
+    with closing(sqlite3.connect(service.home / "edgefront.db")) as rows:
+        states = [json.loads(data)["state"] for (data,) in rows.execute(query)]
+    return states[-2:] == ["paused", "running"]
