@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from core.errors import EdgefrontError
 from core.wire.jobs import CandidateView, FrontierView, JobRequest, JobView
 from edgefront import follow, progress, up
+from edgefront.agreement import Agreement, compare
 from edgefront.client import Client
 from edgefront.commands.base import Session
 from edgefront.demo_folder import DemoFolder
 from edgefront.embedded.service import DEVICE, EmbeddedService
-from edgefront.output import duration
+from edgefront.output import duration, print_json
 from edgefront.resources.models import ModelFormat
 from edgefront.submission import parse_request
 from edgefront.tables import frontier_table
@@ -49,12 +50,15 @@ def run(session: Session, output: Path, *, once: bool, minutes: float, candidate
         up.told_to_end() as ending,
         EmbeddedService(folder.service, port=port, isolated=True) as service,
     ):
-        up.announce(session, service)
+        out = session.err if session.json else session.out
+        up.announce(session, service, out)
         with Client(service.url, service.key) as client:
-            Demo(client, service, folder, session.out, ending).show(minutes=minutes, candidates=candidates)
-        session.out.print(f"The live page: {up.login_link(service)}", markup=False, soft_wrap=True)
+            result = Demo(client, service, folder, out, ending).show(minutes=minutes, candidates=candidates)
+        out.print(f"The live page: {up.login_link(service)}", markup=False, soft_wrap=True)
+        if session.json:
+            print_json(result)
         if stay:
-            session.out.print("It stays up until Ctrl-C.")
+            out.print("It stays up until Ctrl-C.")
             ending.wait()
 
 
@@ -68,7 +72,8 @@ class Demo:
     out: Console
     ending: threading.Event
 
-    def show(self, *, minutes: float, candidates: int) -> None:
+    def show(self, *, minutes: float, candidates: int) -> dict[str, Any]:
+        """All of it, for people on `out`; the return value is the same for scripts."""
         self._say("Waiting for this machine's agent")
         self._wait_for_agent()
         request = job_request(minutes=minutes, candidates=candidates)
@@ -84,7 +89,7 @@ class Demo:
         for frontier in frontiers:
             self.out.print(frontier_table(frontier))
         self._draw(job, frontiers)
-        self._download_and_run(frontiers)
+        models, agreement = self._download_and_run(frontiers)
         self._say("What the search found")
         for frontier in frontiers:
             self.out.print(f"  {frontier.target}: {frontier.summary}", markup=False, soft_wrap=True)
@@ -94,6 +99,13 @@ class Demo:
             style="dim",
             soft_wrap=True,
         )
+        return {
+            "job": self.client.jobs.get(job.id),
+            "frontiers": frontiers,
+            "picture": str(self.folder.picture),
+            "models": [str(path) for path in models],
+            "largest_difference": agreement.largest_difference,
+        }
 
     def _wait_for_agent(self) -> None:
         end = time.monotonic() + _ONLINE_S
@@ -133,9 +145,8 @@ class Demo:
         draw(frontiers, self.folder.picture, others=others, title=title)
         self._say(f"Drew {self.folder.picture}")
 
-    def _download_and_run(self, frontiers: list[FrontierView]) -> None:
+    def _download_and_run(self, frontiers: list[FrontierView]) -> tuple[list[Path], Agreement]:
         from core.spaces.architecture import Architecture
-        from edgefront.agreement import compare
 
         chosen = best_point(frontiers)
         if chosen is None:
@@ -154,6 +165,7 @@ class Demo:
         )
         if not found.holds:
             raise EdgefrontError(f"the two files do not agree: they differ by {found.largest_difference:.3g}")
+        return list(paths.values()), found
 
     def _until_told(self, jobs: Iterator[JobView]) -> Iterator[JobView]:
         for job in jobs:

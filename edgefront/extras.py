@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
+from core.errors import EdgefrontError
+
 _EXTRAS = {
     "torch": ("torch",),
-    "agent": ("onnx", "onnxruntime", "psutil", "numpy"),
+    "agent": ("onnxruntime", "onnx", "psutil", "numpy"),
     "server": (
         "alembic",
         "celery",
@@ -35,5 +39,16 @@ def advice(error: ModuleNotFoundError) -> str | None:
     package = (error.name or "").partition(".")[0]
     for extra, packages in _EXTRAS.items():
         if package in packages:
-            return f"this needs {package}, which is not installed: pip install 'edgefront[{extra}]'"
+            return _sentence("this", package, extra)
     return None
+
+
+def need(what: str, *extras: str, install: str | None = None, otherwise: str = "") -> None:
+    """Raises EdgefrontError, before anything is begun, if a package of these extras is missing."""
+    missing = [package for extra in extras for package in _EXTRAS[extra] if find_spec(package) is None]
+    if missing:
+        raise EdgefrontError(_sentence(what, missing[0], install or ",".join(extras)) + otherwise)
+
+
+def _sentence(what: str, missing: str, extra: str) -> str:
+    return f"{what} needs {missing}, which is not installed: pip install 'edgefront[{extra}]'"

@@ -9,13 +9,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.errors import EdgefrontError
 from edgefront.client import Client
 from edgefront.commands.base import Session
 from edgefront.embedded.port import DEFAULT_PORT
 from edgefront.embedded.service import DEVICE, EmbeddedService
+from edgefront.output import print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _LOG_BYTES = 5 << 20
 _CHATTY = ("celery", "httpx", "alembic.runtime.plugins")
@@ -31,7 +35,11 @@ def run(
         told_to_end() as ending,
         EmbeddedService(home, host=host, port=port, agent=agent, cores=cores) as service,
     ):
-        announce(session, service)
+        if session.json:
+            told = {"url": service.url, "home": str(service.home), "key_file": str(service.home / "key")}
+            print_json(told, line=True)
+        else:
+            announce(session, service, session.out)
         if agent:
             _say_when_ready(session, service, ending)
         ending.wait()
@@ -39,16 +47,10 @@ def run(
     session.note("ended")
 
 
-def announce(session: Session, service: EmbeddedService) -> None:
+def announce(session: Session, service: EmbeddedService, out: Console) -> None:
     """Says where the service is."""
-    if session.json:
-        from edgefront.output import print_json
-
-        print_json({"url": service.url, "home": str(service.home), "key_file": str(service.home / "key")}, line=True)
-        return
     if service.wanted_port is None and not service.url.endswith(f":{DEFAULT_PORT}"):
         session.note(f"port {DEFAULT_PORT} is taken, so this is another one")
-    out = session.out
     out.print(f"[bold]edgefront[/] runs at [bold]{service.url}[/]")
     out.print(f"  page    {login_link(service)}", markup=False, soft_wrap=True)
     out.print(f"  data    {service.home}", markup=False, soft_wrap=True)

@@ -39,7 +39,12 @@ def up(
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the whole log.")] = False,
 ) -> None:
     """Run the embedded service: API, worker, one agent and SQLite, in one data folder. Ctrl-C ends it."""
+    from edgefront.extras import need
     from edgefront.local import default_home
+
+    need("the embedded service", "server")
+    if agent:
+        need("its agent", "agent", install="server,agent", otherwise=", or run it with --no-agent")
     from edgefront.up import run
 
     run(session, home or default_home(), host=host, port=port, agent=agent, cores=cores, verbose=verbose)
@@ -72,6 +77,9 @@ def agent(
     Exit codes of its own: 7 the device was revoked, 8 agent and server are too far apart in version, 9 another agent
     uses the data folder. With --json it logs JSON lines.
     """
+    from edgefront.extras import need
+
+    need("the agent", "agent")
     from agents.main import main
 
     if end_with_parent:
@@ -108,6 +116,9 @@ def demo(
     ] = None,
 ) -> None:
     """Show the whole loop on this machine: search, measure, frontier, download, run. Needs the extra: demo."""
+    from edgefront.extras import need
+
+    need("the demo", "server", "agent", "torch", "demo", install="demo")
     from edgefront.demo import run
 
     run(session, output, once=once, minutes=minutes, candidates=candidates, port=port)
