@@ -102,7 +102,7 @@ def test_narrow_screen_and_dark_scheme(
     seen.page.emulate_media(color_scheme="dark")
     seen.page.set_viewport_size({"width": 375, "height": 700})
     seen.until("Boolean(document.getElementById('chart').data)")
-    assert seen.page.evaluate("document.documentElement.scrollWidth") == 375
+    seen.until("document.documentElement.scrollWidth", 375)
     light = "getComputedStyle(document.body).backgroundColor"
     dark = seen.page.evaluate(light)
     seen.page.emulate_media(color_scheme="light")

@@ -245,6 +245,7 @@ def test_text_from_users_and_devices_is_shown_as_text(
 ) -> None:
     job = submit(agent.name, candidates=4, seed=21)
     agent.finish(api, job["id"])
+    # The API takes no such names in the first place: this is the second wall.
     attack = '<img src=x onerror="window.attacked=1"><script>window.attacked=1</script>'
     with (
         closing(sqlite3.connect(service.home / "edgefront.db")) as rows,
