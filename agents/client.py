@@ -16,8 +16,18 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from core import errors
-from core.errors import EdgefrontError, InvalidInput, TooManyRequests, Unavailable
+from core.errors import (
+    Conflict,
+    EdgefrontError,
+    Forbidden,
+    Gone,
+    InvalidInput,
+    NotFound,
+    TooLarge,
+    TooManyRequests,
+    Unauthenticated,
+    Unavailable,
+)
 from core.wire.agent import (
     EnrolRequest,
     EnrolResponse,
@@ -45,14 +55,14 @@ class ProtocolMismatch(EdgefrontError):
 
 
 _BY_STATUS: Mapping[int, type[EdgefrontError]] = {
-    401: errors.Unauthenticated,
-    403: errors.Forbidden,
-    404: errors.NotFound,
-    409: errors.Conflict,
-    410: errors.Gone,
-    413: errors.TooLarge,
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    413: TooLarge,
     426: ProtocolMismatch,
-    429: errors.TooManyRequests,
+    429: TooManyRequests,
 }
 
 

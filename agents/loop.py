@@ -43,10 +43,14 @@ _QUIET_S = 2.0
 
 
 class Agent:
-    """One run of an agent. `run` returns when it has drained; `drain` and `give_up` may come from any thread."""
+    """One run of an agent. `run` returns when it has drained; `drain` and `give_up` may come from any thread.
 
-    def __init__(self, config: AgentConfig) -> None:
+    `facts` are what the device is, where they are known already; else it is probed.
+    """
+
+    def __init__(self, config: AgentConfig, facts: DeviceFacts | None = None) -> None:
         self.config = config
+        self._facts = facts
         self.plan = CorePlan.of_device(config.cores)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
@@ -82,7 +86,7 @@ class Agent:
 
     async def _join(self, client: AgentClient) -> DeviceFacts:
         """Be a device of this server: with the kept credential, or by enrolling."""
-        facts = await asyncio.to_thread(probe, self.plan)
+        facts = await asyncio.to_thread(probe, self.plan) if self._facts is None else self._facts
         if not facts.runtimes:
             raise InvalidInput("no runtime works here: install the extra `agent` (ONNX Runtime) or `torch`")
         known = credential.CredentialFile(self.config.data_dir).read(client.server)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from agents.measure import Measurer
+from agents.probe import probe
+from core.wire.agent import DeviceFacts
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,3 +30,9 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def measurer(weights: Path, _own_lock: None) -> Iterator[Measurer]:
     with Measurer(weights) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def facts() -> DeviceFacts:
+    """Of this machine, probed once."""
+    return probe()

@@ -19,7 +19,7 @@ from agents.loop import Agent
 from agents.spool import Entry, Spool
 from core.errors import Gone, InvalidInput, Unauthenticated
 from core.measurement.protocol import MeasurementProtocol
-from core.wire.agent import LaunchReport, LeaseItem
+from core.wire.agent import DeviceFacts, LaunchReport, LeaseItem
 
 PROTOCOL = MeasurementProtocol(sequence_length=16)
 
@@ -44,8 +44,8 @@ def slow(number: int) -> LeaseItem:
 class Running:
     """An agent in a thread."""
 
-    def __init__(self, config: AgentConfig) -> None:
-        self.agent = Agent(config)
+    def __init__(self, start: tuple[AgentConfig, DeviceFacts]) -> None:
+        self.agent = Agent(*start)
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._run)
 
@@ -61,22 +61,28 @@ class Running:
 
 
 @pytest.fixture
-def config(tmp_path: Path, weights: Path):
-    def make(url: str, **changes) -> AgentConfig:
-        folder = tmp_path / "agent"
+def folder(tmp_path: Path) -> Path:
+    """The agent's data folder."""
+    return tmp_path / "agent"
+
+
+@pytest.fixture
+def config(tmp_path: Path, folder: Path, weights: Path, facts: DeviceFacts):
+    def make(url: str, **changes) -> tuple[AgentConfig, DeviceFacts]:
         folder.mkdir(exist_ok=True)
         if not (folder / "weights").exists():
             (folder / "weights").symlink_to(weights)
         token = tmp_path / "token"
         token.write_text(TOKEN + "\n")
-        return AgentConfig(**{"server": url, "data_dir": folder, "token_file": token, "wait_s": 5.0, **changes})
+        settings = {"server": url, "data_dir": folder, "token_file": token, "wait_s": 5.0, **changes}
+        return AgentConfig(**settings), facts
 
     return make
 
 
 @contextmanager
-def running(config: AgentConfig) -> Iterator[Running]:
-    run = Running(config)
+def running(start: tuple[AgentConfig, DeviceFacts]) -> Iterator[Running]:
+    run = Running(start)
     run.thread.start()
     try:
         yield run
@@ -89,7 +95,7 @@ def reported(script: Script) -> list[str]:
     return [report.launch_id for report in script.reports]
 
 
-def test_enrols_once_measures_and_drains(config):
+def test_enrols_once_measures_and_drains(config, folder):
     script = Script()
     script.items.extend(item(number) for number in range(6))
     with ScriptedServer(script) as server:
@@ -98,7 +104,7 @@ def test_enrols_once_measures_and_drains(config):
             run.agent.drain()
             assert run.ended()
             assert run.error is None
-        credential = config(server.url).data_dir / "credential.json"
+        credential = folder / "credential.json"
         assert stat.S_IMODE(credential.stat().st_mode) == 0o600
         assert CREDENTIAL in credential.read_text()
         script.items.append(item(6))
@@ -167,7 +173,7 @@ def test_drains_while_the_server_is_away(config):
         assert run.error is None
 
 
-def test_measures_what_it_holds_while_the_server_is_away_and_reports_later(config):
+def test_measures_what_it_holds_while_the_server_is_away_and_reports_later(config, folder):
     script = Script()
     script.items.extend(item(number) for number in range(4))
     with ScriptedServer(script) as server:
@@ -175,7 +181,7 @@ def test_measures_what_it_holds_while_the_server_is_away_and_reports_later(confi
         run.thread.start()
         wait_for(lambda: len(script.leases) == 1)
         script.status["/v1/"] = 503
-        spool = config(server.url).spool
+        spool = folder / "spool"
         wait_for(lambda: len(list(spool.glob("*.json"))) >= 3)
         assert len(script.reports) <= 1
         script.status.clear()
@@ -186,12 +192,12 @@ def test_measures_what_it_holds_while_the_server_is_away_and_reports_later(confi
     assert list(spool.glob("*.json")) == []
 
 
-def test_sends_what_an_earlier_run_left(config):
+def test_sends_what_an_earlier_run_left(config, folder):
     script = Script()
     with ScriptedServer(script) as server:
         from agents.failures import failure
 
-        spool = Spool(config(server.url).spool)
+        spool = Spool(folder / "spool")
         for number in range(40):
             report = LaunchReport(launch_id=f"lau_{number}", fence=1, result=failure("crashed", "boom"))
             spool.put(Entry(report=report, busy_s=0.5))
@@ -202,22 +208,22 @@ def test_sends_what_an_earlier_run_left(config):
     assert script.requests.count("/v1/reports") == 2
 
 
-def test_receipts_of_every_kind_end_the_matter(config):
+def test_receipts_of_every_kind_end_the_matter(config, folder):
     outcomes = ["conflict", "unknown", "cancelled", "duplicate"]
     script = Script(outcome=lambda report: outcomes[int(report.launch_id[-1])])
     script.items.extend(item(number) for number in range(4))
     with ScriptedServer(script) as server, running(config(server.url)):
         wait_for(lambda: len(script.reports) == 4)
-        wait_for(lambda: not list(config(server.url).spool.glob("*.json")))
+        wait_for(lambda: not list((folder / "spool").glob("*.json")))
     assert len(script.reports) == 4
 
 
-def test_a_result_that_the_server_refuses_holds_up_no_other(config):
+def test_a_result_that_the_server_refuses_holds_up_no_other(config, folder):
     script = Script()
     with ScriptedServer(script) as server:
         from agents.failures import failure
 
-        spool = Spool(config(server.url).spool)
+        spool = Spool(folder / "spool")
         for number in range(2):
             report = LaunchReport(launch_id=f"lau_{number}", fence=1, result=failure("crashed", "boom"))
             spool.put(Entry(report=report))
@@ -321,18 +327,18 @@ def test_says_what_is_missing_to_enrol(config, tmp_path):
             assert words in str(run.error)
 
 
-def test_takes_no_new_work_while_the_spool_cannot_be_written(config):
+def test_takes_no_new_work_while_the_spool_cannot_be_written(config, folder):
     """The spool's folder is gone from under the agent: results wait in memory and still reach the server."""
     script = Script()
     with ScriptedServer(script) as server, running(config(server.url)):
-        folder = config(server.url).spool
         wait_for(lambda: "/v1/leases" in script.requests)
-        folder.rename(folder.with_name("elsewhere"))
+        spool = folder / "spool"
+        spool.rename(folder / "elsewhere")
         script.items.extend(item(number) for number in range(2))
         wait_for(lambda: len(script.reports) == 2)
         asked = script.requests.count("/v1/leases")
         script.items.append(item(2))
         threading.Event().wait(1.0)
         assert script.requests.count("/v1/leases") <= asked + 1
-        os.rename(folder.with_name("elsewhere"), folder)
+        os.rename(folder / "elsewhere", spool)
         wait_for(lambda: "lau_2" in reported(script))

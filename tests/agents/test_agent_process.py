@@ -1,0 +1,156 @@
+"""The agent as a process: signals, exit codes, sudden death; and against the real service."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from scripted_server import TOKEN, Script, ScriptedServer, wait_for
+from test_agent_loop import item, reported, slow
+
+from agents.datafolder import own_folder
+from core.measurement.protocol import MeasurementProtocol
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def start(tmp_path, weights):
+    """Starts `python -m agents` processes; those that are left at the end are killed."""
+    begun: list[subprocess.Popen[str]] = []
+    folder = tmp_path / "agent"
+    folder.mkdir()
+    (folder / "weights").symlink_to(weights)
+    (tmp_path / "token").write_text(TOKEN)
+
+    def begin(url: str, *options: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "agents", "--server", url, "--data-dir", str(folder)]
+        process = subprocess.Popen(
+            [*command, "--token-file", str(tmp_path / "token"), *options], stderr=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        begun.append(process)
+        return process
+
+    yield begin
+    for process in begun:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def ends_with(process: subprocess.Popen[str], code: int) -> str:
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code, errors
+    return errors
+
+
+def test_sigterm_drains_and_a_second_one_gives_up(start):
+    script = Script()
+    script.items.extend(slow(number) for number in range(3))
+    with ScriptedServer(script) as server:
+        agent = start(server.url, "--json")
+        wait_for(lambda: script.started)
+        agent.terminate()
+        lines = [json.loads(line) for line in ends_with(agent, 0).splitlines()]
+        assert lines[-1]["message"] == "drained"
+        assert reported(script) == ["lau_0"]
+        assert script.released == ["lau_1", "lau_2"]
+        script.items.extend(slow(number) for number in range(3, 5))
+        agent = start(server.url)
+        wait_for(lambda: len(script.started) == 2)
+        agent.send_signal(signal.SIGINT)
+        wait_for(lambda: "lau_4" in script.released)
+        agent.send_signal(signal.SIGINT)
+        ends_with(agent, 0)
+    assert reported(script) == ["lau_0"]
+    assert script.released[2:] == ["lau_4", "lau_3"]
+
+
+def test_sudden_death_leaves_nothing_behind_and_loses_no_result(start, tmp_path):
+    script = Script()
+    script.items.extend([item(0), slow(1)])
+    with ScriptedServer(script) as server:
+        agent = start(server.url)
+        wait_for(lambda: script.started)
+        script.status["/v1/reports"] = 503
+        wait_for(lambda: len(script.started) == 2)
+        family = psutil.Process(agent.pid).children(recursive=True)
+        assert family
+        agent.kill()
+        agent.wait()
+        wait_for(lambda: not any(process.is_running() for process in family))
+        script.status.clear()
+        start(server.url)
+        wait_for(lambda: script.reports)
+    assert reported(script) == ["lau_0"]
+    assert len(script.enrolled) == 1
+
+
+def test_exit_codes_say_what_is_wrong(start, tmp_path):
+    script = Script()
+    with ScriptedServer(script) as server:
+        assert "plain HTTP" in ends_with(start("http://far.example"), 2)
+        assert "no list of cores" in ends_with(start(server.url, "--cores", "all"), 2)
+        script.status["/v1/agents/enrol"] = 401
+        assert "as scripted" in ends_with(start(server.url), 4)
+        script.status["/v1/agents/enrol"] = 409
+        ends_with(start(server.url), 1)
+        script.status["/v1/agents/enrol"] = 426
+        ends_with(start(server.url), 8)
+        script.status = {"/v1/leases": 410}
+        ends_with(start(server.url), 7)
+        with own_folder(tmp_path / "agent"):
+            assert "another agent" in ends_with(start(server.url), 9)
+
+
+def test_a_real_job_survives_a_killed_agent(start, tmp_path, monkeypatch):
+    """Against the embedded service: every launch counted once, though the agent dies in the middle of one."""
+    from edgefront.embedded.service import EmbeddedService
+
+    for name, value in {"TTL_S": "4", "HEARTBEAT_S": "1", "SWEEP_S": "0.5"}.items():
+        monkeypatch.setenv(f"EDGEFRONT_LEASES__{name}", value)
+    with (
+        EmbeddedService(tmp_path / "home", port=0, agent=False, isolated=True) as service,
+        httpx.Client(base_url=service.url, headers={"Authorization": f"Bearer {service.key}"}, timeout=30) as api,
+    ):
+        token = api.post("/v1/enrolment-tokens", json={"name": "bench"}).raise_for_status().json()["token"]
+        (tmp_path / "token").write_text(token)
+        narrow = {"n_layer": [2, 3, 4], "d_model": [128], "d_inner": [256, 512], "n_head": [2]}
+        protocol = MeasurementProtocol(sequence_length=64, max_launches=2).model_dump(mode="json")
+        job = {
+            "space": {"name": "lts-gpt2", "narrow": narrow},
+            "targets": [{"device": "bench", "protocol": protocol}],
+            "algorithm": {"name": "random"},
+            "budget": {"candidates": 6},
+        }
+        agent = start(service.url, "--name", "bench")
+        wait_for(lambda: api.get("/v1/devices").json()["items"])
+        answer = api.post("/v1/jobs", json=job)
+        assert answer.status_code == 201, answer.text
+        path = f"/v1/jobs/{answer.json()['id']}"
+
+        def target():
+            return api.get(path).raise_for_status().json()["targets"][0]
+
+        wait_for(lambda: target()["launches_done"] >= 3)
+        os.kill(agent.pid, signal.SIGKILL)
+        agent.wait()
+        start(service.url, "--name", "bench")
+        wait_for(lambda: target()["state"] == "finished", 120)
+        found = target()
+        candidates = api.get(f"{path}/candidates", params={"limit": 100}).raise_for_status().json()["items"]
+        assert {candidate["state"] for candidate in candidates} == {"measured"}
+        launches = [
+            launch["id"]
+            for candidate in candidates
+            for launch in api.get(f"/v1/candidates/{candidate['id']}/launches").raise_for_status().json()
+        ]
+        assert len(set(launches)) == len(launches) >= found["launches_done"] >= len(candidates)
+        assert 0 < found["measuring_share"] < 1
