@@ -166,11 +166,18 @@ function trace(uid, name, points, style) {
     x: points.map((point) => point.latency_ms),
     y: points.map((point) => point.memory_bytes / 2 ** 20),
     z: points.map((point) => point.decoder_parameters / 1e6),
-    text: points.map(hover),
+    text: points.map(hoverOnce),
     customdata: points.map((point) => point.id),
     hovertemplate: "%{text}<extra></extra>",
     ...style,
   };
+}
+
+const hovers = new WeakMap(); // Records are replaced when they change, so a text holds as long as its record.
+
+function hoverOnce(point) {
+  if (!hovers.has(point)) hovers.set(point, hover(point));
+  return hovers.get(point);
 }
 
 const plain = (text) => String(text).replace(/[<>&%{}]/g, "");
@@ -205,7 +212,7 @@ function layout(camera) {
     hoverlabel: { align: "left" },
     scene: {
       aspectmode: "cube",
-      camera: camera ?? { eye: startEye(), center: { x: 0, y: 0, z: -0.1 } },
+      camera: camera ?? { eye: startEye(), center: { x: 0, y: 0, z: -0.18 } },
       xaxis: axis("latency (ms)"),
       yaxis: axis("peak memory (MiB)"),
       zaxis: axis("decoder parameters (M)"),

@@ -27,16 +27,21 @@ export function setNotice(node, text, kind = "") {
   node.hidden = !text;
 }
 
-/** `work` at once, then at most every `pause()` milliseconds however often it is asked for; the last call is not lost. */
+/**
+ * `work`, however often it is asked for, at most once in `pause()` milliseconds and in at most a fifth of the time; the
+ * last call is not lost.
+ */
 export function throttled(work, pause) {
   let timer = null;
-  let last = -Infinity;
+  let next = 0;
   return () => {
     if (timer !== null) return;
     timer = setTimeout(() => {
       timer = null;
-      last = performance.now();
+      const began = performance.now();
       work();
-    }, Math.max(0, last + pause() - performance.now()));
+      const ended = performance.now();
+      next = Math.max(began + pause(), ended + 4 * (ended - began));
+    }, Math.max(0, next - performance.now()));
   };
 }

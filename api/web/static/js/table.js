@@ -123,10 +123,10 @@ export class CandidateTable {
     cells.number.append(pick);
     const record = `/v1/candidates/${encodeURIComponent(candidate.id)}`;
     cells.digest.append(
-      element("a", { href: record, title: candidate.digest, "aria-label": `Record of candidate ${number}, digest ${candidate.digest}` },
+      element("a", { href: record, title: candidate.digest, "aria-label": `${candidate.digest.slice(0, 10)}, record of candidate ${number}` },
         element("code", { text: candidate.digest.slice(0, 10) })),
       " ",
-      element("a", { href: `${record}/launches`, text: "samples", "aria-label": `Raw samples of candidate ${number}` }),
+      element("a", { href: `${record}/launches`, text: "samples", "aria-label": `samples of candidate ${number}, raw` }),
     );
     cells.download.append(element("span", { class: "links" }, ...FORMATS.map((format) => downloadLink(record, format, number))));
     return row;
