@@ -22,6 +22,7 @@ from pathlib import Path
 from agents import linux, runtimes
 from agents.cores import keep_to
 from agents.failures import failure, reason_of
+from agents.inputs import external_files
 from agents.request import LaunchRequest
 from agents.rulers import Ruler, ruler_for
 from agents.surroundings import Disturbance, surroundings
@@ -38,9 +39,9 @@ def launch(request: LaunchRequest) -> LaunchResult:
     stage: FailureReason = "build_error"
     try:
         _take_place(request)
-        ruler = ruler_for(request.protocol, _weight_folders(request))
-        runtimes.wake_device(request.protocol)
         strict = _ON_LINUX and linux.strict_malloc()
+        ruler = ruler_for(request.protocol, _weight_places(request))
+        runtimes.wake_device(request.protocol)
         ruler.start()
         model = runtimes.build(request)
         ruler.built()
@@ -55,6 +56,7 @@ def launch(request: LaunchRequest) -> LaunchResult:
 def _run(request: LaunchRequest, model: runtimes.Model, ruler: Ruler, build_s: float, strict: bool) -> LaunchResult:
     protocol = request.protocol
     environment = surroundings(request.cores) | dict(model.versions)
+    environment["allocator"] = "glibc" if strict else "of the system"
     measuring = time.perf_counter()
     memory: PeakMemory | None = None
     warmup_ms = [model.forward_ms() for _ in range(protocol.warmup)]
@@ -109,9 +111,9 @@ def _take_place(request: LaunchRequest) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
 
 
-def _weight_folders(request: LaunchRequest) -> tuple[Path, ...]:
+def _weight_places(request: LaunchRequest) -> tuple[Path, ...]:
     """Where files lie whose mapped bytes are weights."""
-    return (request.cache,) if request.onnx_file is None else (request.onnx_file.parent,)
+    return (request.cache,) if request.onnx_file is None else external_files(request.onnx_file)
 
 
 def _end_with_parent() -> None:

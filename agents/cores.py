@@ -66,6 +66,10 @@ class CorePlan:
         """The cores that a child with so many threads is pinned to."""
         return tuple(sorted(self.order[:threads]))
 
+    def pinned(self, threads: int) -> tuple[int, ...]:
+        """As `measuring`; none where the system pins no process."""
+        return self.measuring(threads) if hasattr(os, "sched_setaffinity") else ()
+
     def others(self, threads: int) -> tuple[int, ...]:
         """What a measurement with so many threads leaves to everything else; empty where it takes all.
 

@@ -7,7 +7,6 @@ together with the child of the moment. A child that crashes, hangs or runs out o
 
 from __future__ import annotations
 
-import faulthandler
 import gc
 import json
 import os
@@ -26,7 +25,7 @@ from agents.hostlock import only_measurement
 from agents.request import LaunchRequest
 from core.measurement.record import LaunchResult
 
-_LAST_WORDS = 2000
+_LAST_WORDS = 500
 
 
 class AgentGone(Exception):
@@ -86,7 +85,6 @@ def _be_child(request: LaunchRequest, server: int, writing: int, words: int) -> 
         linux.first_for_the_oom_killer()
         os.dup2(words, 1)
         os.dup2(words, 2)
-        faulthandler.enable(2)
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, signal.SIG_DFL)
         said = child.launch(request).model_dump_json().encode()

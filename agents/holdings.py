@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from core.wire.agent import LeaseItem, LeaseResponse
 
+_HEARTBEAT_S = 10.0
+
 
 @dataclass
 class HeldLease:
@@ -41,7 +43,8 @@ class Holdings:
         """Take what a lease brought; None if that was nothing."""
         if answer.lease_id is None or not answer.items:
             return None
-        lease = HeldLease(answer.lease_id, answer.heartbeat_s, {item.launch_id for item in answer.items})
+        heartbeat_s = answer.heartbeat_s or answer.ttl_s / 3 or _HEARTBEAT_S
+        lease = HeldLease(answer.lease_id, heartbeat_s, {item.launch_id for item in answer.items})
         self.leases[lease.lease_id] = lease
         self._queue.extend(HeldItem(lease.lease_id, item) for item in answer.items)
         return lease

@@ -79,6 +79,18 @@ def lookup_sizes(path: Path) -> dict[str, int]:
     return sizes
 
 
+def external_files(path: Path) -> tuple[Path, ...]:
+    """The files beside an ONNX file that hold its weights; none if it holds them itself, or is no ONNX file."""
+    import onnx
+
+    try:
+        tensors = onnx.load(str(path), load_external_data=False).graph.initializer
+    except Exception:  # the runtime will say what is wrong with it
+        return ()
+    entries = [entry for tensor in tensors for entry in tensor.external_data if entry.key == "location"]
+    return tuple(path.parent / name for name in sorted({entry.value for entry in entries}))
+
+
 def _generator(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=seed))
 

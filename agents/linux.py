@@ -125,13 +125,17 @@ def private_data_bytes() -> int:
     return 1024 * int(found[1]) if found else 0
 
 
-def mapped_bytes(folders: tuple[Path, ...]) -> int:
-    """Bytes of files below `folders` that are mapped into this process; a range that is mapped twice counts once."""
-    prefixes = tuple(f"{folder}/" for folder in folders)
+def mapped_bytes(places: tuple[Path, ...]) -> int:
+    """Bytes of files that are mapped into this process: of the files `places`, and of those below its folders.
+
+    A range that is mapped twice counts once.
+    """
+    names = {str(place.resolve()) for place in places}  # the kernel tells real paths
+    prefixes = tuple(f"{name}/" for name in names)
     spans: dict[str, list[tuple[int, int]]] = {}
     for line in Path("/proc/self/maps").read_text().splitlines():
         fields = line.split(maxsplit=5)
-        if len(fields) == 6 and fields[5].startswith(prefixes):
+        if len(fields) == 6 and (fields[5] in names or fields[5].startswith(prefixes)):
             low, high = (int(part, 16) for part in fields[0].split("-"))
             offset = int(fields[2], 16)
             spans.setdefault(fields[5], []).append((offset, offset + high - low))

@@ -133,7 +133,7 @@ class Agent:
                     await self._make(held, leasing, sender, lambda item: _measure(measurer, item), thread)
                 except Aborted:
                     await leasing.give_back(leasing.unload(held))
-                except Unavailable as error:
+                except (Unavailable, OSError) as error:
                     # Nothing can be measured here now, through no fault of any model.
                     _log.error("cannot measure now: %s. Giving work back; again in %.0f s", error, _STEP_BACK_S)
                     await leasing.give_back(leasing.unload(held))

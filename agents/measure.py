@@ -97,7 +97,7 @@ class Measurer:
             protocol=protocol,
             seed=seed,
             cache=self._cache.folder,
-            cores=self.plan.measuring(protocol.threads),
+            cores=self.plan.pinned(protocol.threads),
             memory_limit_bytes=self._limit,
         )
         return self._launch(request)

@@ -47,11 +47,11 @@ def memory_methods(*, allocator: bool, device: bool) -> tuple[MemoryMethod, ...]
     return host + (("allocator",) if allocator else ()) + (("device",) if device else ())
 
 
-def ruler_for(protocol: MeasurementProtocol, weight_folders: tuple[Path, ...]) -> Ruler:
+def ruler_for(protocol: MeasurementProtocol, weight_places: tuple[Path, ...]) -> Ruler:
     """Raises `MeasurementError` with reason `unsupported` for a method that this system lacks."""
     method = protocol.memory
     if method == "anonymous" and _ON_LINUX:
-        return AnonymousRuler(weight_folders)
+        return AnonymousRuler(weight_places)
     if method == "resident":
         return ResidentRuler() if _ON_LINUX else LifetimeRuler()
     if method == "allocator" and protocol.runtime == "pytorch" and protocol.provider == "cuda":
@@ -74,8 +74,8 @@ class AnonymousRuler:
     as the first's, since the file pages are then all there, so after two passes the figure is exact.
     """
 
-    def __init__(self, weight_folders: tuple[Path, ...]) -> None:
-        self._folders = weight_folders
+    def __init__(self, weight_places: tuple[Path, ...]) -> None:
+        self._places = weight_places
         self._build_peak: int | None = None
 
     def start(self) -> None:
@@ -90,7 +90,7 @@ class AnonymousRuler:
 
     def read(self) -> PeakMemory:
         now = linux.resident()
-        mapped = linux.mapped_bytes(self._folders)
+        mapped = linux.mapped_bytes(self._places)
         forward = max(1, max(now.high_water - now.file, now.anonymous) - self._base.anonymous)
         return PeakMemory(
             method="anonymous",

@@ -14,7 +14,7 @@ from agents.forked import child_environment
 from agents.request import LaunchRequest
 from core.measurement.record import LaunchResult
 
-_LAST_WORDS = 2000
+_LAST_WORDS = 500
 
 
 def run_spawned(request: LaunchRequest, begun: Callable[[subprocess.Popen[bytes]], None]) -> LaunchResult:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from core.spaces.architecture import Architecture
 
@@ -65,9 +66,9 @@ def mismatched(path: Path) -> Path:
     return _save(path, nodes, [_value("x", FLOAT, ["batch", "sequence"])], [_value("y", FLOAT, None)], [weight])
 
 
-def lookup(path: Path, rows: int, mask: bool = True) -> Path:
-    """Token ids [batch, sequence] looked up in a table of so many rows, times an attention mask."""
-    table = helper.make_tensor("table", FLOAT, [rows, 2], [0.5] * (2 * rows))
+def lookup(path: Path, rows: int, *, external: bool = False) -> Path:
+    """Token ids [batch, sequence] looked up in a table of so many rows and two columns, times an attention mask."""
+    table = numpy_helper.from_array(np.full((rows, 2), 0.5, np.float32), "table")
     nodes = [
         helper.make_node("Cast", ["input_ids"], ["ids"], to=INT64),
         helper.make_node("Gather", ["table", "ids"], ["rows"]),
@@ -77,7 +78,7 @@ def lookup(path: Path, rows: int, mask: bool = True) -> Path:
     ]
     inputs = [_value(name, TensorProto.INT32, ["batch", "sequence"]) for name in ("input_ids", "attention_mask")]
     last = helper.make_tensor("last", INT64, [1], [2])
-    return _save(path, nodes, inputs, [_value("y", FLOAT, None)], [table, last])
+    return _save(path, nodes, inputs, [_value("y", FLOAT, None)], [table, last], external=external)
 
 
 def _value(name: str, kind: int, shape: list[int | str] | None) -> onnx.ValueInfoProto:
@@ -90,7 +91,10 @@ def _save(
     inputs: list[onnx.ValueInfoProto],
     outputs: list[onnx.ValueInfoProto],
     tensors: list[TensorProto] | None = None,
+    *,
+    external: bool = False,
 ) -> Path:
     graph = helper.make_graph(nodes, path.stem, inputs, outputs, tensors or [])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), str(path))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    onnx.save(model, str(path), save_as_external_data=external, location=f"{path.stem}.weights")
     return path

@@ -125,7 +125,10 @@ def test_mapped_ranges_count_once(tmp_path):
         first = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         second = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         assert linux.mapped_bytes((tmp_path,)) == 10_000
-        assert linux.mapped_bytes((tmp_path / "elsewhere",)) == 0
+        assert linux.mapped_bytes((path,)) == 10_000
+        assert linux.mapped_bytes((tmp_path / "elsewhere", tmp_path / "weights")) == 0
+        (tmp_path / "link").symlink_to(tmp_path)
+        assert linux.mapped_bytes((tmp_path / "link",)) == 10_000
         first.close()
         second.close()
 
@@ -157,3 +160,14 @@ def test_an_unfit_cache_folder_says_so(tmp_path):
     file.write_text("")
     with pytest.raises((EdgefrontError, OSError)):
         Measurer(file / "cache")
+
+
+def test_weights_beside_an_onnx_file_are_counted_as_mapped(measurer, tmp_path):
+    """And nothing else that lies in its folder."""
+    rows = 1 << 18
+    path = subjects.lookup(tmp_path / "lookup.onnx", rows, external=True)
+    memory = peak_of(measurer, path)
+    assert memory.mapped_weight_bytes == pytest.approx(8 * rows, abs=4096)
+    inside = peak_of(measurer, subjects.lookup(tmp_path / "inside.onnx", rows))
+    assert inside.mapped_weight_bytes == 0
+    assert inside.forward_peak_bytes - memory.forward_peak_bytes == pytest.approx(8 * rows, rel=0.1)
