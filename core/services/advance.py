@@ -46,6 +46,11 @@ def advance(session: Session, target_id: str, now: datetime) -> bool:
     if target is None or job is None or target.state not in ACTIVE or job.state != "running":
         return False
     request = JobRequest.model_validate(job.request)
+    revoked = job_rows.revoked_device(session, target.device_key)
+    if revoked is not None:
+        note = f"The device {revoked!r} was revoked. Enrol it anew, or choose another, and submit the job again."
+        end_target(session, target, "failed", note, now)
+        return False
     if progress.out_of_time(request, target, now):
         end_target(session, target, "finished", f"The budget of {request.budget.minutes:g} minutes was spent.", now)
         return False
@@ -90,7 +95,8 @@ def stalled(session: Session, now: datetime) -> list[str]:
         for target, job in job_rows.timed_targets(session)
         if progress.out_of_time(JobRequest.model_validate(job.request), target, now)
     ]
-    return list(dict.fromkeys(job_rows.idle_targets(session) + timed_out))
+    homeless = job_rows.homeless_targets(session)
+    return list(dict.fromkeys(job_rows.idle_targets(session) + homeless + timed_out))
 
 
 def _catch_up(session: Session, target: Target, now: datetime) -> bool:

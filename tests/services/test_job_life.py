@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 
 from core.measurement.protocol import MeasurementProtocol
 from core.measurement.record import LaunchResult
-from core.services import snapshots
+from core.services import devices, snapshots
 from core.services.advance import advance, stalled
 from core.services.events import read_events
 from core.services.plan import plan_for
@@ -454,6 +454,54 @@ def test_one_target_may_fail_alone(service: Service) -> None:
     assert job.state == "finished"
     assert [target.state for target in job.targets] == ["finished", "failed"]
     assert job.reason == "Failed on: bad board onnxruntime."
+
+
+def test_a_revoked_device_fails_its_target_and_says_why(service: Service) -> None:
+    revoked, kept = SimulatedAgent(service.database), SimulatedAgent(service.database)
+    job = service.submit(request(targets=[{"device": revoked.name}, {"device": kept.name}]))
+    paused = service.submit(request(targets=[{"device": revoked.name}]))
+    service.act("pause", paused.id)
+    revoked.step(2)
+    revoke(service, revoked)
+    with service.database.write() as session:
+        due = stalled(session, service.database.now(session))
+    assert due == [job.targets[0].id]
+    advance_target(service.database, due[0])
+    lost, going_on = service.get(job.id).targets
+    assert (lost.state, going_on.state) == ("failed", "baselines")
+    assert lost.note == (
+        f"The device {revoked.name!r} was revoked. Enrol it anew, or choose another, and submit the job again."
+    )
+    with service.database.read() as session:
+        of_device = select(Launch.state).where(Launch.device_key == f"device:{revoked.device_id}")
+        assert set(session.scalars(of_device)) <= {"done", "cancelled"}
+    service.run(kept)
+    assert service.get(job.id).state == "finished"
+    assert service.get(job.id).reason == f"Failed on: {lost.name}."
+
+    assert service.get(paused.id).state == "paused"
+    service.act("resume", paused.id)
+    service.work()
+    assert service.get(paused.id).state == "failed"
+    assert "was revoked" in (service.get(paused.id).reason or "")
+
+
+def test_a_class_whose_last_device_is_revoked_waits_for_a_new_one(service: Service) -> None:
+    agent = SimulatedAgent(service.database)
+    job = service.submit()
+    revoke(service, agent)
+    service.work()
+    (target,) = service.get(job.id).targets
+    assert (target.state, target.devices_online) == ("baselines", 0)
+    assert target.note == f"No agent online for class {CLASS!r}: waiting for one."
+    service.run(SimulatedAgent(service.database))
+    assert service.get(job.id).state == "finished"
+
+
+def revoke(service: Service, agent: SimulatedAgent) -> None:
+    admin = principal(service.database, owner="admin", role="admin")
+    with service.database.write() as session:
+        devices.revoke_device(session, admin, agent.name, service.database.now(session))
 
 
 def test_time_left_follows_the_pace(service: Service) -> None:

@@ -130,6 +130,26 @@ def idle_targets(session: Session) -> list[str]:
     )
 
 
+def homeless_targets(session: Session) -> list[str]:
+    """Active targets of running jobs that are aimed at a device which was revoked since."""
+    return list(
+        session.scalars(
+            select(Target.id)
+            .join(Job, Job.id == Target.job_id)
+            .join(Device, Target.device_key == "device:" + Device.id)
+            .where(Job.state == "running", Target.state.in_(ACTIVE), Device.state == "revoked")
+        )
+    )
+
+
+def revoked_device(session: Session, device_key: str) -> str | None:
+    """The name of the one device behind this key if it was revoked, else None. A class may still get a device."""
+    kind, _, device_id = device_key.partition(":")
+    if kind != "device":
+        return None
+    return session.scalar(select(Device.name).where(Device.id == device_id, Device.state == "revoked"))
+
+
 def timed_targets(session: Session) -> list[tuple[Target, Job]]:
     """Active targets of running jobs that have begun, with their jobs: for budgets of time."""
     rows = session.execute(
