@@ -100,8 +100,9 @@ def test_gives_up_in_time_and_at_once_on_what_will_not_change(caplog):
     assert calls == ["refused"]
     with caplog.at_level(logging.WARNING, logger="agents.retry"), pytest.raises(errors.Unavailable):
         asyncio.run(RetryPolicy(base_s=0.002, cap_s=0.004, total_s=0.3).run("asking", away))
-    assert len(calls) > 20
-    assert len(caplog.records) < 12  # a line for each doubling
+    failures = calls.count("away")
+    assert failures > 1
+    assert len(caplog.records) <= failures.bit_length()  # a line for each doubling
 
 
 def ask(server: ScriptedServer, credential: str = CREDENTIAL, wait_s: float = 0.0):
