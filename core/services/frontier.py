@@ -66,8 +66,11 @@ def candidate_settled(
     target.frontier_size = len(current)
     if target.reference is not None:
         target.hypervolume = hypervolume(_objectives(current.values()), target.reference)
-    session.flush()
-    repository.move_frontier(session, joined, left)
+    for candidate in changed:
+        candidate.on_frontier = candidate.id in current
+    repository.write(session, changed)
+    touched = {candidate.id for candidate in changed}
+    repository.move_frontier(session, set(joined) - touched, set(left) - touched)
 
     baseline = baseline_of(session, target.id)
     logged = [

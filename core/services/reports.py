@@ -97,7 +97,8 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
     """
     device = own_device(session, device_id)
     ids = {report.launch_id for report in request.reports}
-    targets = rows.lock_live_targets_of(session, ids)
+    live_targets = rows.lock_live_targets_of(session, ids)
+    targets = [target for target, _ in live_targets]
     measurements = rows.lock_of(session, ids)
     locked = launches.lock_for_report(session, ids)
     batch = _Batch(
@@ -162,6 +163,11 @@ def _judge(batch: _Batch, report: LaunchReport) -> Verdict | None:
 
 def _write(session: Session, batch: _Batch, targets: Sequence[Target]) -> Sequence[Candidate]:
     """Writes launches and measurements, then what follows for candidates; returns the candidates that wanted them."""
+    with session.no_autoflush:
+        return _write_rows(session, batch, targets)
+
+
+def _write_rows(session: Session, batch: _Batch, targets: Sequence[Target]) -> Sequence[Candidate]:
     touched = {launch.id: launch for _, launch, _ in batch.counted}
     finished = [launch for launch in touched.values() if launch.state in _STATE]
     launches.write(session, [launch.values(batch.device.id, batch.now) for launch in finished])
@@ -172,7 +178,7 @@ def _write(session: Session, batch: _Batch, targets: Sequence[Target]) -> Sequen
     )
     launches.give_back(session, [launch.id for launch in unfinished if launch.state == "leased"], batch.now)
     known = {**batch.measured, **end_badly(session, batch.infeasible, batch.failed, batch.now)}
-    session.flush()
+    rows.write(session, list(known.values()))
     candidates = rows.candidates_of(session, {launch.measurement_id for launch in touched.values()})
     settle(session, targets, candidates, known, batch.now, _entries(batch, targets, candidates))
     return candidates

@@ -48,7 +48,7 @@ def return_stranded(session: Session, now: datetime) -> None:
     if not seen:
         return
     at_stake = [row.measurement_id for row in _running(seen) if row.attempts + 1 >= MAX_ATTEMPTS]
-    targets = rows.lock_live_targets(session, at_stake)
+    targets = [target for target, _ in rows.lock_live_targets(session, at_stake)]
     measurements = demand.lock(session, at_stake) if at_stake else {}
     locked = launches.lock_leased(session, [row.id for row in seen], skip_locked=True)
     running = {row.id: row for row in _running(locked)}

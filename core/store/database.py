@@ -25,6 +25,11 @@ from core.store.tables.base import UtcDateTime
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 _MIGRATION_LOCK = 0x65646765  # any constant number: Postgres advisory locks have no names
 
+_CLOCKS = {
+    "sqlite": select(func.strftime("%Y-%m-%d %H:%M:%f000", "now", type_=UtcDateTime)),
+    "postgresql": select(func.clock_timestamp(type_=UtcDateTime)),
+}
+
 
 class Database:
     """One database, by its URL.
@@ -66,11 +71,8 @@ class Database:
     @staticmethod
     def now(session: Session) -> datetime:
         """The database's clock, aware, the same for every process that asks it; microseconds (SQLite: milliseconds)."""
-        if session.get_bind().dialect.name == "sqlite":
-            clock = func.strftime("%Y-%m-%d %H:%M:%f000", "now", type_=UtcDateTime)
-        else:
-            clock = func.clock_timestamp(type_=UtcDateTime)
-        return session.execute(select(clock)).scalar_one()
+        clock = _CLOCKS[session.get_bind().dialect.name]
+        return session.execute(clock).scalar_one()
 
     def migrate(self) -> None:
         """Brings the schema to this release's. Several processes may call it at once: one works, the others wait."""

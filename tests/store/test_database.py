@@ -197,8 +197,9 @@ def test_a_database_that_cannot_be_reached_is_unavailable(open_database: Callabl
 
 
 def test_a_lost_connection_is_unavailable_and_the_next_session_works(
-    postgres_url: str, open_database: Callable[..., Database]
+    postgres_url: str, open_database: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("core.store.connection.IDLE_S", 0.0)
     database = open_database(postgres_url)
     with pytest.raises(Unavailable):
         _lose_the_connection(database)

@@ -5,14 +5,29 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, and_, false, insert, or_, select, true, update
+from sqlalchemy import ColumnElement, Row, and_, bindparam, false, insert, or_, select, true, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.orm.attributes import set_committed_value
 
+from core.store.bulk import write_back
 from core.store.tables import Candidate, Job
 
 MAX_BASELINES = 256
 """Baselines have the first numbers of a target, so that they are found without a look at its other candidates."""
+
+
+_NEWS = (
+    "state",
+    "reason",
+    "latency_ms",
+    "latency_half_width_ms",
+    "latency_p90_ms",
+    "memory_bytes",
+    "build_peak_bytes",
+    "launches",
+    "measured_at",
+    "on_frontier",
+)
 
 
 class Point(NamedTuple):
@@ -89,12 +104,12 @@ def frontier(session: Session, target_id: str) -> list[Candidate]:
 
 
 def frontier_points(session: Session, target_ids: Collection[str]) -> dict[str, list[Point]]:
-    return _points(session, target_ids, Candidate.on_frontier == true())
+    return _points(session, target_ids, _FRONTIER_POINTS)
 
 
 def baseline_points(session: Session, target_ids: Collection[str]) -> dict[str, list[Point]]:
     """The measured baselines of each target, in bounds or out."""
-    return _points(session, target_ids, and_(_IS_BASELINE, Candidate.state.in_(("measured", "out_of_bounds"))))
+    return _points(session, target_ids, _BASELINE_POINTS)
 
 
 def dominated_points(session: Session, target_id: str, corners: Sequence[Point]) -> list[Point]:
@@ -112,20 +127,34 @@ def dominated_points(session: Session, target_id: str, corners: Sequence[Point])
         )
     )
     condition = and_(Candidate.state == "measured", Candidate.role == "search", Candidate.on_frontier == false(), below)
-    return _points(session, [target_id], condition)[target_id]
+    return _points(session, [target_id], _points_where(condition))[target_id]
 
 
-def _points(session: Session, target_ids: Collection[str], condition: ColumnElement[bool]) -> dict[str, list[Point]]:
-    rows = session.execute(
+def _points_where(condition: ColumnElement[bool]) -> Any:
+    return (
         select(Candidate.target_id, *_POINT)
-        .where(Candidate.target_id.in_(target_ids), condition)
+        .where(Candidate.target_id.in_(bindparam("targets", expanding=True)), condition)
         .order_by(Candidate.target_id, Candidate.decoder_parameters, Candidate.number)
-    ).all()
+    )
+
+
+# Asked with every report, so made once.
+_FRONTIER_POINTS = _points_where(Candidate.on_frontier == true())
+_BASELINE_POINTS = _points_where(and_(_IS_BASELINE, Candidate.state.in_(("measured", "out_of_bounds"))))
+
+
+def _points(session: Session, target_ids: Collection[str], query: Any) -> dict[str, list[Point]]:
+    rows = session.execute(query, {"targets": list(target_ids)}).all()
     found: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
     for target_id, id_, parameters, proxy, latency, memory in rows:
         if latency is not None and memory is not None:
             found[target_id].append(Point(id_, parameters, proxy, latency, memory))
     return found
+
+
+def write(session: Session, changed: Sequence[Candidate]) -> None:
+    """Writes what news of their measurements has changed in these candidates."""
+    write_back(session, changed, _NEWS)
 
 
 def move_frontier(session: Session, joined: Collection[str], left: Collection[str]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import cast
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import Double, Table, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from core.store.tables import Device, Launch
@@ -44,18 +45,18 @@ def leased_counts(session: Session, device_ids: Collection[str]) -> dict[str, in
     return {str(device_id): count for device_id, count in rows}
 
 
+_DEVICES = cast(Table, Device.__table__)
+_SEEN = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(last_seen_at=bindparam("now"))
+_WORKED = _SEEN.values(
+    busy_s=_DEVICES.c.busy_s + bindparam("busy", type_=Double),
+    measuring_s=_DEVICES.c.measuring_s + bindparam("spent", type_=Double),
+)
+
+
 def seen(session: Session, device_id: str, now: datetime) -> None:
-    session.execute(
-        update(Device).where(Device.id == device_id).values(last_seen_at=now),
-        execution_options={"synchronize_session": False},
-    )
+    session.execute(_SEEN, {"device": device_id, "now": now})
 
 
 def worked(session: Session, device_id: str, now: datetime, busy_s: float, measuring_s: float) -> None:
     """Seen now, and the time it spent since its last report."""
-    session.execute(
-        update(Device)
-        .where(Device.id == device_id)
-        .values(last_seen_at=now, busy_s=Device.busy_s + busy_s, measuring_s=Device.measuring_s + measuring_s),
-        execution_options={"synchronize_session": False},
-    )
+    session.execute(_WORKED, {"device": device_id, "now": now, "busy": busy_s, "spent": measuring_s})

@@ -12,81 +12,98 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, Table, and_, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
+from core.store.bulk import update_rows
 from core.store.repositories.jobs import ACTIVE
 from core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
+from core.store.tables.base import UtcDateTime
 
 NOT_WANTED = "no running job wants it any more"
-
-_LAUNCHES = cast(Table, Launch.__table__)
 
 Rows = Sequence[Any]
 """Rows of named columns, as each query says."""
 
+# Statements of the hot paths are made once: SQLAlchemy takes several times as long to make one as to run it.
+_LAUNCHES = cast(Table, Launch.__table__)
 _QUIET = {"synchronize_session": False}
+
+
+_CLAIMABLE = (
+    select(
+        Launch.id,
+        Launch.fence,
+        Measurement.digest,
+        Measurement.architecture,
+        Measurement.protocol,
+        Measurement.protocol_digest,
+        Measurement.seed,
+    )
+    .join(Measurement, Measurement.id == Launch.measurement_id)
+    .where(Launch.state == "wanted", Launch.device_key == bindparam("device_key"))
+    .order_by(Launch.priority, Launch.id)
+    .limit(bindparam("most"))
+    .with_for_update(of=Launch, key_share=True, skip_locked=True)
+)
 
 
 def claimable(session: Session, device_key: str, excluded_protocols: Collection[str], limit: int) -> Rows:
     """The first wanted launches under a key that nobody else is claiming, locked, with what an agent needs of them."""
-    query = (
-        select(
-            Launch.id,
-            Launch.fence,
-            Measurement.digest,
-            Measurement.architecture,
-            Measurement.protocol,
-            Measurement.protocol_digest,
-            Measurement.seed,
-        )
-        .join(Measurement, Measurement.id == Launch.measurement_id)
-        .where(Launch.state == "wanted", Launch.device_key == device_key)
-        .order_by(Launch.priority, Launch.id)
-        .limit(limit)
-        .with_for_update(of=Launch, key_share=True, skip_locked=True)
-    )
+    query = _CLAIMABLE
     if excluded_protocols:
         query = query.where(Measurement.protocol_digest.not_in(excluded_protocols))
-    return session.execute(query).all()
+    return session.execute(query, {"device_key": device_key, "most": limit}).all()
+
+
+_LEASE_OUT = (
+    update(_LAUNCHES)
+    .where(_LAUNCHES.c.id.in_(bindparam("ids", expanding=True)))
+    .values(
+        state="leased",
+        fence=_LAUNCHES.c.fence + 1,
+        device_id=bindparam("device"),
+        lease_id=bindparam("lease"),
+        started_at=None,
+    )
+)
 
 
 def lease_out(session: Session, launch_ids: Collection[str], device_id: str, lease_id: str) -> None:
-    session.execute(
-        update(Launch)
-        .where(Launch.id.in_(launch_ids))
-        .values(state="leased", fence=Launch.fence + 1, device_id=device_id, lease_id=lease_id, started_at=None),
-        execution_options=_QUIET,
+    session.execute(_LEASE_OUT, {"ids": list(launch_ids), "device": device_id, "lease": lease_id})
+
+
+_START = (
+    update(_LAUNCHES)
+    .where(
+        _LAUNCHES.c.id == bindparam("launch"),
+        _LAUNCHES.c.state == "leased",
+        _LAUNCHES.c.device_id == bindparam("device"),
+        _LAUNCHES.c.fence == bindparam("held"),
+        select(Lease.id)
+        .where(Lease.id == _LAUNCHES.c.lease_id, Lease.ended_at.is_(None), Lease.expires_at > bindparam("now"))
+        .exists(),
     )
+    .values(started_at=func.coalesce(_LAUNCHES.c.started_at, bindparam("now", type_=UtcDateTime)))
+    .returning(_LAUNCHES.c.id)
+)
 
 
 def start(session: Session, device_id: str, launch_id: str, fence: int, now: datetime) -> bool:
     """Marks a launch as started if this device holds it under this fence and its lease has not run out."""
-    alive = select(Lease.id).where(Lease.id == Launch.lease_id, Lease.ended_at.is_(None), Lease.expires_at > now)
-    done = session.scalar(
-        update(Launch)
-        .where(
-            Launch.id == launch_id,
-            Launch.state == "leased",
-            Launch.device_id == device_id,
-            Launch.fence == fence,
-            alive.exists(),
-        )
-        .values(started_at=func.coalesce(Launch.started_at, now))
-        .returning(Launch.id),
-        execution_options=_QUIET,
-    )
-    return done is not None
+    values = {"launch": launch_id, "device": device_id, "held": fence, "now": now}
+    return session.scalar(_START, values) is not None
 
 
 def find(session: Session, launch_id: str) -> Launch | None:
     return session.get(Launch, launch_id)
 
 
+_CANCELLED_OF = (
+    select(Launch.id).where(Launch.lease_id == bindparam("lease"), Launch.state == "cancelled").order_by(Launch.id)
+)
+
+
 def cancelled_of(session: Session, lease_id: str) -> list[str]:
     """Launches of this lease that were withdrawn from it."""
-    return list(
-        session.scalars(
-            select(Launch.id).where(Launch.lease_id == lease_id, Launch.state == "cancelled").order_by(Launch.id)
-        )
-    )
+    return list(session.scalars(_CANCELLED_OF, {"lease": lease_id}))
 
 
 def unfinished_of(session: Session, lease_id: str) -> list[str]:
@@ -116,23 +133,26 @@ def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: b
     ).all()
 
 
+_FOR_REPORT = (
+    select(
+        Launch.id,
+        Launch.measurement_id,
+        Launch.target_id,
+        Launch.device_key,
+        Launch.state,
+        Launch.attempts,
+        Launch.fence,
+        Launch.reports,
+    )
+    .where(Launch.id.in_(bindparam("ids", expanding=True)))
+    .order_by(Launch.id)
+    .with_for_update(key_share=True)
+)
+
+
 def lock_for_report(session: Session, launch_ids: Collection[str]) -> Rows:
     """These launches, locked, with what the verdict on a report depends on."""
-    return session.execute(
-        select(
-            Launch.id,
-            Launch.measurement_id,
-            Launch.target_id,
-            Launch.device_key,
-            Launch.state,
-            Launch.attempts,
-            Launch.fence,
-            Launch.reports,
-        )
-        .where(Launch.id.in_(launch_ids))
-        .order_by(Launch.id)
-        .with_for_update(key_share=True)
-    ).all()
+    return session.execute(_FOR_REPORT, {"ids": list(launch_ids)}).all()
 
 
 def _still_wanted() -> ColumnElement[bool]:
@@ -217,11 +237,7 @@ def add_attempts(session: Session, launch_ids: Collection[str]) -> None:
 
 def write(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
     """Updates launches by id; all rows name the same columns. Launches that the session has loaded are not told."""
-    if rows:
-        statement = update(_LAUNCHES).where(_LAUNCHES.c.id == bindparam("launch_id"))
-        session.execute(
-            statement, [{("launch_id" if name == "id" else name): row[name] for name in row} for row in rows]
-        )
+    update_rows(session, Launch, rows)
 
 
 def cancel_siblings(session: Session, measurement_ids: Collection[str], now: datetime) -> None:

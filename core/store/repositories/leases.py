@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import cast
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Table, bindparam, delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from core.store.tables import Launch, Lease, new_id
@@ -12,23 +13,31 @@ from core.store.tables import Launch, Lease, new_id
 _AT_ONCE = 10_000
 
 
+_LEASES = cast(Table, Lease.__table__)
+_ADD = insert(_LEASES)
+_EXTEND = (
+    update(_LEASES)
+    .where(
+        _LEASES.c.id == bindparam("lease"),
+        _LEASES.c.device_id == bindparam("device"),
+        _LEASES.c.ended_at.is_(None),
+        _LEASES.c.expires_at > bindparam("now"),
+    )
+    .values(expires_at=bindparam("until"))
+    .returning(_LEASES.c.id)
+)
+
+
 def add(session: Session, device_id: str, now: datetime, expires_at: datetime) -> str:
     lease_id = new_id("lse")
-    row = {"id": lease_id, "device_id": device_id, "created_at": now, "expires_at": expires_at}
-    session.execute(insert(Lease).values(row))
+    session.execute(_ADD, {"id": lease_id, "device_id": device_id, "created_at": now, "expires_at": expires_at})
     return lease_id
 
 
 def extend(session: Session, device_id: str, lease_id: str, now: datetime, expires_at: datetime) -> bool:
     """Moves the expiry of a lease that has neither expired nor ended; False if there is none such."""
-    done = session.scalar(
-        update(Lease)
-        .where(Lease.id == lease_id, Lease.device_id == device_id, Lease.ended_at.is_(None), Lease.expires_at > now)
-        .values(expires_at=expires_at)
-        .returning(Lease.id),
-        execution_options={"synchronize_session": False},
-    )
-    return done is not None
+    values = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at}
+    return session.scalar(_EXTEND, values) is not None
 
 
 def find(session: Session, device_id: str, lease_id: str) -> Lease | None:

@@ -5,69 +5,99 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, case, func, or_, select, true
+from sqlalchemy import ColumnElement, bindparam, case, func, or_, select, true
 from sqlalchemy.orm import Session, aliased
 
 from core.measurement.statistics import LaunchVariance
+from core.store.bulk import write_back
 from core.store.repositories.jobs import ACTIVE
 from core.store.tables import Candidate, Job, Launch, Measurement, Target
 
+_FOUND = (
+    "state",
+    "reason",
+    "launches",
+    "latency_ms",
+    "latency_p90_ms",
+    "log_mean",
+    "log_m2",
+    "memory_bytes",
+    "build_peak_bytes",
+    "measured_at",
+)
 LIVE_JOBS = ("running", "paused")
+
+
+# Statements of the hot paths are made once: SQLAlchemy takes several times as long to make one as to run it.
+_POOLED = select(func.sum(Measurement.log_m2), func.sum(Measurement.launches - 1)).where(
+    Measurement.device_key == bindparam("device_key"),
+    Measurement.protocol_digest == bindparam("protocol"),
+    Measurement.launches > 1,
+)
 
 
 def launch_variance(session: Session, device_key: str, protocol_digest: str) -> LaunchVariance:
     """Pooled over the measurements there that have at least two launches (a partial index holds those alone)."""
-    row = session.execute(
-        select(func.sum(Measurement.log_m2), func.sum(Measurement.launches - 1)).where(
-            Measurement.device_key == device_key,
-            Measurement.protocol_digest == protocol_digest,
-            Measurement.launches > 1,
-        )
-    ).one()
+    row = session.execute(_POOLED, {"device_key": device_key, "protocol": protocol_digest}).one()
     return LaunchVariance(float(row[0] or 0.0), int(row[1] or 0))
 
 
-def lock_live_targets(session: Session, measurement_ids: Collection[str]) -> Sequence[Target]:
-    """Live targets that have a candidate with one of these measurements, locked in the order of their ids.
-
-    Live: it has not ended and its job is running or paused (what was under way when it was paused still counts).
-    """
-    return _lock_live(session, Candidate.measurement_id.in_(measurement_ids)) if measurement_ids else []
+_IDS: Any = bindparam("ids", expanding=True)
+_MEASURED_BY = select(Launch.measurement_id).where(Launch.id.in_(_IDS))
 
 
-def _lock_live(session: Session, wanted: ColumnElement[bool]) -> Sequence[Target]:
-    having = select(Candidate.target_id).where(wanted)
-    # Their jobs come along unlocked, so that nobody has to ask for what of them never changes.
-    query = (
+def _live_targets(wanted: ColumnElement[bool]) -> Any:
+    return (
         select(Target, Job)
         .join(Job, Job.id == Target.job_id)
-        .where(Target.id.in_(having), Target.state.in_(ACTIVE), Job.state.in_(LIVE_JOBS))
+        .where(
+            Target.id.in_(select(Candidate.target_id).where(wanted)),
+            Target.state.in_(ACTIVE),
+            Job.state.in_(LIVE_JOBS),
+        )
         .order_by(Target.id)
         .with_for_update(of=Target, key_share=True)
         .execution_options(populate_existing=True)
     )
-    return [target for target, _ in session.execute(query)]
 
 
-def lock_live_targets_of(session: Session, launch_ids: Collection[str]) -> Sequence[Target]:
+_LIVE_TARGETS = _live_targets(Candidate.measurement_id.in_(_IDS))
+_LIVE_TARGETS_OF = _live_targets(Candidate.measurement_id.in_(_MEASURED_BY))
+
+
+def lock_live_targets(session: Session, measurement_ids: Collection[str]) -> list[tuple[Target, Job]]:
+    """Live targets that have a candidate with one of these measurements, locked in the order of their ids.
+
+    Their jobs come along, not locked: what of them never changes then need not be asked for again.
+    Live: it has not ended and its job is running or paused (what was under way when it was paused still counts).
+    """
+    if not measurement_ids:
+        return []
+    return [(target, job) for target, job in session.execute(_LIVE_TARGETS, {"ids": list(measurement_ids)})]
+
+
+def lock_live_targets_of(session: Session, launch_ids: Collection[str]) -> list[tuple[Target, Job]]:
     """`lock_live_targets` of these launches' measurements."""
-    return _lock_live(session, Candidate.measurement_id.in_(_measured_by(launch_ids)))
+    return [(target, job) for target, job in session.execute(_LIVE_TARGETS_OF, {"ids": list(launch_ids)})]
+
+
+_LOCK_OF = (
+    select(Measurement)
+    .where(Measurement.id.in_(_MEASURED_BY))
+    .order_by(Measurement.id)
+    .with_for_update(key_share=True)
+    .execution_options(populate_existing=True)
+)
 
 
 def lock_of(session: Session, launch_ids: Collection[str]) -> dict[str, Measurement]:
     """By id, the measurements of these launches, locked in the order of their ids."""
-    query = (
-        select(Measurement)
-        .where(Measurement.id.in_(_measured_by(launch_ids)))
-        .order_by(Measurement.id)
-        .with_for_update(key_share=True)
-        .execution_options(populate_existing=True)
-    )
-    return {row.id: row for row in session.scalars(query)}
+    return {row.id: row for row in session.scalars(_LOCK_OF, {"ids": list(launch_ids)})}
 
 
-def _measured_by(launch_ids: Collection[str]) -> Select[Any]:
-    return select(Launch.measurement_id).where(Launch.id.in_(launch_ids))
+def write(session: Session, found: Sequence[Measurement]) -> None:
+    """Writes what launches have changed in these measurements."""
+    write_back(session, found, _FOUND)
 
 
 def lock_jobs(session: Session, job_ids: Collection[str]) -> None:
@@ -75,20 +105,23 @@ def lock_jobs(session: Session, job_ids: Collection[str]) -> None:
     session.execute(query)
 
 
+_CANDIDATES_OF = (
+    select(Candidate)
+    .join(Target, Target.id == Candidate.target_id)
+    .join(Job, Job.id == Candidate.job_id)
+    .where(
+        Candidate.measurement_id.in_(_IDS),
+        Candidate.state != "cancelled",
+        Target.state.in_(ACTIVE),
+        Job.state.in_(LIVE_JOBS),
+    )
+    .order_by(Candidate.target_id, Candidate.number)
+)
+
+
 def candidates_of(session: Session, measurement_ids: Collection[str]) -> Sequence[Candidate]:
     """Candidates of live targets with these measurements, in the order of their proposal."""
-    return session.scalars(
-        select(Candidate)
-        .join(Target, Target.id == Candidate.target_id)
-        .join(Job, Job.id == Candidate.job_id)
-        .where(
-            Candidate.measurement_id.in_(measurement_ids),
-            Candidate.state != "cancelled",
-            Target.state.in_(ACTIVE),
-            Job.state.in_(LIVE_JOBS),
-        )
-        .order_by(Candidate.target_id, Candidate.number)
-    ).all()
+    return session.scalars(_CANDIDATES_OF, {"ids": list(measurement_ids)}).all()
 
 
 def refinable(session: Session, target_id: str, optimism: Mapping[int, float], limit: int) -> list[str]:
