@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ class Agreement:
 
 def compare(onnx_file: Path, safetensors_file: Path, *, vocabulary: int, seed: int = 0) -> Agreement:
     """ONNX Runtime on the one file against PyTorch on the other."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it would report from a thread started on import
     import onnxruntime
     import torch
 

@@ -16,6 +16,9 @@ from sqlalchemy import URL, make_url
 import servers
 from core.store.database import Database
 
+# ONNX Runtime would report from a thread that it starts on import.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 # One profile for everyone: no deadlines (shared machines are noisy), and failures that can be repeated.
 settings.register_profile(
     "edgefront", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
