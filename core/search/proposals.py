@@ -12,6 +12,10 @@ from core.spaces.space import Genome, SearchSpace
 
 ATTEMPTS = 200
 """Fruitless attempts in a row before a generation gives up making one more proposal in a given way."""
+DRAWS = 2_000
+"""The same for uniform samples: limits of a job may leave one architecture in a few hundred."""
+MOST_DRAWS = 10_000
+"""Fruitless uniform samples of one generation at most (seconds): it is then smaller than asked for."""
 WALKABLE = 4096
 """Spaces of at most so many architectures are walked through rather than sampled when they run dry."""
 
@@ -54,20 +58,34 @@ class Proposals:
         self._made.append(Proposal(genome, architecture, operator, parents))
         return True
 
-    def make(self, count: int, operator: str, attempt: Callable[[], tuple[Genome, tuple[str, ...]]]) -> None:
-        """Adds up to `count` proposals from `attempt`, which gives a genome and its parents each time."""
-        wanted, fruitless = len(self) + count, 0
-        while len(self) < wanted and fruitless < ATTEMPTS:
+    def make(
+        self,
+        count: int,
+        operator: str,
+        attempt: Callable[[], tuple[Genome, tuple[str, ...]]],
+        patience: int = ATTEMPTS,
+        most: int | None = None,
+    ) -> None:
+        """Adds up to `count` proposals from `attempt`, which gives a genome and its parents each time.
+
+        Ends early after `patience` fruitless attempts in a row, and after `most` fruitless ones in all.
+        """
+        wanted, in_a_row, in_all = len(self) + count, 0, 0
+        while len(self) < wanted and in_a_row < patience and (most is None or in_all < most):
             genome, parents = attempt()
-            fruitless = 0 if self.offer(genome, operator, parents) else fruitless + 1
+            fruitless = not self.offer(genome, operator, parents)
+            in_a_row = in_a_row + 1 if fruitless else 0
+            in_all += fruitless
 
     def fill(self, size: int) -> None:
         """Adds uniform samples until there are `size` proposals, or the space has hardly anything left.
 
         A small space is then walked through, so that it is searched to its last architecture.
         """
-        self.make(size - len(self), SAMPLE, lambda: (self._space.sample(self._rng), ()))
-        if len(self) < size and self._space.size() <= WALKABLE:
+        walkable = self._space.size() <= WALKABLE
+        patience = ATTEMPTS if walkable else DRAWS
+        self.make(size - len(self), SAMPLE, lambda: (self._space.sample(self._rng), ()), patience, MOST_DRAWS)
+        if len(self) < size and walkable:
             left = list(self._space.enumerate())
             for index in self._rng.permutation(len(left)):
                 if len(self) >= size:

@@ -160,7 +160,7 @@ def _search(session: Session, job: Job, target: Target, plan: Plan, now: datetim
     stored, snapshot = snapshots.take(session, target.id, number)
     proposals = plan.algorithm.ask(target.seed, number, snapshot)[:left]
     if not proposals:
-        return _end_search(session, target, "Every permitted architecture has been proposed.", now)
+        return _end_search(session, target, plan.exhausted(), now)
     job_rows.add_generation(session, target.id, number, stored, now)
     target.generation = number
     proposed = [Proposed(item.architecture, item.operator, item.genome, item.parents) for item in proposals]

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict, InvalidInput, NotFound
 from core.services.capability import can_run
-from core.services.plan import plan_for
+from core.services.plan import MIB, Plan, plan_for
 from core.store.repositories import devices as device_rows
 from core.store.repositories import jobs as rows
 from core.store.repositories.candidates import MAX_BASELINES
 from core.store.tables import Device
 from core.wire.jobs import JobRequest, TargetRequest
+
+EXAMPLES = 200
+"""Architectures drawn to tell a user what a space holds."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,31 @@ def _check_search(request: JobRequest, target: TargetRequest, field: str) -> Non
             value=error.value,
             allowed=error.allowed,
         ) from None
+    _check_limits(plan, target, field)
+
+
+def _check_limits(plan: Plan, target: TargetRequest, field: str) -> None:
+    """InvalidInput if the limits on parameters and weights leave the search nothing to propose."""
+    if plan.permitted():
+        return
+    bounds, memory_mb = plan.request.parameters, target.limits.memory_mb
+    rng = np.random.default_rng(0)
+    drawn = [plan.costs(plan.space.architecture(plan.space.sample(rng))) for _ in range(EXAMPLES)]
+    spreads = [
+        f"{min(values):,} to {max(values):,} {name}"
+        for name, values in (
+            ("decoder parameters", [one.decoder_parameters for one in drawn]),
+            ("parameters in all", [one.total_parameters for one in drawn]),
+            ("MiB of weights", [one.weight_bytes // MIB for one in drawn]),
+        )
+    ]
+    only_memory = not bounds.model_dump(exclude_none=True)
+    raise InvalidInput(
+        f"no architecture of {plan.space.name} was found within these limits; most have {'; '.join(spreads)}",
+        field=f"{field}.limits.memory_mb" if only_memory else "parameters",
+        value=memory_mb if only_memory else bounds.model_dump(exclude_none=True),
+        allowed="wider limits, or a space narrowed to what is within them",
+    )
 
 
 def _name(target: TargetRequest, label: str, others: Sequence[Place], field: str) -> str:

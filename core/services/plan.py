@@ -11,7 +11,8 @@ from functools import lru_cache
 from core.cost.costs import Costs, costs
 from core.errors import InvalidInput
 from core.measurement.protocol import MeasurementProtocol
-from core.search.interface import Algorithm
+from core.search.interface import Algorithm, Snapshot
+from core.search.proposals import DRAWS, WALKABLE
 from core.search.registry import make
 from core.spaces.architecture import Architecture
 from core.spaces.catalogue import space as catalogued
@@ -27,6 +28,7 @@ class Plan:
 
     request: JobRequest
     protocol: MeasurementProtocol
+    limits: Limits
     space: SearchSpace
     algorithm: Algorithm
 
@@ -36,6 +38,17 @@ class Plan:
 
     def costs(self, architecture: Architecture) -> Costs:
         return protocol_costs(architecture, self.protocol)
+
+    def permitted(self) -> bool:
+        """Whether the search finds anything at all that it may propose."""
+        one = make("random", {"population": 1}, self.space, _acceptance(self.request, self.protocol, self.limits))
+        return bool(one.ask(self.request.seed, 0, Snapshot()))
+
+    def exhausted(self) -> str:
+        """Why there is nothing left to propose, in words."""
+        if self.space.size() <= WALKABLE:
+            return "Every permitted architecture has been proposed."
+        return f"No other permitted architecture was found in {DRAWS:,} draws."
 
     def has_generation(self, number: int) -> bool:
         generations = self.algorithm.generations
@@ -48,7 +61,7 @@ def plan_for(request: JobRequest, protocol: MeasurementProtocol, limits: Limits)
     with _within("algorithm"):
         accept = _acceptance(request, protocol, limits)
         algorithm = make(request.algorithm.name, request.algorithm.settings, space, accept)
-    return Plan(request, protocol, space, algorithm)
+    return Plan(request, protocol, limits, space, algorithm)
 
 
 def space_of(request: SpaceRequest) -> SearchSpace:

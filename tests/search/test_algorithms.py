@@ -118,6 +118,18 @@ def test_what_is_refused_is_never_proposed(name: str) -> None:
     assert make_small(name, accept=lambda _: False).ask(1, 0, Snapshot()) == ()
 
 
+def test_narrow_limits_are_met_by_drawing_on(name: str) -> None:
+    """Less than one in a hundred of lts-gpt2 is within these limits; the search goes on until it finds them."""
+
+    def slim(architecture: Architecture) -> bool:
+        return 10_000_000 <= costs(architecture).decoder_parameters < 10_150_000
+
+    drawn = [LTS_GPT2.architecture(LTS_GPT2.sample(generator(0, 0, str(index)))) for index in range(300)]
+    assert sum(map(slim, drawn)) < 3
+    for seed in range(3):
+        assert len(make(name, {"population": 6}, LTS_GPT2, slim).ask(seed, 0, Snapshot())) == 6
+
+
 @pytest.mark.parametrize("accept", [None, lambda architecture: architecture.d_model == 192], ids=["all", "some"])
 def test_a_small_space_is_searched_to_its_last_architecture(name: str, accept: Any) -> None:
     algorithm = make(name, {"population": 5}, TINY, accept)

@@ -78,6 +78,12 @@ def test_the_same_key_at_once_makes_one_job(service: Service, agent: SimulatedAg
         ({"algorithm": {"name": "lts", "settings": {"speed": 1}}}, "algorithm.settings.speed", ""),
         ({"baseline_layers": []}, "baseline_layers", "depths"),
         ({"parameters": {"min_decoder": 10, "max_decoder": 5}}, "parameters.min_decoder", "nothing is left"),
+        ({"parameters": {"max_decoder": 1000}}, "parameters", "decoder parameters"),
+        (
+            {"targets": [{"device_class": CLASS, "limits": {"memory_mb": 2}}]},
+            "targets.0.limits.memory_mb",
+            "MiB of weights",
+        ),
         (
             {"targets": [{"device_class": CLASS, "protocol": {"sequence_length": 2000}}]},
             "targets.0.protocol.sequence_length",
