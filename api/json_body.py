@@ -1,12 +1,13 @@
 """JSON bodies: parsed once, straight from the bytes, in bounded depth, with what no database can keep refused.
 
-Python's own parser takes `NaN`, and Postgres takes neither `NaN` nor NUL characters in JSON; both are found here, where
-the field can still be named.
+Python's own parser takes `NaN` and integers of any length, and no database keeps `NaN`, NUL characters or integers
+beyond 64 bits; all are found here, where the field can still be named.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -17,22 +18,24 @@ from starlette.exceptions import HTTPException
 
 from core.errors import InvalidInput
 
+MAX_INTEGER = (1 << 63) - 1
+
 # Without one of these in its bytes a body holds no literal that the walk could find.
-_SUSPECTS = (b"NaN", b"Infinity", b"\\u0000")
+_SUSPECTS = re.compile(rb"NaN|Infinity|\\u0000|[0-9]{19}")
 
 
 def parse_json(body: bytes) -> Any:
     """The value of a JSON text.
 
     Raises:
-        InvalidInput: not JSON, nested too deeply, or with a number that is not finite or a NUL character (the field
-            named).
+        InvalidInput: not JSON, nested too deeply, or with a number that is not finite, an integer beyond 64 bits or a
+            NUL character (the field named).
     """
     try:
         value = from_json(body)
     except ValueError as error:
         raise InvalidInput(f"the body is not JSON: {error}", allowed="a JSON document (RFC 8259)") from None
-    if any(suspect in body for suspect in _SUSPECTS):
+    if _SUSPECTS.search(body):
         _refuse_unstorable(value, "")
     return value
 
@@ -44,6 +47,14 @@ def _refuse_unstorable(value: Any, path: str) -> None:
             field=path,
             value=repr(value),
             allowed="a finite number",
+        )
+    if isinstance(value, int) and not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
+        shown = str(value)
+        raise InvalidInput(
+            f"{path or 'the body'}: must fit 64 bits, not an integer of {len(shown.lstrip('-'))} digits",
+            field=path,
+            value=shown[:80],
+            allowed=f"an integer from {-MAX_INTEGER - 1} to {MAX_INTEGER}",
         )
     if isinstance(value, str) and "\0" in value:
         raise InvalidInput(

@@ -22,7 +22,7 @@ INFEASIBLE: frozenset[str] = frozenset({"out_of_memory", "over_time"})
 Milliseconds = Annotated[float, Field(gt=0, le=3.6e6, allow_inf_nan=False)]
 Bytes = Annotated[int, Field(ge=0, le=1 << 50)]
 Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
-Fact = str | bool | int | Annotated[float, Field(allow_inf_nan=False)] | None
+Fact = Annotated[str, Field(max_length=8000)] | bool | int | Annotated[float, Field(allow_inf_nan=False)] | None
 
 
 class _Record(BaseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from core.errors import InvalidInput
@@ -42,7 +42,10 @@ def moment(text: str, whole: str) -> datetime:
         raise wrong(whole) from None
     if value.tzinfo is None:
         raise wrong(whole)
-    return value
+    try:
+        return value.astimezone(timezone.utc)
+    except OverflowError:  # at either end of the calendar
+        raise wrong(whole) from None
 
 
 def wrong(text: str) -> InvalidInput:

@@ -15,7 +15,8 @@ MAX_BATCH = 32
 MAX_WAIT_S = 60
 
 Identifier = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_\-]+$")]
-Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w .:@()+,/\-]+$")]
+Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.:@()+,/\-][\w .:@()+,/\-]*$")]
+FactName = Annotated[str, Field(max_length=64)]
 
 
 class _Message(BaseModel):
@@ -44,9 +45,9 @@ class DeviceFacts(_Message):
     cores: Annotated[int, Field(ge=1, le=4096)]
     """Cores that the agent may use."""
     memory_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
-    gpus: Annotated[tuple[Annotated[dict[str, Fact], Field(max_length=32)], ...], Field(max_length=64)] = ()
+    gpus: Annotated[tuple[Annotated[dict[FactName, Fact], Field(max_length=32)], ...], Field(max_length=64)] = ()
     runtimes: Annotated[tuple[RuntimeFacts, ...], Field(max_length=8)]
-    extra: Annotated[dict[str, Fact], Field(max_length=64)] = Field(default_factory=dict)
+    extra: Annotated[dict[FactName, Fact], Field(max_length=64)] = Field(default_factory=dict)
 
 
 class EnrolRequest(_Message):

@@ -255,3 +255,20 @@ def test_stopping_the_server_answers_whoever_waits(start_service: Callable[..., 
     waiting = Waiting(service, service.agent("board", CLASS), wait_s=60)
     service.server.should_exit = True
     assert waiting.answer().items == ()
+
+
+@pytest.mark.parametrize(("name", "fact"), [("note", "x" * 8001), ("x" * 65, 1), ("serial", 1 << 63)])
+def test_facts_are_small(service: Service, name: str, fact: str | int) -> None:
+    token = service.client().post("/v1/enrolment-tokens", json={}).json()["token"]
+    facts = {**examples.ENROL_REQUEST["facts"], "extra": {name: fact}}
+    newcomer = service.client_with({"Authorization": f"Bearer {token}"})
+    refused = problem(newcomer.post("/v1/agents/enrol", json={**examples.ENROL_REQUEST, "facts": facts}), 422)
+    assert refused["field"].startswith(f"facts.extra.{name}")
+
+
+def test_a_fence_beyond_64_bits_is_refused(agent: httpx.Client, job: dict[str, Any]) -> None:
+    (item,) = lease(agent, max_items=1).items
+    for fence in (1 << 63, -(1 << 63) - 1, 10**30):
+        refused = problem(agent.post(f"/v1/launches/{item.launch_id}/start", json={"fence": fence}), 422)
+        assert refused["field"] == "fence"
+    assert agent.post(f"/v1/launches/{item.launch_id}/start", json={"fence": item.fence}).status_code == 204

@@ -151,3 +151,22 @@ def test_answers_carry_safe_headers(sqlite_service: Service) -> None:
         assert response.headers["cache-control"] == "no-store"
         assert response.headers["x-frame-options"] == "DENY"
         assert "server" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ('{"targets":[{}],"space":{"narrow":{"n_layer":{"max":1%s}}}}', "space.narrow.n_layer.max"),
+        ('{"targets":[{}],"parameters":{"max_total":1%s}}', "parameters.max_total"),
+        ('{"targets":[{}],"algorithm":{"settings":{"population":[-1%s]}}}', "algorithm.settings.population.0"),
+    ],
+)
+def test_integers_that_no_database_keeps_are_refused_by_name(sqlite_service: Service, body: str, field: str) -> None:
+    document = problem(post_job(sqlite_service.client(), body % ("0" * 30)), 422)
+    assert document["field"] == field
+    assert "64 bits" in document["detail"]
+
+
+def test_a_name_shows_something(sqlite_service: Service) -> None:
+    document = problem(post_job(sqlite_service.client(), '{"targets":[{}],"name":"  "}'), 422)
+    assert document["field"] == "name"

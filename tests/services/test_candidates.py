@@ -154,6 +154,8 @@ def test_cursors_of_others_making_are_refused_and_not_run(measured: tuple[Servic
         {"number": 1},
         ["created_at", "yesterday", "x"],
         ["created_at", "2026-01-01T00:00:00", "x"],
+        ["created_at", "0001-01-01T00:00:00+23:59", "x"],
+        ["created_at", "9999-12-31T23:59:59-23:59", "x"],
         ["created_at", 5, "x"],
     ]
     with service.database.read() as session:
@@ -204,9 +206,9 @@ def test_launches_show_the_raw_samples(measured: tuple[Service, JobView]) -> Non
         assert get_candidate(session, service.user, baseline.id) == baseline
     assert len(launches) == baseline.launches == 2
     for launch in launches:
-        result = LaunchResult.model_validate(launch["result"])
-        assert result.latency is not None
-        assert len(result.latency.samples_ms) == 5
+        assert launch.result is not None
+        assert launch.result.latency is not None
+        assert len(launch.result.latency.samples_ms) == 5
 
 
 def test_views_fit_the_wire(measured: tuple[Service, JobView], open_database: Callable[..., Database]) -> None:
