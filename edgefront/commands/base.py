@@ -37,8 +37,9 @@ Key = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
-# A person waits for the command: give up sooner than a program would.
+# A person waits for the command: give up sooner than a program would. Who watches stays through a restart.
 _PATIENCE_S = 3.0
+_WATCHING_S = 60.0
 
 
 @dataclass
@@ -51,9 +52,17 @@ class Session:
 
     @cached_property
     def client(self) -> Client:
+        return self._connect(_PATIENCE_S)
+
+    @cached_property
+    def watching_client(self) -> Client:
+        """One that bears with a server that is away for a while."""
+        return self._connect(_WATCHING_S)
+
+    def _connect(self, patience_s: float) -> Client:
         from edgefront.client import Client
 
-        return Client(self.url, self.key, patience_s=_PATIENCE_S)
+        return Client(self.url, self.key, patience_s=patience_s)
 
     @cached_property
     def out(self) -> Console:

@@ -168,7 +168,8 @@ def _watch(session: Session, job_id: str, after: int) -> None:
     from edgefront import follow, progress
     from edgefront.output import print_json
 
-    client = session.client
+    session.client.jobs.get(job_id)  # what is wrong from the start is said at once
+    client = session.watching_client
     if session.json:
         ended: JobView | None = follow.each_event(client, job_id, after, lambda event: print_json(event, line=True))
     else:

@@ -72,8 +72,10 @@ class AgentProcess:
                 process.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 _log.warning("the agent did not drain within %g s and is killed; its item is measured again", timeout_s)
-                process.kill()
-                process.wait()
+            finally:  # also where a second Ctrl-C does not want to wait
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
         if self._thread.is_alive():
             self._thread.join()
 

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from core.wire.jobs import CandidatePage, CandidateView, FrontierView
+from pydantic import TypeAdapter
+
+from core.wire.jobs import CandidatePage, CandidateView, FrontierView, LaunchView
 from edgefront.transport import Transport, segment
 
 ExportFormat = Literal["csv", "parquet"]
 
 _FIRST_BYTE_S = 300.0
+_LAUNCHES = TypeAdapter(list[LaunchView])
 
 
 class Candidates:
@@ -61,6 +64,11 @@ class Candidates:
         return CandidateView.model_validate_json(
             self._transport.request("GET", f"/v1/candidates/{segment(candidate_id)}").content
         )
+
+    def launches(self, candidate_id: str) -> tuple[LaunchView, ...]:
+        """The launches behind its numbers, oldest first: raw samples, memory by parts, environment."""
+        response = self._transport.request("GET", f"/v1/candidates/{segment(candidate_id)}/launches")
+        return tuple(_LAUNCHES.validate_json(response.content))
 
     def export(
         self,
