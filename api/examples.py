@@ -215,18 +215,20 @@ REPORT_REQUEST = _json(
 )
 REPORT_RESPONSE = _json(agent.ReportResponse(receipts=(agent.ReportReceipt(launch_id=_LAUNCH, outcome="accepted"),)))
 LAUNCHES = [
-    {
-        "id": _LAUNCH,
-        "state": "done",
-        "purpose": "first",
-        "device_id": _DEVICE,
-        "device": "lab-7",
-        "attempts": 0,
-        "reason": None,
-        "started_at": _json(_EVENT)["created_at"],
-        "finished_at": _json(_EVENT)["created_at"],
-        "result": _json(_RESULT),
-    }
+    _json(
+        jobs.LaunchView(
+            id=_LAUNCH,
+            state="done",
+            purpose="first",
+            attempts=0,
+            device_id=_DEVICE,
+            reason=None,
+            created_at=_NOW,
+            started_at=_NOW,
+            finished_at=_NOW,
+            result=_RESULT,
+        )
+    )
 ]
 
 KEY_REQUEST = _json(service.KeyRequest(name="ada notebook", owner="ada", days=90))

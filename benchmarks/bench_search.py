@@ -24,6 +24,7 @@ from core.measurement.record import LaunchResult
 from core.spaces.architecture import Architecture
 from edgefront import Client
 from edgefront.embedded.service import EmbeddedService
+from edgefront.up import agent_is_ready
 
 NARROW = {"d_model": [512], "d_inner": {"min": 1024, "max": 3072}}
 SEED = 7
@@ -48,6 +49,8 @@ def job(
     """Launched architectures in order, their raw results, seconds from the first start to the last report, and the
     measuring share that the service reports."""
     with EmbeddedService(home, port=0, isolated=True) as service, Client(service.url, service.key) as client:
+        while not agent_is_ready(client, service):
+            time.sleep(0.25)
         created = client.jobs.create(
             {
                 "name": "bench",

@@ -19,7 +19,7 @@ from api.parameters import CandidateId, Cursor, JobId, LatencyBound, MemoryBound
 from core.services import candidates, frontier
 from core.services.candidates import SORTABLE, CandidateFilter
 from core.services.keys import Principal
-from core.wire.jobs import CandidatePage, CandidateState, CandidateView, FrontierView
+from core.wire.jobs import CandidatePage, CandidateState, CandidateView, FrontierView, LaunchView
 
 router = APIRouter(prefix="/v1", tags=["candidates"])
 
@@ -168,7 +168,7 @@ def get_candidate(candidate_id: CandidateId, person: Person, here: Here) -> Cand
     summary="The raw launches behind a candidate's numbers",
     responses={**answer(examples.LAUNCHES), **errors(404)},
 )
-def list_launches(candidate_id: CandidateId, person: Person, here: Here) -> list[dict[str, Any]]:
+def list_launches(candidate_id: CandidateId, person: Person, here: Here) -> list[LaunchView]:
     """Samples in the order they were taken, memory by parts, and the environment of each launch."""
     with here.database.read() as session:
         return candidates.list_launches(session, person, candidate_id)

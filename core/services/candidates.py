@@ -22,7 +22,7 @@ from core.store.repositories import candidates as rows
 from core.store.repositories import demand
 from core.store.repositories import jobs as job_rows
 from core.store.tables import Candidate, Job
-from core.wire.jobs import CandidatePage, CandidateState, CandidateView
+from core.wire.jobs import CandidatePage, CandidateState, CandidateView, LaunchView
 
 MAX_PAGE = 1000
 _LARGEST = (1 << 63) - 1
@@ -137,28 +137,13 @@ def get_candidate(session: Session, principal: Principal, candidate_id: str) -> 
     return candidate_view(candidate, baseline_of(session, candidate.target_id))
 
 
-def list_launches(session: Session, principal: Principal, candidate_id: str) -> list[dict[str, Any]]:
-    """Every launch of a candidate's measurement, oldest first, with its raw result.
-
-    Keys: id, state, purpose, attempts, device_id, reason, created_at, started_at, finished_at, and result (a
-    `core.measurement.record.LaunchResult` as JSON: samples, memory, environment; None while there is none).
-    """
+def list_launches(session: Session, principal: Principal, candidate_id: str) -> list[LaunchView]:
+    """Every launch of a candidate's measurement, oldest first, with its raw result."""
     candidate, _ = candidate_of(session, principal, candidate_id)
     if candidate.measurement_id is None:
         return []
     return [
-        {
-            "id": launch.id,
-            "state": launch.state,
-            "purpose": launch.purpose,
-            "attempts": launch.attempts,
-            "device_id": launch.device_id,
-            "reason": launch.reason,
-            "created_at": launch.created_at,
-            "started_at": launch.started_at,
-            "finished_at": launch.finished_at,
-            "result": launch.result,
-        }
+        LaunchView.model_validate(launch, from_attributes=True)
         for launch in demand.launches_of(session, candidate.measurement_id)
     ]
 

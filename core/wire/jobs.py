@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from core.measurement.protocol import MeasurementProtocol
+from core.measurement.record import LaunchResult
 from core.wire.agent import Identifier, Name
 
 JobState = Literal["running", "paused", "cancelled", "finished", "failed"]
@@ -184,6 +185,22 @@ class JobView(_View):
 class JobPage(_View):
     items: tuple[JobView, ...]
     next_cursor: str | None = None
+
+
+class LaunchView(_View):
+    """One launch behind a candidate's numbers: where and when it ran, and what it found."""
+
+    id: Identifier
+    state: Literal["wanted", "leased", "done", "failed", "infeasible", "cancelled"]
+    purpose: Literal["first", "refinement"]
+    attempts: int
+    device_id: Identifier | None
+    reason: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    result: LaunchResult | None
+    """Raw samples, memory by parts and the environment; None while there is none."""
 
 
 class CandidatePage(_View):

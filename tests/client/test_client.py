@@ -143,6 +143,14 @@ def test_candidates_come_over_all_pages_filtered_and_sorted(running: Running) ->
     assert running.client.candidates.get(frontier[0].id) == frontier[0]
 
 
+def test_a_number_can_be_traced_to_its_launches(running: Running) -> None:
+    candidate = next(running.client.candidates.list(running.job.id, on_frontier=True))
+    launches = running.client.candidates.launches(candidate.id)
+    done = [launch.result for launch in launches if launch.result is not None]
+    assert len(done) == candidate.launches
+    assert all(result.latency and result.latency.samples_ms for result in done)
+
+
 def test_candidates_are_exported_as_csv_and_parquet(running: Running, tmp_path: Path) -> None:
     as_csv = running.client.candidates.export(running.job.id, tmp_path / "all.csv")
     as_parquet = running.client.candidates.export(running.job.id, tmp_path / "all.parquet")
