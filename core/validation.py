@@ -27,9 +27,10 @@ def invalid_input(
         return kind(str(cause.detail), field=nested, value=cause.value, allowed=cause.allowed)
     value: Any = first.get("input")
     message = first["msg"].removeprefix("Value error, ")
-    shown = "" if first["type"] == "missing" else f", not {_short(value)}"
-    detail = f"{field or 'the input'}: {message[:1].lower() + message[1:]}{shown}"
-    return kind(detail, field=field, value=None if first["type"] == "missing" else value, allowed=message)
+    if first["type"] == "missing":
+        return kind(f"{field} is missing", field=field, allowed="a value for it: it has no default")
+    detail = f"{field or 'the input'}: {message[:1].lower() + message[1:]}, not {_short(value)}"
+    return kind(detail, field=field, value=value, allowed=message.removeprefix("Input should be "))
 
 
 def _short(value: Any) -> str:

@@ -79,14 +79,14 @@ class Embedding(_Part):
         edges = (0, *self.cutoffs, self.vocab_size)
         if any(low >= high for low, high in pairwise(edges)):
             raise ArchitectureError(
-                f"cutoffs must rise and stay below vocab_size {self.vocab_size}, not {list(self.cutoffs)}",
+                f"embedding.cutoffs must rise and stay below vocab_size {self.vocab_size}, not {list(self.cutoffs)}",
                 field="cutoffs",
                 value=list(self.cutoffs),
                 allowed=f"rising numbers from 1 to {self.vocab_size - 1}",
             )
         if self.div > 1 and not self.cutoffs:
             raise ArchitectureError(
-                f"div {self.div} needs cutoffs: it divides the width of the clusters that they make",
+                f"embedding.div {self.div} needs cutoffs: it divides the width of the clusters that they make",
                 field="div",
                 value=self.div,
                 allowed="1, or any factor together with cutoffs",
@@ -114,7 +114,7 @@ class Architecture(_Part):
         for index, block in enumerate(self.blocks):
             if isinstance(block, Attention) and self.d_model % block.n_head:
                 raise ArchitectureError(
-                    f"n_head must divide d_model {self.d_model}, but {block.n_head} does not",
+                    f"blocks.{index}.n_head must divide d_model {self.d_model}, but {block.n_head} does not",
                     field=f"blocks.{index}.n_head",
                     value=block.n_head,
                     allowed=f"a divisor of {self.d_model}",
@@ -122,7 +122,7 @@ class Architecture(_Part):
         embedding = self.embedding
         if self.d_embed // embedding.div ** len(embedding.cutoffs) < 1:
             raise ArchitectureError(
-                f"div {embedding.div} leaves no width for the last of {len(embedding.cutoffs) + 1} clusters "
+                f"embedding.div {embedding.div} leaves no width for the last of {len(embedding.cutoffs) + 1} clusters "
                 f"of d_embed {self.d_embed}",
                 field="embedding.div",
                 value=embedding.div,

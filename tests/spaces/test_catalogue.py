@@ -58,7 +58,11 @@ def test_what_is_neither_is_not_found(tmp_path: Path) -> None:
         (b"[]", "JSON object"),
         (b"\xff\xfe", "UTF-8"),
         (b" " * (MAX_FILE_BYTES + 1), "at most"),
-        (b'{"version": 0}', "d_model"),
+        (b'{"version": 0}', "^d_model is missing$"),
+        (
+            b'{"d_model": 64, "embedding": {"vocab_size": 9}, "blocks": [{"kind": "attention", "n_head": 5}]}',
+            "blocks.0.n_",
+        ),
     ],
 )
 def test_a_malformed_file_is_one_clear_error(tmp_path: Path, content: bytes, words: str) -> None:
