@@ -29,6 +29,11 @@ def can_run(facts: Mapping[str, Any], protocol: MeasurementProtocol) -> bool:
     )
 
 
+def refusal(facts: Mapping[str, Any], protocol: MeasurementProtocol) -> str:
+    """What the device's agent said when it turned out not to support the protocol; empty if it said nothing."""
+    return str(facts.get("extra", {}).get(_UNSUPPORTED + protocol.digest[:16], ""))
+
+
 def without(facts: Mapping[str, Any], protocol: MeasurementProtocol, message: str) -> dict[str, Any] | None:
     """These facts with a note that the device turned out not to support the protocol; None if there is no room.
 

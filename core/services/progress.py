@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
+from core.measurement.protocol import MeasurementProtocol
 from core.services import plan
+from core.services.capability import can_run, refusal
 from core.store.repositories.jobs import ACTIVE
 from core.store.tables import Job, Target
 from core.wire.jobs import JobRequest
@@ -12,7 +16,7 @@ from core.wire.jobs import JobRequest
 ONLINE = timedelta(minutes=1)
 """A device is online if it was seen within this time."""
 
-BASELINE_LAUNCHES = 2
+BASELINE_LAUNCHES = 3
 """Launches of each baseline: the spread of the pairs tells the launch variance of the device."""
 
 
@@ -56,13 +60,34 @@ def out_of_time(request: JobRequest, target: Target, now: datetime) -> bool:
     return (now - target.started_at).total_seconds() >= request.budget.minutes * 60
 
 
-def note(job: Job, target: Target, device: str, online: int) -> str:
-    """What a person should know: why it ended, that it is paused, that no agent is there."""
+def note(job: Job, target: Target, device: str, online: int, facts: Sequence[Mapping[str, Any]]) -> str:
+    """What a person should know: why it ended, that it is paused, that no agent is there or none that can measure.
+
+    `facts` are those of the devices online; empty where they were not looked at.
+    """
     said = [target.note] if target.note else []
     if target.state in ACTIVE:
         if job.state == "paused":
             said.append("Paused.")
         elif online == 0:
-            kind = "device" if target.device_key.startswith("device:") else "class"
-            said.append(f"No agent online for {kind} {device!r}: waiting for one.")
-    return " ".join(said)
+            said.append(f"No agent online for {_kind(target)} {device!r}: waiting for one.")
+        elif facts:
+            said.append(_inability(target, device, facts))
+    return " ".join(text for text in said if text)
+
+
+def _inability(target: Target, device: str, facts: Sequence[Mapping[str, Any]]) -> str:
+    """That none of these devices can measure for the target; empty if one can."""
+    protocol = MeasurementProtocol.model_validate(target.protocol)
+    if any(can_run(known, protocol) for known in facts):
+        return ""
+    reasons = sorted({refusal(known, protocol) for known in facts} - {""})
+    because = f" ({reasons[0]})" if reasons else ""
+    return (
+        f"No agent online for {_kind(target)} {device!r} can measure {protocol.runtime} on {protocol.provider}"
+        f"{because}: waiting for one that can, or for it to be started anew."
+    )
+
+
+def _kind(target: Target) -> str:
+    return "device" if target.device_key.startswith("device:") else "class"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
@@ -19,6 +19,8 @@ from core.store.tables import Candidate, Job, Target
 from core.wire.jobs import CandidateView, JobRequest, JobState, JobView, Limits, TargetState, TargetView
 
 MIB = 1 << 20
+LOOKED_AT = 32
+"""A target with more devices online than this is taken to have one that can measure for it."""
 
 
 def candidate_view(candidate: Candidate, baseline: Baseline | None) -> CandidateView:
@@ -62,6 +64,12 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
     frontiers = candidate_rows.frontier_points(session, ids)
     baselines = candidate_rows.baseline_points(session, ids)
     online = job_rows.devices_seen(session, [target.device_key for target in targets], now - progress.ONLINE)
+    looked_at = {
+        target.device_key
+        for target in targets
+        if target.state in job_rows.ACTIVE and 0 < online[target.device_key] <= LOOKED_AT
+    }
+    facts = job_rows.facts_seen(session, sorted(looked_at), now - progress.ONLINE) if looked_at else {}
     views = []
     for job in jobs:
         request = JobRequest.model_validate(job.request)
@@ -82,6 +90,7 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
                         frontiers[target.id],
                         baselines[target.id],
                         online[target.device_key],
+                        facts.get(target.device_key, ()),
                         now,
                     )
                     for target in own
@@ -102,6 +111,7 @@ def _target_view(
     frontier: Sequence[Point],
     baseline: Sequence[Point],
     online: int,
+    facts: Sequence[Mapping[str, Any]],
     now: datetime,
 ) -> TargetView:
     asked = request.targets[target.position]
@@ -124,6 +134,6 @@ def _target_view(
         measuring_share=min(1.0, target.measuring_s / target.busy_s) if target.busy_s > 0 else None,
         seconds_left=progress.seconds_left(job, request, target, now),
         devices_online=online,
-        note=progress.note(job, target, device, online),
+        note=progress.note(job, target, device, online, facts),
         summary=summary_of(frontier, as_baseline(baseline)),
     )

@@ -498,6 +498,21 @@ def test_a_class_whose_last_device_is_revoked_waits_for_a_new_one(service: Servi
     assert service.get(job.id).state == "finished"
 
 
+def test_a_protocol_that_turns_out_unsupported_is_told(service: Service) -> None:
+    agent = SimulatedAgent(service.database, failing("unsupported"))
+    job = service.submit()
+    assert 0 < service.run(agent) <= 6  # the batch it had leased by then
+    (target,) = service.get(job.id).targets
+    assert (target.state, target.devices_online) == ("baselines", 1)
+    assert target.note == (
+        f"No agent online for class {CLASS!r} can measure onnxruntime on cpu (simulated): waiting for one that can, "
+        "or for it to be started anew."
+    )
+    able = SimulatedAgent(service.database)
+    able.step()
+    assert service.get(job.id).targets[0].note == ""
+
+
 def revoke(service: Service, agent: SimulatedAgent) -> None:
     admin = principal(service.database, owner="admin", role="admin")
     with service.database.write() as session:

@@ -178,6 +178,25 @@ def devices_seen(session: Session, device_keys: Sequence[str], since: datetime) 
     return {key: seen.get(key, 0) for key in device_keys}
 
 
+def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, list[dict[str, Any]]]:
+    """Device key → what its active devices that were seen since then say of themselves."""
+    found: dict[str, list[dict[str, Any]]] = {key: [] for key in device_keys}
+    ids = [key.removeprefix("device:") for key in device_keys if key.startswith("device:")]
+    classes = [key.removeprefix("class:") for key in device_keys if key.startswith("class:")]
+    rows = session.execute(
+        select(Device.id, Device.device_class, Device.facts).where(
+            or_(Device.id.in_(ids), Device.device_class.in_(classes)),
+            Device.state == "active",
+            Device.last_seen_at >= since,
+        )
+    )
+    for row in rows:
+        for key in (f"device:{row.id}", f"class:{row.device_class}"):
+            if key in found:
+                found[key].append(row.facts)
+    return found
+
+
 def devices_of(session: Session, device_key: str) -> list[Device]:
     """The devices of a key that are not revoked."""
     kind, _, name = device_key.partition(":")
