@@ -19,7 +19,8 @@ FailureReason = Literal[
 ]
 INFEASIBLE: frozenset[str] = frozenset({"out_of_memory", "over_time"})
 
-Milliseconds = Annotated[float, Field(gt=0, le=3.6e6, allow_inf_nan=False)]
+Milliseconds = Annotated[float, Field(ge=1e-6, le=3.6e6, allow_inf_nan=False)]
+"""From a nanosecond to an hour: intervals are taken on logarithms, which the absurd would blow up."""
 Bytes = Annotated[int, Field(ge=0, le=1 << 50)]
 Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 Fact = Annotated[str, Field(max_length=8000)] | bool | int | Annotated[float, Field(allow_inf_nan=False)] | None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from lease_world import World, crashed, done, out_of_memory, unsupported
 from pydantic import ValidationError
@@ -187,6 +189,16 @@ def test_launches_are_aggregated(world: World) -> None:
     assert candidate.latency_half_width_ms > 0
 
 
+def test_the_widest_launches_that_are_taken_have_an_interval(world: World) -> None:
+    device, target = world.device(), world.target()
+    measurement, _ = world.candidate(target, launches=2)
+    first, second = world.claim(device).items
+    assert world.outcomes(device, (first, done(1e-6)), (second, done(3.6e6))) == ["accepted", "accepted"]
+    half_width_ms = candidate_of(world, measurement).latency_half_width_ms
+    assert half_width_ms is not None
+    assert math.isfinite(half_width_ms)
+
+
 def test_an_unsupported_protocol_goes_to_another_device_at_no_cost(world: World) -> None:
     device, other = world.device(), world.device("other")
     (launch,) = world.launches(1)
@@ -267,7 +279,7 @@ def test_a_crash_in_the_middle_leaves_no_trace(world: World, monkeypatch: pytest
     assert world.outcomes(device, (item, done())) == ["accepted"]
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1.0", "0.0", "1e9"])
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1.0", "0.0", "5e-324", "1e9"])
 def test_absurd_numbers_are_refused_with_the_field_named(value: str) -> None:
     text = (
         '{"reports": [{"launch_id": "lau_1", "fence": 1, "result": {"outcome": "done", "latency": {"samples_ms": '
