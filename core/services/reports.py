@@ -181,6 +181,7 @@ def _write_rows(session: Session, batch: _Batch, targets: Sequence[Target]) -> S
     rows.write(session, list(known.values()))
     candidates = rows.candidates_of(session, {launch.measurement_id for launch in touched.values()})
     settle(session, targets, candidates, known, batch.now, _entries(batch, targets, candidates))
+    rows.write_targets(session, targets)
     return candidates
 
 

@@ -257,11 +257,15 @@ def upgrade() -> None:
         sa.UniqueConstraint("target_id", "number", name=op.f("uq_candidate_target_id_number")),
     )
     with op.batch_alter_table("candidate", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_candidate_digest"), ["digest"], unique=False)
+        batch_op.create_index(
+            "ix_candidate_frontier",
+            ["target_id"],
+            unique=False,
+            postgresql_where=sa.text("on_frontier"),
+            sqlite_where=sa.text("on_frontier = 1"),
+        )
         batch_op.create_index(batch_op.f("ix_candidate_job_id"), ["job_id"], unique=False)
         batch_op.create_index(batch_op.f("ix_candidate_measurement_id"), ["measurement_id"], unique=False)
-        batch_op.create_index("ix_candidate_target_frontier", ["target_id", "on_frontier"], unique=False)
-        batch_op.create_index(batch_op.f("ix_candidate_target_id"), ["target_id"], unique=False)
         batch_op.create_index("ix_candidate_target_state", ["target_id", "state"], unique=False)
 
     op.create_table(
@@ -313,8 +317,20 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_launch")),
     )
     with op.batch_alter_table("launch", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_launch_device_id"), ["device_id"], unique=False)
-        batch_op.create_index("ix_launch_lease", ["lease_id"], unique=False)
+        batch_op.create_index(
+            "ix_launch_device",
+            ["device_id"],
+            unique=False,
+            postgresql_where=sa.text("state = 'leased'"),
+            sqlite_where=sa.text("state = 'leased'"),
+        )
+        batch_op.create_index(
+            "ix_launch_lease",
+            ["lease_id"],
+            unique=False,
+            postgresql_where=sa.text("lease_id IS NOT NULL"),
+            sqlite_where=sa.text("lease_id IS NOT NULL"),
+        )
         batch_op.create_index(batch_op.f("ix_launch_measurement_id"), ["measurement_id"], unique=False)
         batch_op.create_index(batch_op.f("ix_launch_target_id"), ["target_id"], unique=False)
         batch_op.create_index("ix_launch_wanted", ["state", "device_key", "priority", "id"], unique=False)
@@ -345,8 +361,14 @@ def downgrade() -> None:
         batch_op.drop_index("ix_launch_wanted")
         batch_op.drop_index(batch_op.f("ix_launch_target_id"))
         batch_op.drop_index(batch_op.f("ix_launch_measurement_id"))
-        batch_op.drop_index("ix_launch_lease")
-        batch_op.drop_index(batch_op.f("ix_launch_device_id"))
+        batch_op.drop_index(
+            "ix_launch_lease",
+            postgresql_where=sa.text("lease_id IS NOT NULL"),
+            sqlite_where=sa.text("lease_id IS NOT NULL"),
+        )
+        batch_op.drop_index(
+            "ix_launch_device", postgresql_where=sa.text("state = 'leased'"), sqlite_where=sa.text("state = 'leased'")
+        )
 
     op.drop_table("launch")
     with op.batch_alter_table("generation", schema=None) as batch_op:
@@ -355,11 +377,11 @@ def downgrade() -> None:
     op.drop_table("generation")
     with op.batch_alter_table("candidate", schema=None) as batch_op:
         batch_op.drop_index("ix_candidate_target_state")
-        batch_op.drop_index(batch_op.f("ix_candidate_target_id"))
-        batch_op.drop_index("ix_candidate_target_frontier")
         batch_op.drop_index(batch_op.f("ix_candidate_measurement_id"))
         batch_op.drop_index(batch_op.f("ix_candidate_job_id"))
-        batch_op.drop_index(batch_op.f("ix_candidate_digest"))
+        batch_op.drop_index(
+            "ix_candidate_frontier", postgresql_where=sa.text("on_frontier"), sqlite_where=sa.text("on_frontier = 1")
+        )
 
     op.drop_table("candidate")
     with op.batch_alter_table("target", schema=None) as batch_op:

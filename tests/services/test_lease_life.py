@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,6 +148,23 @@ class LeaseLife(RuleBasedStateMachine):
                         launch.charged.add(launch.fence)
                     launch.back()
 
+    @precondition(lambda self: any(self.measurable()))
+    @rule(data=st.data())
+    def lose_an_agent_while_it_measures(self, data: st.DataObject) -> None:
+        lease, item = data.draw(st.sampled_from(list(self.measurable())))
+        self.tick(0.001)
+        self.world.start(lease.device, item)
+        if item.launch_id not in lease.started:
+            lease.started.append(item.launch_id)
+        self.tick(2 * self.world.ttl_s)
+        self.sweep()
+
+    def measurable(self) -> Iterator[tuple[ModelLease, LeaseItem]]:
+        for lease in self.leases:
+            for item in lease.response.items if self.alive(lease) else ():
+                if self.launches[item.launch_id].lease is lease:
+                    yield lease, item
+
     @precondition(lambda self: self.held)
     @rule(data=st.data(), kind=st.sampled_from(sorted(RESULTS)))
     def report(self, data: st.DataObject, kind: str) -> None:
@@ -249,7 +267,7 @@ def test_lease_life_on_sqlite(sqlite_template: Path) -> None:
         shutil.copyfile(sqlite_template, path)
         database = Database(f"sqlite:///{path}")
         try:
-            _run(database, max_examples=40, stateful_step_count=30)
+            _run(database, max_examples=80, stateful_step_count=20)
         finally:
             database.dispose()
 
@@ -257,6 +275,6 @@ def test_lease_life_on_sqlite(sqlite_template: Path) -> None:
 def test_lease_life_on_postgres(postgres_url: str) -> None:
     database = Database(postgres_url)
     try:
-        _run(database, max_examples=8, stateful_step_count=25)
+        _run(database, max_examples=12, stateful_step_count=20)
     finally:
         database.dispose()

@@ -25,6 +25,15 @@ _FOUND = (
     "build_peak_bytes",
     "measured_at",
 )
+_PROGRESS = (
+    "settled",
+    "launches_done",
+    "busy_s",
+    "measuring_s",
+    "started_at",
+    "frontier_size",
+    "hypervolume",
+)
 LIVE_JOBS = ("running", "paused")
 
 
@@ -100,6 +109,11 @@ def write(session: Session, found: Sequence[Measurement]) -> None:
     write_back(session, found, _FOUND)
 
 
+def write_targets(session: Session, targets: Sequence[Target]) -> None:
+    """Writes what reports have changed in these targets."""
+    write_back(session, targets, _PROGRESS)
+
+
 def lock_jobs(session: Session, job_ids: Collection[str]) -> None:
     query = select(Job.id).where(Job.id.in_(job_ids)).order_by(Job.id).with_for_update(key_share=True)
     session.execute(query)
@@ -125,14 +139,15 @@ def candidates_of(session: Session, measurement_ids: Collection[str]) -> Sequenc
 
 
 def refinable(session: Session, target_id: str, optimism: Mapping[int, float], limit: int) -> list[str]:
-    """Measurements of search candidates that are on the target's frontier, or could be with a lower latency.
+    """Measurements of candidates that are on the target's frontier, or could be with a lower latency, and baselines:
+    every claim against them divides by theirs.
 
     Args:
         optimism: launches → factor that takes a latency to the lower end of its interval. A measurement with a number
             of launches that is not named here needs no more of them.
 
-    Frontier members come first, then the fewest launches, which is the widest interval. Those that have a launch to
-    come are left out.
+    Frontier members and baselines come first, then the fewest launches, which is the widest interval. Those that have
+    a launch to come are left out.
     """
     if not optimism:
         return []
@@ -152,13 +167,16 @@ def refinable(session: Session, target_id: str, optimism: Mapping[int, float], l
             .join(Candidate, Candidate.measurement_id == Measurement.id)
             .where(
                 Candidate.target_id == target_id,
-                Candidate.role == "search",
                 Candidate.state == "measured",
                 Measurement.launches.in_(optimism),
-                or_(Candidate.on_frontier == true(), ~dominated.exists()),
+                or_(Candidate.role == "baseline", Candidate.on_frontier == true(), ~dominated.exists()),
                 ~coming.exists(),
             )
-            .order_by(Candidate.on_frontier.desc(), Measurement.launches, Candidate.number)
+            .order_by(
+                or_(Candidate.role == "baseline", Candidate.on_frontier == true()).desc(),
+                Measurement.launches,
+                Candidate.number,
+            )
             .limit(limit)
         )
     )

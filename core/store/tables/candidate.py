@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
@@ -16,13 +16,18 @@ class Candidate(Base):
     __table_args__ = (
         UniqueConstraint("target_id", "number"),
         UniqueConstraint("target_id", "digest", "role"),
-        Index("ix_candidate_target_frontier", "target_id", "on_frontier"),
+        Index(
+            "ix_candidate_frontier",
+            "target_id",
+            postgresql_where=text("on_frontier"),
+            sqlite_where=text("on_frontier = 1"),  # SQLite takes a partial index only where it is spelled alike
+        ),
         Index("ix_candidate_target_state", "target_id", "state"),
     )
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("cnd"))
     job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), index=True)
-    target_id: Mapped[str] = mapped_column(ForeignKey("target.id", ondelete="CASCADE"), index=True)
+    target_id: Mapped[str] = mapped_column(ForeignKey("target.id", ondelete="CASCADE"))
     measurement_id: Mapped[str | None] = mapped_column(ForeignKey("measurement.id"), index=True)
     number: Mapped[int]  # order of proposal within the target, from 0, baselines first
     role: Mapped[str] = mapped_column(String(10))  # baseline, search
@@ -30,7 +35,7 @@ class Candidate(Base):
     operator: Mapped[str] = mapped_column(String(20))  # baseline, sample, mutate, crossover …
     parents: Mapped[list[str]] = mapped_column(Json)  # candidate ids
     genome: Mapped[Any] = mapped_column(Json)
-    digest: Mapped[str] = mapped_column(String(64), index=True)
+    digest: Mapped[str] = mapped_column(String(64))
     architecture: Mapped[dict[str, Any]] = mapped_column(Json)  # canonical description
     decoder_parameters: Mapped[int] = mapped_column(BigInt)
     total_parameters: Mapped[int] = mapped_column(BigInt)

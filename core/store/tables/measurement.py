@@ -46,13 +46,19 @@ class Measurement(Base):
     measured_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
+_HELD = text("lease_id IS NOT NULL")
+_LEASED = text("state = 'leased'")
+
+
 class Launch(Base):
     """One child process that builds and times one architecture once."""
 
     __tablename__ = "launch"
     __table_args__ = (
         Index("ix_launch_wanted", "state", "device_key", "priority", "id"),
-        Index("ix_launch_lease", "lease_id"),
+        # Launches are written often; what is done is in no lease, and on no device.
+        Index("ix_launch_lease", "lease_id", postgresql_where=_HELD, sqlite_where=_HELD),
+        Index("ix_launch_device", "device_id", postgresql_where=_LEASED, sqlite_where=_LEASED),
     )
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("lau"))
@@ -65,7 +71,7 @@ class Launch(Base):
     attempts: Mapped[int] = mapped_column(default=0)  # deaths of the child, or of the agent after it started this
     fence: Mapped[int] = mapped_column(default=0)  # rises with every claim
     lease_id: Mapped[str | None] = mapped_column(ForeignKey("lease.id"))
-    device_id: Mapped[str | None] = mapped_column(ForeignKey("device.id"), index=True)
+    device_id: Mapped[str | None] = mapped_column(ForeignKey("device.id"))
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     result: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.measurement.record.LaunchResult
     reports: Mapped[list[str]] = mapped_column(Json, default=list)  # digests of the reports that counted
