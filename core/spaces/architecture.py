@@ -140,6 +140,8 @@ class Architecture(_Part):
                 value = json.loads(value)
             except ValueError as error:
                 raise ArchitectureError(f"not JSON: {error}", allowed="a JSON object") from None
+            except RecursionError:
+                raise ArchitectureError("this JSON is nested too deeply", allowed="a JSON object") from None
         if not isinstance(value, Mapping):
             raise ArchitectureError(
                 f"an architecture is a JSON object, not {type(value).__name__}", value=value, allowed="a JSON object"

@@ -56,6 +56,7 @@ def test_what_is_neither_is_not_found(tmp_path: Path) -> None:
     [
         (b"{", "not JSON"),
         (b"[]", "JSON object"),
+        (b"[" * 100_000, "nested too deeply"),
         (b"\xff\xfe", "UTF-8"),
         (b" " * (MAX_FILE_BYTES + 1), "at most"),
         (b'{"version": 0}', "^d_model is missing$"),
