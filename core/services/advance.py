@@ -136,7 +136,7 @@ def _baselines(session: Session, job: Job, target: Target, plan: Plan, now: date
 
 
 def _baselines_complete(session: Session, target: Target) -> bool:
-    """Whether each baseline is settled, and measured twice unless a launch failed."""
+    """Whether each baseline is settled, and measured `BASELINE_LAUNCHES` times unless a launch failed."""
     baselines = candidate_rows.baselines(session, target.id)
     if not baselines or any(baseline.state == "waiting" for baseline in baselines):
         return False

@@ -1,0 +1,68 @@
+"""`edgefront measure`: one model on this machine, without a server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import edgefront
+
+from core.graph.export import write_onnx
+from core.spaces.architecture import Architecture
+from edgefront import exits
+
+TINY = {
+    "d_model": 64,
+    "positions": {"length": 32},
+    "embedding": {"vocab_size": 100},
+    "blocks": [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 128}],
+}
+QUICK = ("--sequence-length", "16", "--launches", "2")
+
+
+@pytest.fixture
+def description(tmp_path: Path) -> Path:
+    file = tmp_path / "tiny.json"
+    file.write_text(json.dumps(TINY), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "pytorch"])
+def test_an_architecture_is_measured_with_either_runtime(description: Path, runtime: str) -> None:
+    done = edgefront("measure", str(description), "--runtime", runtime, *QUICK, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["digest"] == Architecture.parse(TINY).digest
+    assert found["latency_ms"] > 0
+    assert found["latency_half_width_ms"] > 0
+    assert found["latency_p90_ms"] is None  # ten samples tell none
+    assert found["memory"]["peak_bytes"] > found["memory"]["mapped_weight_bytes"] > 0
+    assert found["protocol"]["runtime"] == runtime
+    assert [len(launch["latency"]["samples_ms"]) for launch in found["launches"]] == [5, 5]
+
+
+def test_an_onnx_file_is_measured_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "model.onnx"
+    write_onnx(Architecture.parse(TINY), 3, file)
+    done = edgefront("measure", str(file), *QUICK, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["file"] == str(file)
+    assert found["latency_ms"] > 0
+    shown = edgefront("measure", str(file), *QUICK)
+    assert shown.returncode == 0
+    assert "peak memory" in shown.stdout
+
+
+def test_what_cannot_be_measured_is_said(description: Path, tmp_path: Path) -> None:
+    refused = edgefront("measure", str(description), "--provider", "no_such", *QUICK)
+    assert refused.returncode == exits.ERROR
+    assert "has no provider no_such" in refused.stderr
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"not a graph")
+    assert edgefront("measure", str(broken), *QUICK).returncode == exits.ERROR
+    missing = edgefront("measure", str(tmp_path / "missing.onnx"))
+    assert missing.returncode == exits.NOT_FOUND
+    assert "neither a file nor a named model" in missing.stderr
+    assert edgefront("measure", str(description), "--batch", "5000", *QUICK).returncode == exits.REFUSED
