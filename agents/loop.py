@@ -112,8 +112,10 @@ class Agent:
         limit = self.config.memory_limit_bytes
         with Measurer(self.config.weights, self.plan, memory_limit_bytes=limit) as measurer:
             self._measurer = measurer
-            asking = self._spawn(leasing.run())
             sending = self._spawn(sender.run())
+            # Before work is asked for: a launch whose result waits here would be handed out again.
+            await sender.settle(_LAST_WORDS_S)
+            asking = self._spawn(leasing.run())
             making = self._spawn(self._make_launches(leasing, sender, measurer))
             await self._draining.wait()
             asking.cancel()

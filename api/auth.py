@@ -146,7 +146,7 @@ async def _device(principal: Annotated[Principal, Depends(_anyone)]) -> str:
 async def _enrolment_token(request: Request) -> str:
     credential: Credential = request.state.credential
     if not credential.secret.startswith(ENROLMENT_PREFIX):
-        raise Unauthenticated("enrolling needs an enrolment token (edgefront agent token create), not a key")
+        raise Unauthenticated("enrolling needs an enrolment token (edgefront token create), not a key")
     return credential.secret
 
 

@@ -17,7 +17,7 @@ ONLINE = timedelta(minutes=1)
 """A device is online if it was seen within this time."""
 
 BASELINE_LAUNCHES = 3
-"""Launches of each baseline: the spread of the pairs tells the launch variance of the device."""
+"""Launches of each baseline: every claim divides by it, and their spread tells the device's launch variance."""
 
 
 def planned(request: JobRequest, target: Target) -> int | None:

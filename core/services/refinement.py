@@ -1,8 +1,8 @@
 """Further launches, where they can change the frontier.
 
 A candidate's place is uncertain while the 95 % interval of its latency is wider than the protocol wants, and it is on
-the frontier or would be at the fast end of its interval. Such candidates get further launches from devices that have
-nothing else to do: behind a generation's barrier, and after the search.
+the frontier or would be at the fast end of its interval. Such candidates, and baselines that are as uncertain, get
+further launches from devices that have nothing else to do: behind a generation's barrier, and after the search.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from core.services.candidates import (
     list_candidates,
     list_launches,
 )
+from core.services.progress import BASELINE_LAUNCHES
 from core.spaces.architecture import Architecture
 from core.store.database import Database
 from core.wire.jobs import CandidateView, JobView
@@ -204,7 +205,7 @@ def test_launches_show_the_raw_samples(measured: tuple[Service, JobView]) -> Non
         (baseline, *_) = list_candidates(session, service.user, job.id, CandidateFilter(role="baseline")).items
         launches = list_launches(session, service.user, baseline.id)
         assert get_candidate(session, service.user, baseline.id) == baseline
-    assert len(launches) == baseline.launches == 2
+    assert len(launches) == baseline.launches == BASELINE_LAUNCHES
     for launch in launches:
         assert launch.result is not None
         assert launch.result.latency is not None

@@ -15,6 +15,7 @@ from core.services import devices, snapshots
 from core.services.advance import advance, stalled
 from core.services.events import read_events
 from core.services.plan import plan_for
+from core.services.progress import BASELINE_LAUNCHES
 from core.spaces.architecture import Architecture
 from core.store.tables import Candidate, Generation, Job, Launch, Measurement, Target
 from core.wire.jobs import JobRequest, Limits
@@ -213,10 +214,10 @@ def test_what_is_known_is_not_measured_again(service: Service) -> None:
 def test_jobs_that_want_the_same_share_the_launch(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     first, second = service.submit(), service.submit(request(name="twin"))
-    assert launches(service) == 2 * 3  # two for each baseline, not four
+    assert launches(service) == BASELINE_LAUNCHES * 3  # not twice as many
     service.run(agent)
     assert service.get(first.id).state == service.get(second.id).state == "finished"
-    assert launches(service, "done") == 2 * 3 + 10 + 8
+    assert launches(service, "done") == BASELINE_LAUNCHES * 3 + 10 + 8
     assert digests(service, first.id) == digests(service, second.id)
 
 
@@ -387,7 +388,7 @@ def test_refinement_stays_within_its_budget(service: Service) -> None:
 def test_the_budget_of_minutes_ends_a_target(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     job = service.submit(request(budget={"minutes": 5.0}))
-    agent.step()
+    agent.step(BASELINE_LAUNCHES * 3)
     service.work()
     with service.database.write() as session:
         target = session.scalars(select(Target)).one()
@@ -501,7 +502,7 @@ def test_a_class_whose_last_device_is_revoked_waits_for_a_new_one(service: Servi
 def test_a_protocol_that_turns_out_unsupported_is_told(service: Service) -> None:
     agent = SimulatedAgent(service.database, failing("unsupported"))
     job = service.submit()
-    assert 0 < service.run(agent) <= 6  # the batch it had leased by then
+    assert 0 < service.run(agent) <= BASELINE_LAUNCHES * 3  # no more than it had leased by then
     (target,) = service.get(job.id).targets
     assert (target.state, target.devices_online) == ("baselines", 1)
     assert target.note == (

@@ -14,6 +14,7 @@ from sqlalchemy import func, select
 from core.errors import Conflict, EdgefrontError, Forbidden, InvalidInput, NotFound
 from core.services import candidates, devices, frontier, jobs, leases
 from core.services.keys import Principal
+from core.services.progress import BASELINE_LAUNCHES
 from core.services.sweep import sweep
 from core.store.tables import Candidate, Event, Generation, Job, Launch, Measurement, Target
 from core.wire.jobs import JobView
@@ -231,12 +232,12 @@ def test_pausing_spends_no_refinements(service: Service) -> None:
 def test_a_launch_that_another_job_waits_for_stays(service: Service, agent: SimulatedAgent) -> None:
     one, two = service.submit(), service.submit(request(name="twin"))
     service.act("pause", one.id)
-    assert count(service, Launch, state="wanted") == 6
+    assert count(service, Launch, state="wanted") == BASELINE_LAUNCHES * 3
     service.act("cancel", two.id)
     assert count(service, Launch, state="wanted") == 0
     service.act("resume", one.id)
     service.work()
-    assert count(service, Launch, state="wanted") == 6
+    assert count(service, Launch, state="wanted") == BASELINE_LAUNCHES * 3
     service.run(agent)
     assert service.get(one.id).state == "finished"
 
@@ -314,7 +315,7 @@ def test_deleting_in_the_middle(service: Service, agent: SimulatedAgent) -> None
     agent.step(2)
     lease = agent.lease(2)
     service.act("delete", job.id)
-    assert count(service, Launch, state="wanted") == 6
+    assert count(service, Launch, state="wanted") == BASELINE_LAUNCHES * 3
     receipts = agent.report(lease).receipts
     assert {receipt.outcome for receipt in receipts} <= {"unknown", "cancelled"}
     service.run(agent)

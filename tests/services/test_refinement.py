@@ -62,6 +62,15 @@ def test_the_widest_come_first_and_the_budget_bounds_them(world: World) -> None:
     assert uncertain(world, target) == [made[2], made[3]]
 
 
+def test_baselines_are_made_as_certain_as_the_points_that_are_compared_with_them(world: World) -> None:
+    device, target = world.device(), world.target(refinement=2.0, state="refining")
+    baseline, _ = world.candidate(target, proxy=9.5, launches=2, role="baseline")
+    items = world.claim(device).items
+    world.report(device, *((item, done(ms)) for item, ms in zip(items, (30.0, 33.0), strict=True)))
+    (point,) = measured(world, device, target, (10.0, [10.0]))
+    assert uncertain(world, target) == [point, baseline]  # the fewest launches first
+
+
 def test_max_launches_ends_it(world: World) -> None:
     protocol = MeasurementProtocol(max_launches=2)
     device, target = world.device(), world.target(refinement=5.0, state="refining", protocol=protocol)
