@@ -21,7 +21,7 @@ def read_request(path: Path) -> JobRequest:
     """A job request from a JSON file; `InvalidInput` names the field."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{path} is not JSON: {error}", field="file", allowed="a JSON file") from None
     if not isinstance(value, dict):
         raise InvalidInput(f"{path} holds {type(value).__name__}, not a job", field="file", allowed="a JSON object")
@@ -105,7 +105,7 @@ def _scalar(text: str) -> Any:
     """A JSON value if it reads as one, else the word itself."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

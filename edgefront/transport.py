@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
 from core import errors
-from core.errors import EdgefrontError, InvalidInput, MeasurementError, TooManyRequests, Unavailable
+from core.errors import EdgefrontError, InvalidInput, MeasurementError, TooManyRequests, Unauthenticated, Unavailable
 
 Query = Mapping[str, str | int | float | bool | None]
 
@@ -42,6 +42,8 @@ class Transport:
 
         headers = {"User-Agent": f"edgefront/{__version__}", "Accept": "application/json"}
         if key:
+            if not key.isascii() or not key.isprintable():
+                raise Unauthenticated("this is no key: keys are short ASCII text")
             headers["Authorization"] = f"Bearer {key}"
         self._http = httpx.Client(
             base_url=self.url,
@@ -123,6 +125,8 @@ class Transport:
     def _errors(self) -> Iterator[None]:
         try:
             yield
+        except (httpx.LocalProtocolError, UnicodeEncodeError) as error:
+            raise InvalidInput(f"this cannot be sent in a header: {error}", allowed="printable ASCII text") from None
         except httpx.TransportError as error:
             reason = str(error) or type(error).__name__
             raise Unavailable(f"cannot reach the edgefront server at {self.url}: {reason}") from error

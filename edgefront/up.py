@@ -7,7 +7,7 @@ import logging.handlers
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +115,8 @@ def log_to(path: Path, *, verbose: bool) -> Iterator[None]:
     to_terminal = logging.StreamHandler()
     to_terminal.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     to_terminal.setLevel(logging.INFO if verbose else logging.WARNING)
+    # A full disk must not answer every line of the log with a trace on the terminal.
+    loud, logging.raiseExceptions = logging.raiseExceptions, False
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.INFO)
@@ -128,4 +130,6 @@ def log_to(path: Path, *, verbose: bool) -> Iterator[None]:
         root.removeHandler(to_terminal)
         root.removeHandler(to_file)
         root.setLevel(level)
-        to_file.close()
+        logging.raiseExceptions = loud
+        with suppress(OSError):
+            to_file.close()

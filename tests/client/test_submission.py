@@ -76,3 +76,11 @@ def test_a_wrong_value_names_its_field() -> None:
     with pytest.raises(InvalidInput) as raised:
         parse_request({"targets": [{"device": "a", "protocol": {"threads": 0}}]})
     assert raised.value.field == "targets.0.protocol.threads"
+
+
+def test_json_nested_too_deeply_is_refused_in_words(tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    file.write_text("[" * 100_000)
+    with pytest.raises(InvalidInput, match="not JSON"):
+        read_request(file)
+    assert settings(["population=" + "[" * 100_000]) == {"population": "[" * 100_000}

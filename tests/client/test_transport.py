@@ -134,3 +134,15 @@ def test_a_closed_client_says_so(rough: Rough) -> None:
     client.close()
     with pytest.raises(EdgefrontError, match="closed"):
         client.jobs.get("job_1")
+
+
+@pytest.mark.parametrize("key", ["clé", "a\nb", "a\0b"])
+def test_a_key_that_no_header_takes_is_refused(key: str) -> None:
+    with pytest.raises(Unauthenticated, match="no key"):
+        Transport("http://127.0.0.1:1", key, timeout_s=1.0, patience_s=0.0)
+
+
+@pytest.mark.parametrize("value", ["é", "a\nb"])
+def test_a_header_that_cannot_be_sent_is_no_servers_absence(transport: Transport, value: str) -> None:
+    with pytest.raises(InvalidInput, match="header"):
+        transport.request("POST", "/v1/jobs", headers={"Idempotency-Key": value}, repeatable=True)
