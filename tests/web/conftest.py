@@ -53,6 +53,26 @@ def agent(service: EmbeddedService) -> Iterator[SyntheticAgent]:
     agent.close()
 
 
+@pytest.fixture(scope="module")
+def finished(service: EmbeddedService, agent: SyntheticAgent) -> dict[str, Any]:
+    """A finished job of two targets on the same board, one of them with limits."""
+    headers = {"Authorization": f"Bearer {service.key}"}
+    request = {
+        "name": "two targets",
+        "space": {"narrow": {"n_layer": [2, 3, 4], "d_model": {"min": 64, "max": 256, "step": 64}}},
+        "targets": [
+            {"name": "free", "device": agent.name},
+            {"name": "bounded", "device": agent.name, "limits": {"latency_ms": 9.0}},
+        ],
+        "algorithm": {"name": "random"},
+        "budget": {"candidates": 20, "refinement": 0},
+        "seed": 5,
+    }
+    with httpx.Client(base_url=service.url, headers=headers) as client:
+        job = client.post("/v1/jobs", json=request).raise_for_status().json()
+        return agent.finish(client, job["id"])
+
+
 @pytest.fixture
 def api(service: EmbeddedService) -> Iterator[httpx.Client]:
     """The service, asked with the admin's key."""

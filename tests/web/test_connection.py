@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,38 +13,36 @@ from watched_page import WatchedPage
 
 from edgefront.embedded.service import EmbeddedService
 
+REQUEST = {
+    "space": {"narrow": {"n_layer": [2], "d_model": {"min": 64, "max": 192, "step": 64}}},
+    "targets": [{"device": "bench-r"}],
+    "algorithm": {"name": "random"},
+    "budget": {"candidates": 6, "refinement": 0},
+}
 LIVE = "document.getElementById('live').textContent"
 
 
 def test_page_recovers_when_the_server_restarts(browser: Browser, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    with EmbeddedService(home, port=0, agent=False, isolated=True) as service:
-        url, key, port = service.url, service.key, urlsplit(service.url).port
-        agent = SyntheticAgent(url, key, name="bench-r")
-        request = {
-            "space": {"narrow": {"n_layer": [2], "d_model": {"min": 64, "max": 192, "step": 64}}},
-            "targets": [{"device": "bench-r"}],
-            "algorithm": {"name": "random"},
-            "budget": {"candidates": 6, "refinement": 0},
-        }
-        answer = httpx.post(f"{url}/v1/jobs", json=request, headers={"Authorization": f"Bearer {key}"})
-        job_id = answer.raise_for_status().json()["id"]
-        context = browser.new_context(base_url=url, viewport={"width": 900, "height": 700})
-        seen = WatchedPage(context.new_page(), url)
-        seen.sign_in(key, f"/jobs/{job_id}")
-        seen.until(LIVE, "live")
-        agent.measure(3)
-        seen.until("Number(document.getElementById('progress').value) > 0")
-        before = sum(seen.points().values())
-        seen.page.evaluate("window.neverReloaded = true")
-    seen.until(f"{LIVE}.includes('trying again')")
-    with EmbeddedService(home, port=port, agent=False, isolated=True):
-        seen.until(LIVE, "live", within_s=30)
-        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}) as api:
-            agent.finish(api, job_id)
-        seen.until("document.getElementById('job-state').textContent", "finished")
-        assert sum(seen.points().values()) > before
-        assert seen.page.evaluate("window.neverReloaded")
-        context.close()
-        agent.close()
-    assert seen.strangers == []
+    with ExitStack() as opened:
+        with EmbeddedService(home, port=0, agent=False, isolated=True) as service:
+            url, key, port = service.url, service.key, urlsplit(service.url).port
+            api = opened.enter_context(httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}))
+            agent = opened.enter_context(closing(SyntheticAgent(url, key, name="bench-r")))
+            context = opened.enter_context(closing(browser.new_context(viewport={"width": 900, "height": 700})))
+            job_id = api.post("/v1/jobs", json=REQUEST).raise_for_status().json()["id"]
+            seen = WatchedPage(context.new_page(), url)
+            seen.sign_in(key, f"/jobs/{job_id}")
+            seen.until(LIVE, "live")
+            agent.measure(3)
+            seen.until("Number(document.getElementById('progress').value) > 0")
+            seen.page.evaluate("window.neverReloaded = true")
+        seen.until(f"{LIVE}.includes('trying again')")
+        with EmbeddedService(home, port=port, agent=False, isolated=True):
+            seen.until(LIVE, "live", within_s=30)
+            job = agent.finish(api, job_id)
+            seen.until("document.getElementById('job-state').textContent", "finished")
+            measured = job["targets"][0]["candidates"]
+            seen.until("(document.getElementById('chart').data ?? []).reduce((n, t) => n + t.x.length, 0)", measured)
+            assert seen.page.evaluate("window.neverReloaded")
+            assert seen.strangers == []

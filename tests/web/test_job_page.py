@@ -9,7 +9,6 @@ from contextlib import closing
 from typing import Any
 
 import httpx
-import pytest
 from playwright.sync_api import BrowserContext
 from synthetic_agent import SyntheticAgent
 from watched_page import WatchedPage
@@ -68,74 +67,6 @@ def test_frontier_grows_without_reload_until_the_job_has_finished(
     seen.until(ROWS, view["frontier_size"])
     seen.until(LIVE, "")  # the stream of an ended job is closed
     assert seen.page.evaluate("window.neverReloaded")
-
-
-@pytest.fixture(scope="module")
-def finished(service: EmbeddedService, agent: SyntheticAgent) -> dict[str, Any]:
-    """A finished job of two targets on the same board, one of them with limits."""
-    headers = {"Authorization": f"Bearer {service.key}"}
-    request = {
-        "name": "two targets",
-        "space": {"narrow": {"n_layer": [2, 3, 4], "d_model": {"min": 64, "max": 256, "step": 64}}},
-        "targets": [
-            {"name": "free", "device": agent.name},
-            {"name": "bounded", "device": agent.name, "limits": {"latency_ms": 9.0}},
-        ],
-        "algorithm": {"name": "random"},
-        "budget": {"candidates": 20, "refinement": 0},
-        "seed": 5,
-    }
-    with httpx.Client(base_url=service.url, headers=headers) as client:
-        job = client.post("/v1/jobs", json=request).raise_for_status().json()
-        return agent.finish(client, job["id"])
-
-
-def test_chart_is_really_drawn_and_turns_by_mouse_and_keyboard(
-    watch: Watch, member: BrowserContext, finished: dict[str, Any]
-) -> None:
-    seen = watch(member, f"/jobs/{finished['id']}")
-    seen.until("document.querySelectorAll('#chart canvas').length > 0")
-    seen.until("Boolean(document.getElementById('chart').data)")
-    chart = seen.page.locator("#chart")
-    chart.scroll_into_view_if_needed()
-    assert seen.page.evaluate(COLOURS) > 3  # points in the frontier's colour, the baseline's, axes: not an empty canvas
-    start = seen.eye()
-    chart.focus()
-    seen.page.keyboard.press("ArrowLeft")
-    seen.page.keyboard.press("ArrowUp")
-    by_keys = seen.eye()
-    assert by_keys != start
-    seen.page.locator("button.pick").first.click()  # a redraw keeps the view
-    seen.until("document.getElementById('chart').data.at(-1).x.length", 1)
-    assert seen.eye() == by_keys
-    chart.scroll_into_view_if_needed()
-    box = chart.bounding_box()
-    assert box is not None
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    seen.page.mouse.move(x, y)
-    seen.page.mouse.down()
-    seen.page.mouse.move(x + 80, y + 10, steps=4)
-    seen.page.mouse.up()
-    by_mouse = seen.eye()
-    assert by_mouse != by_keys
-    chart.focus()
-    seen.page.keyboard.press("0")
-    assert seen.eye() == start
-
-
-# Different colours among the pixels of the drawn chart.
-COLOURS = """async () => {
-  const picture = await Plotly.toImage(document.getElementById('chart'), {format: 'png', width: 400, height: 300});
-  const image = new Image();
-  image.src = picture;
-  await image.decode();
-  const canvas = document.createElement('canvas');
-  [canvas.width, canvas.height] = [400, 300];
-  const pen = canvas.getContext('2d', {willReadFrequently: true});
-  pen.drawImage(image, 0, 0);
-  const pixels = new Uint32Array(pen.getImageData(0, 0, 400, 300).data.buffer);
-  return new Set(pixels).size;
-}"""
 
 
 def test_tabs_show_each_target_by_keyboard_and_by_address(

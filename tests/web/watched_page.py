@@ -8,6 +8,11 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Page
 
+EYE = """(() => {
+  const {x, y, z} = document.getElementById('chart')._fullLayout.scene._scene.getCamera().eye;
+  return [x, y, z].map((part) => Math.round(1000 * part) / 1000);
+})()"""
+
 
 class WatchedPage:
     """A page, with everything on it that should not happen."""
@@ -38,8 +43,7 @@ class WatchedPage:
 
     def eye(self) -> list[float]:
         """Where the chart's camera really stands."""
-        camera = "document.getElementById('chart')._fullLayout.scene._scene.getCamera().eye"
-        return [round(float(part), 3) for part in self.page.evaluate(f"[{camera}.x, {camera}.y, {camera}.z]")]
+        return [float(part) for part in self.page.evaluate(EYE)]
 
     def _look_at(self, url: str, origin: str) -> None:
         if urlsplit(url).scheme not in ("data", "blob") and not url.startswith(f"{origin}/"):

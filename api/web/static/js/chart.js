@@ -15,20 +15,17 @@ export class FrontierChart {
     this.node = node;
     this.legend = legend;
     this.onPick = onPick;
-    this.held = false;
+    this.held = null; // the pointer that holds the chart
+    this.touched = null; // the candidate under it
     this.waiting = null;
     this.drawing = false;
     this.lastDrawMs = 0;
     if (!hasWebGl()) this.#say("This browser has no WebGL, which the chart needs. The table below has every number.");
     else if (!window.Plotly) this.#say("The chart could not be loaded. The table below has every number.");
     // A redraw while the chart is being turned would let go of it.
-    node.addEventListener("pointerdown", () => (this.held = true));
-    for (const end of ["pointerup", "pointercancel"]) {
-      addEventListener(end, () => {
-        this.held = false;
-        this.#goOn();
-      });
-    }
+    node.addEventListener("pointerdown", (event) => (this.held = event));
+    addEventListener("pointerup", (event) => this.#letGo(event));
+    addEventListener("pointercancel", () => this.#letGo(null));
     node.addEventListener("keydown", (event) => this.#turnByKey(event));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.last && this.draw(...this.last));
   }
@@ -59,7 +56,23 @@ export class FrontierChart {
       this.drawing = false;
     }
     this.lastDrawMs = performance.now() - began;
-    if (first) this.node.on("plotly_click", ({ points }) => points[0].customdata && this.onPick(points[0].customdata));
+    if (first) this.#watchPoints();
+    this.#goOn();
+  }
+
+  #watchPoints() {
+    for (const told of ["plotly_hover", "plotly_click"]) {
+      this.node.on(told, ({ points }) => (this.touched = points[0].customdata));
+    }
+    this.node.on("plotly_unhover", () => (this.touched = null));
+  }
+
+  /** Plotly's own click comes with any press on a point, also one that turns the chart; a still one picks. */
+  #letGo(event) {
+    const began = this.held;
+    this.held = null;
+    const still = began && event && Math.hypot(event.clientX - began.clientX, event.clientY - began.clientY) < 4;
+    if (still) setTimeout(() => this.touched && this.onPick(this.touched), 100); // a finger is noticed a frame later
     this.#goOn();
   }
 

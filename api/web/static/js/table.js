@@ -56,7 +56,6 @@ export class CandidateTable {
     const index = this.#wanted().findIndex((each) => each.id === id);
     if (index >= 0) this.page = Math.floor(index / PAGE);
     this.#draw();
-    this.rows.get(id)?.row.scrollIntoView({ block: "nearest" });
   }
 
   #setGroup(group) {

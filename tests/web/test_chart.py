@@ -1,0 +1,98 @@
+"""The 3-D chart of a job's page: really drawn, turned by mouse and keyboard, and tied to the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import BrowserContext
+from watched_page import EYE, WatchedPage
+
+Watch = Callable[..., WatchedPage]
+
+
+def test_chart_is_really_drawn_and_turns_by_mouse_and_keyboard(
+    watch: Watch, member: BrowserContext, finished: dict[str, Any]
+) -> None:
+    seen = watch(member, f"/jobs/{finished['id']}")
+    seen.until("document.querySelectorAll('#chart canvas').length > 0")
+    seen.until("Boolean(document.getElementById('chart').data)")
+    chart = seen.page.locator("#chart")
+    chart.scroll_into_view_if_needed()
+    assert seen.page.evaluate(COLOURS) > 3  # points in the frontier's colour, the baseline's, axes: not an empty canvas
+    start = seen.eye()
+    chart.focus()
+    seen.page.keyboard.press("ArrowLeft")
+    seen.until(f"String({EYE}) !== '{_text(start)}'")
+    by_keys = seen.eye()
+    seen.page.locator("button.pick").first.click()  # a redraw keeps the view
+    seen.until("document.getElementById('chart').data.at(-1).x.length", 1)
+    assert seen.eye() == by_keys
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    seen.page.mouse.move(x, y)
+    seen.page.mouse.down()
+    seen.page.mouse.move(x + 80, y + 10, steps=4)
+    seen.page.mouse.up()
+    seen.until(f"String({EYE}) !== '{_text(by_keys)}'")
+    chart.focus()
+    seen.page.keyboard.press("0")
+    seen.until(EYE, start)
+
+
+def test_a_point_that_is_clicked_is_marked_in_the_table(
+    watch: Watch, member: BrowserContext, finished: dict[str, Any]
+) -> None:
+    seen = watch(member, f"/jobs/{finished['id']}")
+    seen.until("Boolean(document.getElementById('chart').data)")
+    seen.page.locator("#chart").scroll_into_view_if_needed()
+    candidate, x, y = seen.page.evaluate(FIRST_FRONTIER_POINT)
+    seen.page.mouse.move(x - 30, y - 30)
+    seen.page.mouse.move(x, y, steps=3)
+    seen.page.locator("#chart .hovertext").wait_for()
+    seen.page.mouse.click(x, y)
+    row = seen.page.locator(f"#candidates tr.selected[data-id='{candidate}']")
+    row.wait_for()
+    assert row.get_by_role("button").get_attribute("aria-pressed") == "true"
+    seen.until("document.getElementById('chart').data.at(-1).customdata[0]", candidate)
+
+
+# A frontier point that no other hides, and where it is on the screen: by the chart's own projection.
+FIRST_FRONTIER_POINT = """() => {
+  const chart = document.getElementById('chart');
+  const scene = chart._fullLayout.scene._scene;
+  const {model, view, projection} = scene.glplot.cameraParams;
+  const by = (m, v) => [0, 1, 2, 3].map((i) => m[i] * v[0] + m[i + 4] * v[1] + m[i + 8] * v[2] + m[i + 12] * v[3]);
+  const box = scene.container.getBoundingClientRect();
+  const points = chart.data.flatMap((trace) => trace.x.map((x, i) => {
+    const data = [x, trace.y[i], trace.z[i]].map((value, axis) => value * scene.dataScale[axis]);
+    const at = by(projection, by(view, by(model, [...data, 1])));
+    const place = [(1 + at[0] / at[3]) * box.width / 2 + box.left, (1 - at[1] / at[3]) * box.height / 2 + box.top];
+    return {frontier: trace.uid === 'frontier', id: trace.customdata[i], place};
+  }));
+  const near = (a, b) => Math.hypot(a.place[0] - b.place[0], a.place[1] - b.place[1]) < 25;
+  const point = points.find((each) => each.frontier && points.filter((other) => near(each, other)).length === 1);
+  return [point.id, ...point.place];
+}"""
+
+
+def _text(eye: list[float]) -> str:
+    """As JavaScript writes it."""
+    return ",".join(f"{part:g}" for part in eye)
+
+
+# Different colours among the pixels of the drawn chart.
+COLOURS = """async () => {
+  const picture = await Plotly.toImage(document.getElementById('chart'), {format: 'png', width: 400, height: 300});
+  const image = new Image();
+  image.src = picture;
+  await image.decode();
+  const canvas = document.createElement('canvas');
+  [canvas.width, canvas.height] = [400, 300];
+  const pen = canvas.getContext('2d', {willReadFrequently: true});
+  pen.drawImage(image, 0, 0);
+  const pixels = new Uint32Array(pen.getImageData(0, 0, 400, 300).data.buffer);
+  return new Set(pixels).size;
+}"""
