@@ -149,6 +149,8 @@ class AllocatorRuler:
     def start(self) -> None:
         import torch
 
+        if not torch.cuda.is_available():
+            raise MeasurementError("this PyTorch has no CUDA device to use", reason="unsupported")
         torch.cuda.init()
         torch.cuda.reset_peak_memory_stats()
 

@@ -22,7 +22,7 @@ import psycopg
 import redis
 from sqlalchemy import make_url
 
-DEBIAN = "On Debian: apt-get install postgresql redis-server chromium"
+DEBIAN = "On Debian: apt-get install postgresql redis-server chromium curl"
 
 
 def free_port() -> int:

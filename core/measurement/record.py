@@ -50,6 +50,12 @@ class PeakMemory(_Record):
     build_peak_bytes: Bytes
     mapped_weight_bytes: Bytes = 0
 
+    @model_validator(mode="after")
+    def _parts_fit(self) -> PeakMemory:
+        if max(self.forward_peak_bytes, self.mapped_weight_bytes) > self.peak_bytes:
+            raise ValueError("peak_bytes holds forward_peak_bytes and mapped_weight_bytes and cannot be less")
+        return self
+
 
 class LaunchResult(_Record):
     """One launch: samples and memory when `done`, else a reason and a message."""

@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
+from core.errors import InvalidInput
 from core.measurement.protocol import MeasurementProtocol
 from core.services import events
 from core.services.aggregation import add_done
@@ -94,6 +95,7 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
 
     Raises:
         NotFound, Gone: no such device; it was revoked.
+        InvalidInput: peak memory was taken by another method than the launch's protocol asks for.
     """
     device = own_device(session, device_id)
     ids = {report.launch_id for report in request.reports}
@@ -108,6 +110,8 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
         launches.results(session, [id_ for id_, measurement in measurements.items() if measurement.launches]),
         {row.id: _Launch(row) for row in locked if row.device_key in device_keys(device)},
     )
+    for position, report in enumerate(request.reports):
+        _check_ruler(batch, position, report)
     verdicts = [_judge(batch, report) for report in request.reports]
     _account(batch, targets, request.busy_s)
     candidates = _write(session, batch, targets) if batch.counted else []
@@ -122,6 +126,21 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
             for report, verdict in zip(request.reports, verdicts, strict=True)
         )
     )
+
+
+def _check_ruler(batch: _Batch, position: int, report: LaunchReport) -> None:
+    """Figures of different memory methods never share a frontier: refuse what another ruler took."""
+    launch, memory = batch.launches.get(report.launch_id), report.result.memory
+    if launch is None or memory is None:
+        return
+    wanted = batch.measurements[launch.measurement_id].protocol["memory"]
+    if memory.method != wanted:
+        raise InvalidInput(
+            f"launch {launch.id} asks for peak memory by the method {wanted!r}, not {memory.method!r}",
+            field=f"reports.{position}.result.memory.method",
+            value=memory.method,
+            allowed=wanted,
+        )
 
 
 def _judge(batch: _Batch, report: LaunchReport) -> Verdict | None:

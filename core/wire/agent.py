@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from core.measurement.protocol import MeasurementProtocol, MemoryMethod, Runtime
 from core.measurement.record import Fact, LaunchResult
@@ -127,11 +127,17 @@ class LaunchReport(_Message):
     fence: int
     result: LaunchResult
 
+    @model_validator(mode="after")
+    def _times_add_up(self) -> LaunchReport:
+        if self.result.measuring_s > self.result.wall_s:
+            raise ValueError("measuring_s is a part of wall_s and cannot be more")
+        return self
+
 
 class ReportRequest(_Message):
     protocol_version: int = PROTOCOL_VERSION
     reports: Annotated[tuple[LaunchReport, ...], Field(min_length=1, max_length=MAX_BATCH)]
-    busy_s: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0
+    busy_s: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
     """Wall time since the agent's last report while it held work; with the launches' `measuring_s` it makes the
     measuring share."""
 

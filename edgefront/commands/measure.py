@@ -38,13 +38,15 @@ def measure(
     repeats: Annotated[int, typer.Option(min=1, help="Passes that count, in each launch.")] = 5,
     launches: Annotated[int, typer.Option(min=1, help="Fresh processes; the interval is taken over them.")] = 3,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one launch may take.")] = 60.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random weights and tokens.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Of the random weights and tokens.")] = 0,
 ) -> None:
     """Measure a model on this machine: median latency, its interval, and peak memory. Needs no server."""
     from pydantic import ValidationError
 
+    from core.cost.costs import costs
     from core.errors import ProtocolError
     from core.measurement.protocol import MeasurementProtocol
+    from core.spaces.architecture import Architecture
     from core.validation import invalid_input
     from edgefront.measuring import find_model, run
 
@@ -63,6 +65,8 @@ def measure(
     except ValidationError as error:
         raise invalid_input(error, ProtocolError) from None
     subject = find_model(model)
+    if isinstance(subject, Architecture):
+        costs(subject, sequence_length=sequence_length, batch=batch)  # refuses what its positions do not reach
     with session.err.status(f"measuring {model} …"):
         measured = run(subject, protocol, launches=launches, seed=seed)
     session.put(measured.report(), lambda: _show(session, Path(model).name, measured))

@@ -8,7 +8,7 @@ import pytest
 from lease_world import World, crashed, done, out_of_memory, unsupported
 from pydantic import ValidationError
 
-from core.errors import Gone
+from core.errors import Gone, InvalidInput
 from core.measurement.record import LaunchResult
 from core.services import tasks
 from core.store.database import Database
@@ -310,3 +310,17 @@ def test_failures_keep_their_message_for_people(world: World) -> None:
     result = LaunchResult(outcome="failed", reason="not_finite", message="NaN in the logits")
     world.report(device, (item, result))
     assert world.launch(launch).reason == "not_finite: NaN in the logits"
+
+
+def test_another_ruler_is_refused(world: World) -> None:
+    device, target = world.device(), world.target()
+    world.candidate(target)
+    (item,) = world.claim(device).items
+    result = done()
+    assert result.memory is not None
+    other = result.model_copy(update={"memory": result.memory.model_copy(update={"method": "resident"})})
+    with pytest.raises(InvalidInput, match="'anonymous', not 'resident'") as caught:
+        world.report(device, (item, other))
+    assert caught.value.field == "reports.0.result.memory.method"
+    assert world.launch(item.launch_id).state == "leased"
+    assert world.outcomes(device, (item, result)) == ["accepted"]
