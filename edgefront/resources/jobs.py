@@ -67,7 +67,7 @@ class Jobs:
         return self._steer(job_id, "cancel")
 
     def delete(self, job_id: str) -> None:
-        """Deletes an ended job with its candidates; `Conflict` while it runs. Measurements stay known."""
+        """Deletes a job with its candidates, cancelling it if it runs. Measurements stay known."""
         self._transport.request("DELETE", f"/v1/jobs/{segment(job_id)}")
 
     def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
