@@ -54,14 +54,31 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
     return Server(uvicorn.Config(app or create_app(settings), **configuration))
 
 
-def serve(settings: Settings, app: FastAPI | None = None, **options: Any) -> None:
+def serve(settings: Settings) -> None:
     """Runs until SIGTERM or Ctrl-C."""
-    make_server(settings, app, **options).run()
+    server = make_server(settings)
+    if not settings.http.share_port:
+        server.run()
+        return
+    family = socket.AF_INET6 if ":" in settings.http.host else socket.AF_INET
+    with socket.socket(family) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listening.bind((settings.http.host, settings.http.port))
+        server.run(sockets=[listening])
 
 
 def check_bind(settings: Settings) -> None:
     """`InvalidInput` if plain HTTP would leave this machine without having been asked for."""
     http = settings.http
+    if http.share_port and (settings.embedded or http.port == 0 or not hasattr(socket, "SO_REUSEPORT")):
+        raise InvalidInput(
+            "http.share_port is for several API processes on one machine: it needs a broker of its own, a fixed port, "
+            "and a system that lets processes share one",
+            field="http.share_port",
+            value=True,
+            allowed="false, or true with EDGEFRONT_BROKER__URL=redis://… and EDGEFRONT_HTTP__PORT set",
+        )
     if (http.certificate is None) != (http.certificate_key is None):
         raise InvalidInput(
             "http.certificate and http.certificate_key belong together: give both or none",

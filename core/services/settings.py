@@ -36,6 +36,9 @@ class LeaseSettings(BaseModel):
 class HttpSettings(BaseModel):
     host: str = "127.0.0.1"
     port: int = Field(default=8090, ge=0, le=65535)
+    share_port: bool = False
+    """Several API processes on one machine listen on the same port, and the kernel spreads connections over them.
+    One process uses about one core; rates and request counts are each process's own."""
     insecure: bool = False
     """Serve plain HTTP beyond loopback: only behind a proxy that ends TLS, or in a network you trust."""
     certificate: Path | None = None
