@@ -49,6 +49,53 @@ def _environment(home: Path, **variables: str) -> dict[str, str]:
     return {**kept, "EDGEFRONT_HOME": str(home), **variables}
 
 
+def _wait_until_ready(port: int, *processes: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 30
+    while True:
+        try:
+            # Each time over a new connection, which the kernel gives to any process that listens.
+            httpx.get(f"http://127.0.0.1:{port}/v1/health", trust_env=False).raise_for_status()
+            return
+        except httpx.TransportError:
+            for process in processes:
+                assert process.poll() is None, process.stderr and process.stderr.read()
+            assert time.monotonic() < end, "it did not start"
+            time.sleep(0.1)
+
+
+def test_several_processes_share_one_port(tmp_path: Path, sqlite_url: str, redis_url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = _environment(
+        tmp_path,
+        EDGEFRONT_DATABASE__URL=sqlite_url,
+        EDGEFRONT_BROKER__URL=redis_url,
+        EDGEFRONT_HTTP__PORT=str(port),
+        EDGEFRONT_HTTP__SHARE_PORT="true",
+    )
+    command = [sys.executable, "-m", "api"]
+    first, second = (
+        subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    )
+    try:
+        _wait_until_ready(port, first, second)
+        first.send_signal(signal.SIGTERM)
+        first.communicate(timeout=20)
+        _wait_until_ready(port, second)
+        assert second.poll() is None
+    finally:
+        for process in (first, second):
+            process.terminate()
+            process.communicate(timeout=20)
+
+
+def test_a_shared_port_needs_a_broker() -> None:
+    with pytest.raises(InvalidInput, match="broker of its own") as refused:
+        check_bind(settings(share_port=True))
+    assert refused.value.field == "http.share_port"
+
+
 def test_the_module_serves_until_sigterm(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -59,16 +106,7 @@ def test_the_module_serves_until_sigterm(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    url = f"http://127.0.0.1:{port}/v1/ready"
-    end = time.monotonic() + 30
-    while True:
-        try:
-            assert httpx.get(url, trust_env=False).json()["status"] == "ok"
-            break
-        except httpx.TransportError:
-            assert process.poll() is None, process.stderr and process.stderr.read()
-            assert time.monotonic() < end, "it did not start"
-            time.sleep(0.1)
+    _wait_until_ready(port, process)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=20)
     assert process.returncode in (0, -signal.SIGTERM), errors
