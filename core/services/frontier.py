@@ -19,6 +19,7 @@ from core.services.comparison import as_baseline, baseline_of, summary_of
 from core.services.findings import Finding, take_in
 from core.services.keys import Principal
 from core.services.views import MIB, candidate_view
+from core.store import bulk
 from core.store.repositories import candidates as repository
 from core.store.repositories.candidates import Point
 from core.store.tables import Candidate, Target
@@ -72,6 +73,8 @@ def candidate_settled(
     touched = {candidate.id for candidate in changed}
     repository.move_frontier(session, set(joined) - touched, set(left) - touched)
 
+    if any(candidate.role == "baseline" for candidate in changed):
+        bulk.send(session)
     baseline = baseline_of(session, target.id)
     logged = [
         *entries,

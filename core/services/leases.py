@@ -20,7 +20,7 @@ from core.store.tables import Device
 from core.wire.agent import HeartbeatResponse, LeaseItem, LeaseResponse
 
 HEARTBEATS_PER_TTL = 4
-SEEN_EVERY = timedelta(seconds=5)
+SEEN_EVERY = timedelta(seconds=20)
 """`last_seen_at` is written no more often than this by leases and heartbeats."""
 
 
@@ -36,17 +36,16 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
     """
     device = own_device(session, device_id)
     if device.state == "draining":
-        _seen(session, device, now)
+        _seen(session, device_id, device.last_seen_at, now)
         return LeaseResponse(state="draining")
     taken = _take(session, device, max_items)
     if not taken and refinement.propose(session, device, max_items, now):
         taken = _take(session, device, max_items)
-    _seen(session, device, now)
+    _seen(session, device_id, device.last_seen_at, now)
     if not taken:
         return LeaseResponse()
     expires_at = now + timedelta(seconds=ttl_s)
-    lease_id = rows.add(session, device_id, now, expires_at)
-    launches.lease_out(session, [item.launch_id for item in taken], device_id, lease_id)
+    lease_id = rows.add(session, device_id, [item.launch_id for item in taken], now, expires_at)
     return LeaseResponse(
         lease_id=lease_id,
         items=tuple(taken),
@@ -56,26 +55,23 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
     )
 
 
-def _seen(session: Session, device: Device, now: datetime) -> None:
+def _seen(session: Session, device_id: str, last: datetime | None, now: datetime) -> None:
     # After everything that may wait for a target: reports hold targets when they come to the device's row.
-    if device.last_seen_at is None or now - device.last_seen_at > SEEN_EVERY:
-        devices.seen(session, device.id, now)
+    if last is None or now - last > SEEN_EVERY:
+        devices.seen(session, device_id, now)
 
 
 def _take(session: Session, device: Device, max_items: int) -> list[LeaseItem]:
-    taken: list[LeaseItem] = []
-    for key in device_keys(device):
-        unfit: set[str] = set()
-        while len(taken) < max_items:
-            found = launches.claimable(session, key, unfit, max_items - len(taken))
-            protocols = {row.protocol_digest: MeasurementProtocol.model_validate(row.protocol) for row in found}
-            refused = {digest for digest, protocol in protocols.items() if not can_run(device.facts, protocol)}
-            if not refused:
-                taken += [_item(row) for row in found]
-                break
-            # What it cannot run may stand before what it can: look again without those protocols.
-            unfit |= refused
-    return taken
+    own, shared = device_keys(device)
+    unfit: set[str] = set()
+    while True:
+        found = launches.claimable(session, own, shared, unfit, max_items)
+        protocols = {row.protocol_digest: MeasurementProtocol.model_validate(row.protocol) for row in found}
+        refused = {digest for digest, protocol in protocols.items() if not can_run(device.facts, protocol)}
+        if not refused:
+            return [_item(row) for row in found]
+        # What it cannot run may stand before what it can: look again without those protocols.
+        unfit |= refused
 
 
 def _item(row: Row[Any]) -> LeaseItem:
@@ -117,14 +113,14 @@ def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, tt
         Gone: it has ended or run out, and does not come back to life; what was measured may be reported all the same.
     """
     expires_at = now + timedelta(seconds=ttl_s)
-    if not rows.extend(session, device_id, lease_id, now, expires_at):
+    extended = rows.extend(session, device_id, lease_id, now, expires_at)
+    if extended is None:
         raise _no_lease(session, device_id, lease_id)
-    device = own_device(session, device_id)
-    _seen(session, device, now)
+    _seen(session, device_id, extended.last_seen_at, now)
     return HeartbeatResponse(
         expires_at=expires_at,
-        state="draining" if device.state == "draining" else "active",
-        cancelled=tuple(launches.cancelled_of(session, lease_id)),
+        state="draining" if extended.device_state == "draining" else "active",
+        cancelled=extended.withdrawn,
     )
 
 

@@ -24,6 +24,7 @@ from core.services.capability import device_keys, without
 from core.services.devices import own_device
 from core.services.settlement import end_badly, settle
 from core.services.verdict import MAX_ATTEMPTS, LaunchState, Verdict, judge
+from core.store import bulk
 from core.store.repositories import devices, launches
 from core.store.repositories import measurements as rows
 from core.store.tables import Candidate, Device, Measurement, Target
@@ -114,8 +115,8 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
         _check_ruler(batch, position, report)
     verdicts = [_judge(batch, report) for report in request.reports]
     _account(batch, targets, request.busy_s)
-    candidates = _write(session, batch, targets) if batch.counted else []
-    session.flush()
+    with session.no_autoflush, bulk.together(session):
+        candidates = _write(session, batch, targets) if batch.counted else []
     measuring_s = sum(report.result.measuring_s for report, _, _ in batch.counted)
     # Last, for the device's own claims wait for its row, and must not while they are waited for.
     devices.worked(session, device_id, now, request.busy_s if batch.counted else 0.0, measuring_s)
@@ -182,11 +183,6 @@ def _judge(batch: _Batch, report: LaunchReport) -> Verdict | None:
 
 def _write(session: Session, batch: _Batch, targets: Sequence[Target]) -> Sequence[Candidate]:
     """Writes launches and measurements, then what follows for candidates; returns the candidates that wanted them."""
-    with session.no_autoflush:
-        return _write_rows(session, batch, targets)
-
-
-def _write_rows(session: Session, batch: _Batch, targets: Sequence[Target]) -> Sequence[Candidate]:
     touched = {launch.id: launch for _, launch, _ in batch.counted}
     finished = [launch for launch in touched.values() if launch.state in _STATE]
     launches.write(session, [launch.values(batch.device.id, batch.now) for launch in finished])
@@ -196,11 +192,18 @@ def _write_rows(session: Session, batch: _Batch, targets: Sequence[Target]) -> S
         [{"id": it.id, "attempts": it.attempts, "reports": it.reports, "reason": it.reason} for it in unfinished],
     )
     launches.give_back(session, [launch.id for launch in unfinished if launch.state == "leased"], batch.now)
+    if batch.infeasible or batch.failed:
+        bulk.send(session)  # it is asked below what other launches there are
     known = {**batch.measured, **end_badly(session, batch.infeasible, batch.failed, batch.now)}
     rows.write(session, list(known.values()))
+    if any(measurement.launches > 1 for measurement in known.values()):
+        bulk.send(session)  # they count in the spread of launches that is asked for below
     candidates = rows.candidates_of(session, {launch.measurement_id for launch in touched.values()})
     settle(session, targets, candidates, known, batch.now, _entries(batch, targets, candidates))
     rows.write_targets(session, targets)
+    # All is written: nothing of these is for the session's own flush to look through.
+    for written in (*known.values(), *candidates, *targets):
+        session.expunge(written)
     return candidates
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from core.measurement.statistics import LaunchVariance, half_width_ms
 from core.services import advance, events, frontier, tasks
 from core.services.aggregation import add_bad_end
-from core.store import outbox
+from core.store import bulk, outbox
 from core.store.repositories import launches
 from core.store.repositories import measurements as rows
 from core.store.tables import Candidate, Measurement, Target
@@ -58,6 +58,8 @@ def settle(
     for target in concerned:
         news, logged = findings.get(target.id, ()), entries.get(target.id, ())
         frontier.candidate_settled(session, target, news, now, entries=logged)
+    if any(target.state != "searching" or target.settled >= target.candidates for target in targets):
+        bulk.send(session)  # it may be asked what still waits
     for target in targets:
         if advance.due(session, target, now):
             outbox.enqueue(session, tasks.ADVANCE, target_id=target.id)

@@ -132,14 +132,17 @@ def unavailable_when_away() -> Iterator[None]:
         raise Unavailable("the database is busy: no connection came free; try again", retry_after_s=2) from error
     except (OperationalError, InterfaceError) as error:
         raise Unavailable(f"the database is away: {_first_line(error)}; try again", retry_after_s=2) from error
+    except psycopg.OperationalError as error:
+        raise Unavailable(f"the database is away: {_first_line(error)}; try again", retry_after_s=2) from error
     except DBAPIError as error:
         if error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _TRY_AGAIN:
             raise Unavailable(f"the database is away: {_first_line(error)}; try again", retry_after_s=2) from error
         raise
 
 
-def _first_line(error: DBAPIError) -> str:
-    return (str(error.orig).strip().splitlines() or ["no answer"])[0]
+def _first_line(error: Exception) -> str:
+    said = error.orig if isinstance(error, DBAPIError) else error
+    return (str(said).strip().splitlines() or ["no answer"])[0]
 
 
 class WriterLock:

@@ -19,6 +19,7 @@ from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
 from core.store import outbox
+from core.store.clock import Clock
 from core.store.connection import WRITE, make_engine, parse_url, unavailable_when_away, writer_lock
 from core.store.tables.base import UtcDateTime
 
@@ -52,6 +53,7 @@ class Database:
         self._reading = self.engine.execution_options(**({} if self.sqlite else snapshot))
         self._writing = self.engine.execution_options(**{WRITE: True})
         self._lock = writer_lock(self.url) if self.sqlite else None
+        self._clock = Clock()
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -68,11 +70,18 @@ class Database:
             messages = outbox.take(session)
         outbox.deliver(messages, self.send)
 
-    @staticmethod
-    def now(session: Session) -> datetime:
-        """The database's clock, aware, the same for every process that asks it; microseconds (SQLite: milliseconds)."""
-        clock = _CLOCKS[session.get_bind().dialect.name]
-        return session.execute(clock).scalar_one()
+    def now(self, session: Session) -> datetime:
+        """The database's clock, aware, the same for every process that asks it, and never going back.
+
+        Postgres is asked once a second and its answer carried on by this machine's clock, so it may be late by the
+        time that the answer took.
+        """
+        now = self._clock.now()
+        if now is None:
+            now = session.execute(_CLOCKS[session.get_bind().dialect.name]).scalar_one()
+            if not self.sqlite:
+                self._clock.set(now)
+        return now
 
     def migrate(self) -> None:
         """Brings the schema to this release's. Several processes may call it at once: one works, the others wait."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Table, and_, bindparam, func, or_, select, update
+from sqlalchemy import ColumnElement, Integer, String, Table, and_, bindparam, case, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from core.store.bulk import update_rows
@@ -27,47 +27,51 @@ _LAUNCHES = cast(Table, Launch.__table__)
 _QUIET = {"synchronize_session": False}
 
 
-_CLAIMABLE = (
-    select(
-        Launch.id,
-        Launch.fence,
-        Measurement.digest,
-        Measurement.architecture,
-        Measurement.protocol,
-        Measurement.protocol_digest,
-        Measurement.seed,
+def _claimable(device_key: Any) -> Any:
+    return (
+        select(
+            Launch.id,
+            Launch.fence,
+            Launch.device_key,
+            Measurement.digest,
+            Measurement.architecture,
+            Measurement.protocol,
+            Measurement.protocol_digest,
+            Measurement.seed,
+        )
+        .join(Measurement, Measurement.id == Launch.measurement_id)
+        .where(Launch.state == "wanted", Launch.device_key == device_key)
+        .order_by(Launch.priority, Launch.id)
+        .limit(bindparam("most", type_=Integer))
+        .with_for_update(of=Launch, key_share=True, skip_locked=True)
     )
-    .join(Measurement, Measurement.id == Launch.measurement_id)
-    .where(Launch.state == "wanted", Launch.device_key == bindparam("device_key"))
-    .order_by(Launch.priority, Launch.id)
-    .limit(bindparam("most"))
-    .with_for_update(of=Launch, key_share=True, skip_locked=True)
-)
 
 
-def claimable(session: Session, device_key: str, excluded_protocols: Collection[str], limit: int) -> Rows:
-    """The first wanted launches under a key that nobody else is claiming, locked, with what an agent needs of them."""
-    query = _CLAIMABLE
-    if excluded_protocols:
-        query = query.where(Measurement.protocol_digest.not_in(excluded_protocols))
-    return session.execute(query, {"device_key": device_key, "most": limit}).all()
+_other = aliased(Launch)
+_OWN, _SHARED = bindparam("own", type_=String), bindparam("shared", type_=String)
+_OWN_WANTED = select(_other.id).where(_other.state == "wanted", _other.device_key == _OWN).exists()
+_CLAIMABLE = _claimable(case((_OWN_WANTED, _OWN), else_=_SHARED))
+_CLAIMABLE_SHARED = _claimable(_SHARED)
 
 
-_LEASE_OUT = (
-    update(_LAUNCHES)
-    .where(_LAUNCHES.c.id.in_(bindparam("ids", expanding=True)))
-    .values(
-        state="leased",
-        fence=_LAUNCHES.c.fence + 1,
-        device_id=bindparam("device"),
-        lease_id=bindparam("lease"),
-        started_at=None,
-    )
-)
+def claimable(
+    session: Session, own_key: str, shared_key: str, excluded_protocols: Collection[str], limit: int
+) -> list[Any]:
+    """The first wanted launches that nobody else is claiming, locked, with what an agent needs of them.
+
+    Those under the device's own key go first, then those that it shares.
+    """
+    found = _claim(session, _CLAIMABLE, own_key, shared_key, excluded_protocols, limit)
+    if len(found) < limit and any(row.device_key == own_key for row in found):
+        rest = limit - len(found)
+        found += _claim(session, _CLAIMABLE_SHARED, own_key, shared_key, excluded_protocols, rest)
+    return found
 
 
-def lease_out(session: Session, launch_ids: Collection[str], device_id: str, lease_id: str) -> None:
-    session.execute(_LEASE_OUT, {"ids": list(launch_ids), "device": device_id, "lease": lease_id})
+def _claim(session: Session, query: Any, own: str, shared: str, excluded: Collection[str], most: int) -> list[Any]:
+    if excluded:
+        query = query.where(Measurement.protocol_digest.not_in(excluded))
+    return list(session.execute(query, {"own": own, "shared": shared, "most": most}))
 
 
 _START = (
@@ -94,16 +98,6 @@ def start(session: Session, device_id: str, launch_id: str, fence: int, now: dat
 
 def find(session: Session, launch_id: str) -> Launch | None:
     return session.get(Launch, launch_id)
-
-
-_CANCELLED_OF = (
-    select(Launch.id).where(Launch.lease_id == bindparam("lease"), Launch.state == "cancelled").order_by(Launch.id)
-)
-
-
-def cancelled_of(session: Session, lease_id: str) -> list[str]:
-    """Launches of this lease that were withdrawn from it."""
-    return list(session.scalars(_CANCELLED_OF, {"lease": lease_id}))
 
 
 def unfinished_of(session: Session, lease_id: str) -> list[str]:

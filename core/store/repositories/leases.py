@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
-from sqlalchemy import Table, bindparam, delete, insert, select, update
+from sqlalchemy import Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from core.store.tables import Launch, Lease, new_id
+from core.store.tables import Device, Launch, Lease, new_id
 
 _AT_ONCE = 10_000
 
 
 _LEASES = cast(Table, Lease.__table__)
-_ADD = insert(_LEASES)
+_LAUNCHES = cast(Table, Launch.__table__)
+_DEVICE_OF = select(Device.id).where(Device.id == bindparam("device"))
+_ADD = insert(_LEASES).values(
+    id=bindparam("lease"), device_id=bindparam("device"), created_at=bindparam("now"), expires_at=bindparam("until")
+)
+_LEASE_OUT = (
+    update(_LAUNCHES)
+    .where(_LAUNCHES.c.id.in_(bindparam("ids", expanding=True)))
+    .values(
+        state="leased",
+        fence=_LAUNCHES.c.fence + 1,
+        device_id=bindparam("device"),
+        lease_id=bindparam("lease"),
+        started_at=None,
+    )
+)
+_ADD_AND_LEASE_OUT = _LEASE_OUT.add_cte(_ADD.cte("made"))
+_WITHDRAWN = select(func.aggregate_strings(Launch.id, " ")).where(
+    Launch.lease_id == bindparam("lease"), Launch.state == "cancelled"
+)
 _EXTEND = (
     update(_LEASES)
     .where(
@@ -24,20 +45,40 @@ _EXTEND = (
         _LEASES.c.expires_at > bindparam("now"),
     )
     .values(expires_at=bindparam("until"))
-    .returning(_LEASES.c.id)
+    .returning(
+        _DEVICE_OF.with_only_columns(Device.state).scalar_subquery(),
+        _DEVICE_OF.with_only_columns(Device.last_seen_at).scalar_subquery(),
+        _WITHDRAWN.scalar_subquery(),
+    )
 )
 
 
-def add(session: Session, device_id: str, now: datetime, expires_at: datetime) -> str:
+@dataclass(frozen=True)
+class Extended:
+    """A lease that goes on: how its device stands, and which of its launches were withdrawn."""
+
+    device_state: str
+    last_seen_at: datetime | None
+    withdrawn: tuple[str, ...]
+
+
+def add(session: Session, device_id: str, launch_ids: Collection[str], now: datetime, expires_at: datetime) -> str:
+    """A new lease of the device on launches that the caller has locked; returns its id."""
     lease_id = new_id("lse")
-    session.execute(_ADD, {"id": lease_id, "device_id": device_id, "created_at": now, "expires_at": expires_at})
+    values = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at, "ids": list(launch_ids)}
+    if session.get_bind().dialect.name == "sqlite":
+        session.execute(_ADD, values)
+        session.execute(_LEASE_OUT, values)
+    else:
+        session.execute(_ADD_AND_LEASE_OUT, values)
     return lease_id
 
 
-def extend(session: Session, device_id: str, lease_id: str, now: datetime, expires_at: datetime) -> bool:
-    """Moves the expiry of a lease that has neither expired nor ended; False if there is none such."""
+def extend(session: Session, device_id: str, lease_id: str, now: datetime, expires_at: datetime) -> Extended | None:
+    """Moves the expiry of a lease that has neither expired nor ended; None if there is none such."""
     values = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at}
-    return session.scalar(_EXTEND, values) is not None
+    row = session.execute(_EXTEND, values).one_or_none()
+    return None if row is None else Extended(row[0], row[1], tuple(sorted((row[2] or "").split())))
 
 
 def find(session: Session, device_id: str, lease_id: str) -> Lease | None:
