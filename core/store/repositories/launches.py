@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Integer, String, Table, and_, bindparam, case, func, or_, select, update
+from sqlalchemy import ColumnElement, Integer, String, Table, and_, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from core.store.bulk import update_rows
@@ -49,8 +49,15 @@ def _claimable(device_key: Any) -> Any:
 
 _other = aliased(Launch)
 _OWN, _SHARED = bindparam("own", type_=String), bindparam("shared", type_=String)
-_OWN_WANTED = select(_other.id).where(_other.state == "wanted", _other.device_key == _OWN).exists()
-_CLAIMABLE = _claimable(case((_OWN_WANTED, _OWN), else_=_SHARED))
+# Ordered, so that the planner comes to it through the index whatever it believes about an average key.
+_OWN_WANTED = (
+    select(_other.device_key)
+    .where(_other.state == "wanted", _other.device_key == _OWN)
+    .order_by(_other.priority, _other.id)
+    .limit(1)
+    .scalar_subquery()
+)
+_CLAIMABLE = _claimable(func.coalesce(_OWN_WANTED, _SHARED))
 _CLAIMABLE_SHARED = _claimable(_SHARED)
 
 
