@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, Opera
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from core.errors import InvalidInput, Unavailable
+from core.errors import EdgefrontError, InvalidInput, Unavailable
 
 WRITE = "edgefront_write"
 """Execution option: begin with the write lock (SQLite)."""
@@ -134,10 +134,23 @@ def unavailable_when_away() -> Iterator[None]:
         raise Unavailable(f"the database is away: {_first_line(error)}; try again", retry_after_s=2) from error
     except psycopg.OperationalError as error:
         raise Unavailable(f"the database is away: {_first_line(error)}; try again", retry_after_s=2) from error
-    except DBAPIError as error:
+    except (DBAPIError, sqlite3.DatabaseError) as error:
+        if _damaged(error):
+            raise EdgefrontError(
+                f"the database file cannot be read: {_first_line(error)}; restore a copy, or move it away to begin anew"
+            ) from error
+        if not isinstance(error, DBAPIError):
+            raise
         if error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _TRY_AGAIN:
             raise Unavailable(f"the database is away: {_first_line(error)}; try again", retry_after_s=2) from error
         raise
+
+
+def _damaged(error: Exception) -> bool:
+    """Whether SQLite says that its file is none of its own, or is broken."""
+    said = error.orig if isinstance(error, DBAPIError) else error
+    damage = ("file is not a database", "database disk image is malformed")
+    return isinstance(said, sqlite3.DatabaseError) and str(said).startswith(damage)
 
 
 def _first_line(error: Exception) -> str:

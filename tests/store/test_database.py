@@ -14,7 +14,7 @@ from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.orm import Session
 
-from core.errors import InvalidInput, Unavailable
+from core.errors import EdgefrontError, InvalidInput, Unavailable
 from core.store import outbox
 from core.store.database import Database
 from core.store.tables import Artifact, Job, Target
@@ -225,6 +225,17 @@ def _cut(database: Database) -> None:
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()",
             [database.url.database],
         )
+
+
+def test_a_file_that_is_no_database_is_told_apart_from_one_that_is_away(
+    tmp_path: Path, open_database: Callable[..., Database]
+) -> None:
+    path = tmp_path / "edgefront.db"
+    path.write_bytes(b"not a database, whatever its name says" * 100)
+    with pytest.raises(EdgefrontError, match="cannot be read: file is not a database") as caught:
+        open_database(f"sqlite:///{path}").migrate()
+    assert not isinstance(caught.value, Unavailable)
+    assert path.read_bytes().startswith(b"not a database")
 
 
 def test_a_locked_sqlite_file_is_unavailable(
