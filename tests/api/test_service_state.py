@@ -13,6 +13,7 @@ from sqlalchemy import text
 from api.metrics import Fresh
 from api.version import VERSION
 from core.services.overview import Overview
+from core.services.progress import BASELINE_LAUNCHES
 from core.services.settings import BrokerSettings, DatabaseSettings, Settings
 from core.store.database import Database
 
@@ -86,7 +87,7 @@ def test_metrics_count_requests_by_template_and_show_the_service(service: Servic
     assert found["edgefront_database_up", ()] == 1
     assert found["edgefront_jobs", (("state", "running"),)] == 1
     assert found["edgefront_targets", (("state", "baselines"),)] == 1
-    assert found["edgefront_launches_open", (("state", "wanted"),)] == 4
+    assert found["edgefront_launches_open", (("state", "wanted"),)] == 2 * BASELINE_LAUNCHES
     assert found["edgefront_devices", (("state", "active"),)] == 1
     assert found["edgefront_lease_requests_waiting", ()] == 0
     labels = {dict(key[1])["method"] for key in found if key[0] == "edgefront_http_requests_total"}
