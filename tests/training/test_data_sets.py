@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -159,7 +160,7 @@ def test_the_pile_is_json_lines_with_its_own_splits(tmp_path: Path, home: Path) 
     assert all(document[-1] == tokenizer.eos for document in documents)
 
 
-def test_the_splits_of_the_standard_library_share_no_file_and_are_in_order() -> None:
+def test_the_splits_of_the_standard_library_share_no_file_and_mix_the_packages() -> None:
     corpus = standard_library(Shares())
     files = {split: {part.path for part in parts} for split, parts in corpus.splits.items()}
     assert sum(map(len, files.values())) == len(corpus.files())
@@ -169,9 +170,10 @@ def test_the_splits_of_the_standard_library_share_no_file_and_are_in_order() -> 
     sizes = {split: sum(part.size for part in parts) for split, parts in corpus.splits.items()}
     assert sizes["train"] > 5_000_000
     assert min(sizes.values()) > 100_000
-    assert {split: sorted(parts, key=lambda part: part.path) for split, parts in corpus.splits.items()} == {
-        split: list(parts) for split, parts in corpus.splits.items()
-    }
+    # Neighbours are seldom of one package, and the order is the same each time.
+    folders = [part.path.parent for part in corpus.splits["train"]]
+    assert sum(one == next_ for one, next_ in pairwise(folders)) < len(folders) / 2
+    assert standard_library(Shares()) == corpus
 
 
 def test_an_installation_without_source_is_told(tmp_path: Path) -> None:
