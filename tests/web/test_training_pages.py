@@ -31,6 +31,10 @@ ARCHITECTURE = {
     "embedding": {"vocab_size": 4096},
     "blocks": [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 64}],
 }
+FRONTIER_POINTS = (
+    "(({customdata: ids, z}) => Array.from(ids, (id, at) => [id, z[at]]))"
+    "(document.getElementById('chart').data.find(({uid}) => uid === 'frontier'))"
+)
 STATE = "document.getElementById('training-state').textContent"
 LIVE = "document.getElementById('live').textContent"
 LENGTHS = "Object.fromEntries((document.getElementById('curves').data ?? []).map((t) => [t.uid, t.x.length]))"
@@ -274,7 +278,14 @@ def test_a_selected_candidate_is_trained_and_its_perplexity_stands_beside_it(
     link = row.get_by_role("link", name="43.2, perplexity on the test split of python, trained by quick for 25 steps")
     link.wait_for()
     assert bar.inner_text() == "1 training: python, quick (perplexity 43.2)"
+    seen.page.get_by_label("Quality", exact=True).select_option("perplexity")
+    seen.page.get_by_text("Only the models that were trained: perplexity on the test split of python").wait_for()
+    seen.until(FRONTIER_POINTS, [[made["candidate_id"], 43.21]])
+    seen.until("document.getElementById('chart').layout.scene.zaxis.title.text", "perplexity")
+    seen.page.get_by_label("Quality", exact=True).select_option("proxy")
+    seen.until(f"{FRONTIER_POINTS}.length", finished["targets"][0]["frontier_size"])
     link.click()
+    seen.page.wait_for_url("**/trainings/*")
     seen.until(STATE, "done")
     candidate = next(
         point

@@ -32,6 +32,11 @@ export function qualityAxis(proxy, candidate) {
   return { name, title: `${name} (M)`, value: (point) => point.proxy / 1e6 };
 }
 
+/** Likewise for trained models, by their perplexity: id → value. */
+export function perplexityAxis(perplexities) {
+  return { name: "perplexity", title: "perplexity", value: (point) => perplexities.get(point.id), lowIsBetter: true };
+}
+
 export class Candidates {
   constructor() {
     this.targets = new Map(); // target id → Map of candidate id → record

@@ -1,7 +1,7 @@
-// The rotatable 3-D scatter of one target: latency, peak memory, and the proxy.
+// The rotatable 3-D scatter of one target: latency, peak memory, and the proxy or the perplexity of those that were trained.
 
 import { byId, colour, element } from "./dom.js";
-import { GROUPS, groupOf, isMeasured, parametersOf, qualityAxis } from "./candidates.js";
+import { GROUPS, groupOf, isMeasured, parametersOf, perplexityAxis, qualityAxis } from "./candidates.js";
 import { latency, mebibytes, millions, times, whole } from "./format.js";
 
 const SHOWN = ["dominated", "outside", "baseline", "frontier"]; // Drawn in this order: the frontier on top.
@@ -21,6 +21,7 @@ export class FrontierChart {
     this.drawing = false;
     this.lastDrawMs = 0;
     this.proxy = "decoder_parameters";
+    this.trained = null; // or {perplexities: Map of id → value, frontier: Set of ids}: these alone, by perplexity
     if (!hasWebGl()) this.#say("This browser has no WebGL, which the chart needs. The table below has every number.");
     else if (!window.Plotly) this.#say("The chart could not be loaded. The table below has every number.");
     // A redraw while the chart is being turned would let go of it.
@@ -42,7 +43,8 @@ export class FrontierChart {
 
   async draw(candidates, selectedId) {
     this.last = [candidates, selectedId];
-    this.#tell(candidates);
+    const points = candidates.filter((candidate) => isMeasured(candidate) && this.#isShown(candidate));
+    this.#tell(points);
     if (!this.available) return;
     if (this.held || this.drawing) {
       this.waiting = this.last;
@@ -52,10 +54,10 @@ export class FrontierChart {
     const began = performance.now();
     const first = !this.node.data;
     const camera = this.node.layout?.scene.camera ?? { eye: startEye(this.node), center: { x: 0, y: 0, z: -0.18 } };
-    const quality = qualityAxis(this.proxy, candidates[0]);
+    const quality = this.trained ? perplexityAxis(this.trained.perplexities) : qualityAxis(this.proxy, candidates[0]);
     this.node.setAttribute("aria-label", `Latency, peak memory and ${quality.name} of the candidates. The table below has every number.`);
     try {
-      await window.Plotly.react(this.node, traces(candidates, selectedId, quality), layout(camera, quality), CONFIG);
+      await window.Plotly.react(this.node, traces(this.#byGroup(points), selectedId, quality), layout(camera, quality), CONFIG);
     } finally {
       this.drawing = false;
     }
@@ -87,16 +89,28 @@ export class FrontierChart {
     this.draw(...waiting);
   }
 
-  #tell(candidates) {
-    const counts = new Map(SHOWN.map((name) => [name, 0]));
-    for (const candidate of candidates) {
-      const group = groupOf(candidate);
-      if (counts.has(group) && isMeasured(candidate)) counts.set(group, counts.get(group) + 1);
-    }
-    const items = GROUPS.filter(({ name }) => counts.has(name) && (counts.get(name) || name === "frontier"));
+  #isShown({ id }) {
+    return !this.trained || this.trained.perplexities.has(id);
+  }
+
+  #groupOf(candidate) {
+    if (!this.trained || candidate.role === "baseline") return groupOf(candidate);
+    return this.trained.frontier.has(candidate.id) ? "frontier" : "dominated";
+  }
+
+  /** Name → points, in the order in which they are drawn. */
+  #byGroup(points) {
+    const groups = new Map(SHOWN.map((name) => [name, []]));
+    for (const point of points) groups.get(this.#groupOf(point))?.push(point);
+    return groups;
+  }
+
+  #tell(points) {
+    const groups = this.#byGroup(points);
+    const items = GROUPS.filter(({ name }) => groups.get(name)?.length || name === "frontier");
     this.legend.replaceChildren(
       ...items.map(({ name, title }) =>
-        element("li", {}, element("span", { class: `swatch ${name}` }), `${title} (${whole(counts.get(name))})`)),
+        element("li", {}, element("span", { class: `swatch ${name}` }), `${title} (${whole(groups.get(name).length)})`)),
     );
   }
 
@@ -163,12 +177,10 @@ const STYLES = {
   }),
 };
 
-function traces(candidates, selectedId, quality) {
-  const groups = new Map(SHOWN.map((name) => [name, []]));
-  for (const candidate of candidates) if (isMeasured(candidate)) groups.get(groupOf(candidate))?.push(candidate);
+function traces(groups, selectedId, quality) {
   groups.get("baseline").sort((a, b) => quality.value(a) - quality.value(b));
   const drawn = SHOWN.map((name) => trace(name, GROUPS.find((group) => group.name === name).title, groups.get(name), STYLES[name](), quality));
-  const selected = candidates.filter((candidate) => candidate.id === selectedId && isMeasured(candidate));
+  const selected = [...groups.values()].flat().filter((candidate) => candidate.id === selectedId);
   const ring = { size: 11, symbol: "circle-open", color: colour("selected"), line: { width: 3, color: colour("selected") } };
   return [...drawn, { ...trace("selected", "Selected", selected, { mode: "markers", marker: ring }, quality), hoverinfo: "skip" }];
 }
@@ -204,6 +216,7 @@ function hover(point) {
     latency(point.latency_ms, point.latency_half_width_ms),
     mebibytes(point.memory_bytes),
     `${millions(point.decoder_parameters)} ${parametersOf(point)}`,
+    ...(point.trained?.value ? [plain(point.trained.text.endsWith("bpc") ? point.trained.text : `perplexity ${point.trained.text}`)] : []),
     ...(versus ? [`the baseline takes ${times(versus.speedup)} the time`, `and ${times(versus.memory_ratio)} the memory`] : []),
   ].join("<br>");
 }
@@ -211,7 +224,8 @@ function hover(point) {
 function layout(camera, quality) {
   const [ink, soft, line] = [colour("ink"), colour("soft"), colour("line")];
   const [large, small] = matchMedia("(max-width: 560px)").matches ? [11, 10] : [13, 11];
-  const axis = (text) => ({
+  const axis = (text, isReversed = false) => ({
+    autorange: isReversed ? "reversed" : true,
     title: { text, font: { size: large, color: ink } },
     tickfont: { size: small, color: soft },
     gridcolor: line,
@@ -231,7 +245,7 @@ function layout(camera, quality) {
       camera,
       xaxis: axis("latency (ms)"),
       yaxis: axis("peak memory (MiB)"),
-      zaxis: axis(quality.title),
+      zaxis: axis(quality.title, quality.lowIsBetter), // better is up
     },
   };
 }

@@ -1,7 +1,7 @@
 // A job's live page: loads the job and its candidates, then follows its events.
 
 import { eachPage, patiently, pause, Refused, request, showAccount } from "./api.js";
-import { Candidates, isMeasured, parametersOf } from "./candidates.js";
+import { Candidates, isMeasured, parametersOf, qualityAxis } from "./candidates.js";
 import { FrontierChart } from "./chart.js";
 import { byId, element, setNotice, setText, throttled } from "./dom.js";
 import { latency, mebibytes, millions, moment, whole } from "./format.js";
@@ -11,6 +11,7 @@ import { TargetTabs } from "./tabs.js";
 import { showTarget } from "./target.js";
 import { TrainDialog } from "./train.js";
 import { Trained } from "./trained.js";
+import { splitTitle } from "./training_view.js";
 
 const ENDED = new Set(["finished", "cancelled", "failed"]);
 const JOB_REFRESH_MS = 1000; // While events arrive; agents that come and go make none, hence the slow round too.
@@ -19,7 +20,7 @@ const SLOW_ROUND_MS = 10000;
 const id = document.body.dataset.job;
 const path = `/v1/jobs/${encodeURIComponent(id)}`;
 const candidates = new Candidates();
-const trusts = new Map(); // target id → what its frontier says of the proxy, trained models included
+const frontiers = new Map(); // target id → its FrontierView, without points: what it says of the proxy and of trained models
 
 let job = null;
 let chosen = null; // target id
@@ -38,7 +39,7 @@ const trained = new Trained(id, () => {
   candidates.train(trained);
   showChosen();
   drawTable();
-  loadTrust(chosen);
+  loadFrontier(chosen);
 });
 const dialog = new TrainDialog(() => trained.lookNow());
 const drawTable = throttled(() => table.show(candidates.of(chosen)), () => 250);
@@ -78,6 +79,8 @@ function choose(targetId) {
   chosen = targetId;
   selected = null;
   showChosen();
+  showByPerplexity(null);
+  loadFrontier(chosen);
   history.replaceState(null, "", `#target=${encodeURIComponent(targetId)}`);
   showJob();
   redraw();
@@ -121,6 +124,7 @@ function showJob() {
   else if (job.state === "paused") setNotice(byId("notice"), `Paused${reason}. Nothing new is measured until it is resumed.`, "warn");
   else setNotice(byId("notice"), job.state === "cancelled" ? `Cancelled${reason}` : "");
   showTrust();
+  showQuality();
   byId("pause").hidden = job.state !== "running";
   byId("resume").hidden = job.state !== "paused";
   byId("cancel").hidden = ENDED.has(job.state);
@@ -131,25 +135,47 @@ function showJob() {
 }
 
 function showTrust() {
-  const trust = trusts.get(chosen);
-  setNotice(byId("caveat"), `About the proxy: ${(trust ?? job.proxy_trust).sentence}`, job.proxy_trust.caveat ? "warn" : "");
-  if (!trusts.has(chosen)) loadTrust(chosen);
+  const trust = frontiers.get(chosen)?.proxy_trust ?? job.proxy_trust;
+  setNotice(byId("caveat"), `About the proxy: ${trust.sentence}`, job.proxy_trust.caveat ? "warn" : "");
+  if (!frontiers.has(chosen)) loadFrontier(chosen);
+}
+
+/** What the chart's quality can be: a choice, once a model of this target was trained. */
+function showQuality() {
+  const scored = frontiers.get(chosen)?.trained ?? [];
+  byId("quality-choice").hidden = scored.length === 0;
+  setText(byId("quality").options[0], qualityAxis(job.request.proxy, candidates.of(chosen)[0]).name);
 }
 
 /** Once a target, and when a training has ended: that may be long after a search. */
-async function loadTrust(target) {
-  trusts.set(target, trusts.get(target) ?? null);
+async function loadFrontier(target) {
+  frontiers.set(target, frontiers.get(target) ?? null);
   try {
-    const frontier = await request(`${path}/frontier?target=${encodeURIComponent(target)}`);
-    trusts.set(target, frontier.proxy_trust);
+    const by = byId("quality").value;
+    const { points, ...frontier } = await request(`${path}/frontier?target=${encodeURIComponent(target)}&by=${by}`);
+    frontiers.set(target, frontier);
     trained.know(frontier.trained);
     candidates.train(trained);
-    if (target !== chosen) return;
+    if (target !== chosen || by !== byId("quality").value) return;
     showTrust();
-    drawTable();
+    showQuality();
+    showByPerplexity(by === "perplexity" && frontier.trained.length ? { points, scored: frontier.trained } : null);
+    redraw();
   } catch {
     // What is published is shown already.
   }
+}
+
+/** The chart of the trained models alone, `{points, scored}`; or null, of all candidates by the proxy. */
+function showByPerplexity(found) {
+  byId("quality-note").hidden = !found;
+  chart.trained = found && {
+    perplexities: new Map(found.scored.map((score) => [score.candidate_id, score.perplexity])),
+    frontier: new Set(found.points.map((point) => point.id)),
+  };
+  if (!found) return;
+  const { dataset, split, recipe } = found.scored[0];
+  setText(byId("quality-note"), `Only the models that were trained: perplexity on the ${splitTitle(split)} split of ${dataset}, by ${recipe}.`);
 }
 
 function wantedTarget() {
@@ -218,6 +244,7 @@ byId("confirm").addEventListener("close", () => {
   if (byId("confirm").returnValue === "cancel") control("cancel", byId("cancel"));
   byId("confirm").returnValue = "";
 });
+byId("quality").addEventListener("change", () => loadFrontier(chosen));
 byId("train").addEventListener("click", () => train());
 addEventListener("hashchange", () => wantedTarget() && wantedTarget() !== chosen && choose(wantedTarget()));
 
