@@ -39,9 +39,9 @@ COMMAND = (sys.executable, str(Path(__file__).parent / "tiny_run.py"))
 ROOT = Path(__file__).parent.parent
 
 
-def prepare(data_folder: Path, name: str = DATA) -> Path:
-    """The folder of a data set without any text."""
-    digest = hashlib.sha256(name.encode()).hexdigest()
+def prepare(data_folder: Path, name: str = DATA, settings: str = "") -> Path:
+    """The folder of a data set without any text; by other settings it is another one of the same name."""
+    digest = hashlib.sha256((name + settings).encode()).hexdigest()
     folder = data_folder / digest
     folder.mkdir(parents=True, exist_ok=True)
     manifest = Manifest(

@@ -43,7 +43,7 @@ def advance(session: Session, target_id: str, now: datetime, settings: Settings 
     Settles waiting candidates whose measurement is known by now, makes the launches that are missing, and if the
     phase or generation is complete proposes the next. Returns True if another step can be taken at once (the worker
     then commits and calls again); False if the target waits for devices or has ended. An unknown target is no error:
-    its job may have been deleted. `settings` say where a search's supernet is trained; the environment's if absent.
+    its job may have been deleted. `settings` say where data is and a supernet is trained; the environment's if absent.
     """
     target = job_rows.lock_target(session, target_id)
     job = None if target is None else job_rows.find(session, target.job_id)
@@ -65,7 +65,7 @@ def advance(session: Session, target_id: str, now: datetime, settings: Settings 
     protocol = MeasurementProtocol.model_validate(target.protocol)
     plan = plan_for(request, protocol, Limits.model_validate(target.limits))
     if target.state == "baselines":
-        return _baselines(session, job, target, plan, now)
+        return _baselines(session, job, target, plan, settings, now)
     return _search(session, job, target, plan, settings, now)
 
 
@@ -116,10 +116,12 @@ def _catch_up(session: Session, target: Target, now: datetime) -> bool:
     return settle_known(session, target, waiting, measurements, now) > 0
 
 
-def _baselines(session: Session, job: Job, target: Target, plan: Plan, now: datetime) -> bool:
+def _baselines(
+    session: Session, job: Job, target: Target, plan: Plan, settings: Settings | None, now: datetime
+) -> bool:
     if target.candidates == 0:
         proposed = [Proposed(architecture, "baseline") for architecture in plan.baselines()]
-        scores = _scores(session, target, plan, proposed, now)
+        scores = _scores(session, target, plan, proposed, settings, now)
         if scores is None:
             return False
         propose(session, job, target, plan, proposed, scores, role="baseline", generation=-1, now=now)
@@ -182,7 +184,7 @@ def _search(session: Session, job: Job, target: Target, plan: Plan, settings: Se
     if stored is not None:
         job_rows.add_generation(session, target.id, number, stored, now)
     proposed = [Proposed(item.architecture, item.operator, item.genome, item.parents) for item in proposals]
-    scores = _scores(session, target, plan, proposed, now)
+    scores = _scores(session, target, plan, proposed, settings, now)
     if scores is None:
         return False
     target.generation = number
@@ -191,10 +193,16 @@ def _search(session: Session, job: Job, target: Target, plan: Plan, settings: Se
 
 
 def _scores(
-    session: Session, target: Target, plan: Plan, proposed: Sequence[Proposed], now: datetime
+    session: Session,
+    target: Target,
+    plan: Plan,
+    proposed: Sequence[Proposed],
+    settings: Settings | None,
+    now: datetime,
 ) -> Mapping[str, scoring.Scored] | None:
     """The proxies of what is to be proposed; None while some are being computed: nothing is measured before."""
-    return scoring.scores_for(session, target, plan.request, [item.architecture for item in proposed], now)
+    architectures = [item.architecture for item in proposed]
+    return scoring.scores_for(session, target, plan.request, architectures, now, settings)
 
 
 def _end_search(session: Session, target: Target, note: str, now: datetime) -> bool:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from core.errors import Conflict, InvalidInput
 from core.services import cursor as cursors
-from core.services import supernet_plan, tasks
+from core.services import scoring, supernet_plan, tasks
 from core.services.access import job_of
 from core.services.closing import change_job, end_job, end_targets
 from core.services.events import append
@@ -41,7 +41,7 @@ def create_job(
     """Stores a job with its targets and sends `advance` for each.
 
     The same `idempotency_key` of the same owner with the same request answers with the job made then. `settings` say
-    what data there is for a search that trains; the environment's if absent.
+    what data there is for a search that trains or scores; the environment's if absent.
 
     Raises:
         InvalidInput: space, algorithm settings, baselines or a target make no sense; names the field.
@@ -58,6 +58,7 @@ def create_job(
             return _same(session, former, digest, now)
     placed = place(session, request)
     supernet_plan.check(request, settings)
+    proxy_data = scoring.check_data(request, settings)
     job = Job(
         name=request.name,
         owner=principal.owner,
@@ -89,6 +90,7 @@ def create_job(
             limits=asked.limits.model_dump(mode="json"),
             seed=target_seed(request.seed, position),
             proxy=request.proxy,
+            proxy_data=proxy_data,
             state="baselines",
         )
         session.add(target)

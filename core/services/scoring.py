@@ -14,22 +14,26 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from core.errors import InvalidInput
+from core.errors import InvalidInput, NotFound
 from core.proxies.proxy import Proxy
 from core.proxies.registry import proxy_named
 from core.proxies.score import score
 from core.proxies.settings import ProxySettings
 from core.services import tasks
+from core.services.datasets import find_dataset
+from core.services.settings import Settings
 from core.spaces.architecture import Architecture
 from core.store.outbox import enqueue
 from core.store.repositories import proxies as rows
-from core.store.tables import Target
+from core.store.tables import Job, Target
+from core.training.data.prepared import read_manifest
 from core.wire.jobs import JobRequest
 
 LANES = 8
 """Workers that are asked at once to compute scores; each goes on until none is left."""
 CLAIM = timedelta(minutes=2)
 """A claim that is not extended for so long is another's."""
+DATA_FIELD = "proxy_settings.data"
 ATTEMPTS = 3
 """Claims of a score that came to nothing, because its process died or its worker was lost; then it has none."""
 
@@ -65,26 +69,71 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
         raise InvalidInput(detail, field=field, value=error.value, allowed=error.allowed) from None
     if proxy.needs_data and settings.data is None:
         raise InvalidInput(
-            f"proxy {proxy.name} needs a prepared data set in proxy_settings.data",
-            field="proxy_settings.data",
+            f"proxy {proxy.name} needs a prepared data set in {DATA_FIELD}",
+            field=DATA_FIELD,
             allowed="the name of a prepared data set",
         )
     return proxy, proxy.relevant(settings)
 
 
+def data_of(request: JobRequest, settings: Settings | None) -> str | None:
+    """The digest of the prepared data that the job's scores are taken on; None where they are taken on none.
+
+    `InvalidInput` names the field of the request where that data is not here.
+    """
+    _, asked = proxy_of(request)
+    if asked.data is None:
+        return None
+    try:
+        return read_manifest(find_dataset(asked.data, (settings or Settings()).data_folder)).digest
+    except NotFound:
+        detail = f"no data set {asked.data!r} is prepared here"
+    except InvalidInput as error:
+        detail = error.detail.removeprefix("dataset: ")
+    raise InvalidInput(
+        f"{DATA_FIELD}: {detail}; see `edgefront data list` and `edgefront data prepare` on the server",
+        field=DATA_FIELD,
+        value=asked.data,
+        allowed="the name of a prepared data set, or the first digits of its digest",
+    )
+
+
+def check_data(request: JobRequest, settings: Settings | None) -> str | None:
+    """`data_of`, where there is a data folder: the data may be on the workers' machines alone, and is then theirs
+    to find.
+    """
+    return data_of(request, settings) if (settings or Settings()).data_folder.is_dir() else None
+
+
 def scores_for(
-    session: Session, target: Target, request: JobRequest, architectures: Sequence[Architecture], now: datetime
+    session: Session,
+    target: Target,
+    request: JobRequest,
+    architectures: Sequence[Architecture],
+    now: datetime,
+    settings: Settings | None = None,
 ) -> Mapping[str, Scored] | None:
     """Digest → score of each architecture; None while some are not known: workers are then asked, and `advance` is
-    sent when they are. The target is locked.
+    sent when they are. The target is locked. `settings` say where data is; the environment's if absent.
+
+    What had no score before the job was made is tried again for it: memory, data or packages may be there by now.
     """
-    proxy, settings = proxy_of(request)
+    proxy, asked = proxy_of(request)
     if not proxy.needs_torch:
-        values = {one.digest: score(one, proxy, request.proxy_seed, settings) for one in architectures}
+        values = {one.digest: score(one, proxy, request.proxy_seed, asked) for one in architectures}
         return {digest: Scored(proxy.oriented(value)) for digest, value in values.items()}
     described = {one.digest: one.canonical for one in architectures}
-    stored = settings.model_dump(mode="json")
-    found = rows.scores(session, proxy.name, stored, settings.digest, request.proxy_seed, described, now)
+    if asked.data is not None:
+        # A name may mean other data tomorrow: all scores of a target are of what it means when the job is made.
+        target.proxy_data = target.proxy_data or data_of(request, settings)
+        asked = asked.model_copy(update={"data": target.proxy_data})
+    stored = asked.model_dump(mode="json")
+    found = rows.scores(session, proxy.name, stored, asked.digest, request.proxy_seed, described, now)
+    job = session.get_one(Job, target.job_id)
+    for row in found.values():
+        if row.state == "infeasible" and row.settled_at is not None and row.settled_at < job.created_at:
+            row.state, row.reason, row.attempts, row.settled_at = "wanted", None, 0, None
+    session.flush()
     missing = [row.id for row in found.values() if row.state not in rows.SETTLED]
     rows.wait_for(session, target.id, missing)
     for lane in range(min(LANES, len(missing))):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any, get_args
 
 import pytest
 from simulated_agent import SimulatedAgent, by_size
+from simulated_pool import prepare
 from simulated_service import Service, request
 from sqlalchemy import func, select, update
 
@@ -166,6 +169,42 @@ def test_a_job_whose_baselines_have_no_score_fails_with_the_reason(sqlite_servic
     assert job.state == "failed"
     assert "None of the 2 baselines could be measured" in (job.reason or "")
     assert "memory ran out while snip was computed" in (job.reason or "")
+
+
+def test_scores_are_of_the_data_that_the_name_meant_when_the_job_was_made(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = SimulatedAgent(service.database, by_size())
+    monkeypatch.setenv("EDGEFRONT_TRAINING__DATA", str(tmp_path))
+    asked = asking("snip", proxy_settings={**TINY, "data": "text"})
+
+    def scored() -> dict[str, int]:
+        with service.database.read() as session:
+            return dict(Counter(row.settings["data"] for row in session.scalars(select(ProxyScore))))
+
+    former = prepare(tmp_path, "text")
+    first = service.submit(asked)
+    assert scored() == {former.name: 2}
+    shutil.rmtree(former)
+    later = prepare(tmp_path, "text", "other tokens")
+    second = service.submit(asked)
+    assert scored() == {former.name: 2, later.name: 2}
+    finish(service, agent, first)
+    finish(service, agent, second)
+    known = scored()
+    assert set(known) == {former.name, later.name}
+    assert known[former.name] == known[later.name] > 2
+
+
+def test_what_had_no_score_is_tried_again_for_a_later_job(sqlite_service: Service) -> None:
+    service = sqlite_service
+    agent = SimulatedAgent(service.database, by_size())
+    first = service.submit(asking("snip", proxy_settings=TINY))
+    by_hand(service, lambda _: (None, "snip needs torch, which is not installed where the workers run"))
+    service.work()
+    assert service.get(first.id).state == "failed"
+    again = finish(service, agent, service.submit(asking("snip", proxy_settings=TINY)))
+    assert again.state == "finished"
 
 
 def test_a_lost_worker_costs_an_attempt_and_no_score(service: Service) -> None:
@@ -328,16 +367,23 @@ def test_a_child_that_is_killed_costs_an_attempt(
     }
 
 
-@pytest.mark.parametrize("name", ["nothing", "../elsewhere"])
-def test_data_that_is_not_in_the_services_folder_is_told(working: tuple[Service, Scoring], name: str) -> None:
-    service, scorer = working
+@pytest.mark.parametrize("name", ["nothing", "../elsewhere", "python"])
+def test_data_that_is_not_in_the_services_folder_is_told(
+    sqlite_service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    service = sqlite_service
     SimulatedAgent(service.database, by_size())
-    job = service.submit(asking("snip", proxy_settings={**TINY, "data": name}))
-    scorer.start()
-    assert scorer.wait(60)
-    service.work()
+    monkeypatch.setenv("EDGEFRONT_TRAINING__DATA", str(tmp_path / "data"))
+    asked = asking("snip", proxy_settings={**TINY, "data": name})
+    job = service.submit(asked)  # the data may be where the workers are, but is not
     assert service.get(job.id).state == "failed"
-    assert name in (service.get(job.id).reason or "")
+    assert f"proxy_settings.data: no data set {name!r}" in (service.get(job.id).reason or "") or "outside" in str(
+        service.get(job.id).reason
+    )
+    prepare(tmp_path / "data", "other")
+    with pytest.raises(InvalidInput) as caught:
+        service.create(asked)
+    assert caught.value.field == "proxy_settings.data"
 
 
 def test_a_child_answers_whatever_it_is_asked() -> None:

@@ -48,6 +48,7 @@ class Target(Base):
     limits: Mapped[dict[str, Any]] = mapped_column(Json)  # core.wire.jobs.Limits
     seed: Mapped[int] = mapped_column(BigInt)
     proxy: Mapped[str] = mapped_column(String(32), default=PROXY, server_default=PROXY)  # of the job's request
+    proxy_data: Mapped[str | None] = mapped_column(String(64))  # digest of the data that its scores are taken on
     state: Mapped[str] = mapped_column(String(10), index=True)  # core.wire.jobs.TargetState
     note: Mapped[str] = mapped_column(Text, default="")
     generation: Mapped[int] = mapped_column(default=-1)  # the last one asked for; -1: only baselines
