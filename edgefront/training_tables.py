@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from core.wire.supernets import SearchProgress
+from core.wire.training_choices import DatasetView, RecipeView
 from core.wire.trainings import EvaluationView, MetricView, TrainingView
 from edgefront.output import NONE, duration, mebibytes, millions, milliseconds, moment, share, table
 from edgefront.resources.trainings import ENDED
@@ -40,6 +41,25 @@ def trainings_table(trainings: Iterable[TrainingView]) -> Table:
             duration(item.seconds_left) if item.seconds_left is not None else "",
             item.reason or item.note,
         )
+    return shown
+
+
+def recipes_table(recipes: Iterable[RecipeView]) -> Table:
+    """One row a recipe."""
+    shown = table("recipe", "what", "trains", "data", "steps", "tokens", right=("steps", "tokens"))
+    for item in recipes:
+        counts = (f"{item.steps:,}", millions(item.tokens))
+        shown.add_row(item.name, item.title, item.task, item.dataset or NONE, *counts)
+    return shown
+
+
+def datasets_table(datasets: Iterable[DatasetView]) -> Table:
+    """One row a data set."""
+    shown = table("data", "digest", "level", "vocabulary", "what", right=("vocabulary",))
+    for item in datasets:
+        digest = "prepared on first use" if item.digest is None else item.digest[:12]
+        vocabulary = NONE if item.vocab_size is None else f"{item.vocab_size:,}"
+        shown.add_row(item.name, digest, item.level, vocabulary, item.title)
     return shown
 
 

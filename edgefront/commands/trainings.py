@@ -104,6 +104,32 @@ def _submit(session: Session, request: TrainingRequest, idempotency_key: str | N
     session.put(made, show)
 
 
+@command(app, "recipes")
+def list_recipes(
+    session: Session,
+    name: Annotated[str | None, typer.Argument(help="Show every field of this one.")] = None,
+) -> None:
+    """List the recipes that trainings may use, or show one."""
+    from core.validation import one_of
+    from edgefront.training_tables import recipes_table
+
+    found = {recipe.name: recipe for recipe in session.client.catalogue.recipes()}
+    if name is None:
+        session.put(list(found.values()), lambda: session.out.print(recipes_table(found.values())))
+        return
+    recipe = found[one_of("recipe", name, tuple(found))]
+    session.put(recipe, lambda: session.out.print_json(data=recipe.recipe))
+
+
+@command(app, "data")
+def list_datasets(session: Session) -> None:
+    """List the data sets that the service has to train on."""
+    from edgefront.training_tables import datasets_table
+
+    found = session.client.trainings.datasets()
+    session.put(found, lambda: session.out.print(datasets_table(found)))
+
+
 @command(app, "list")
 def list_trainings(
     session: Session,

@@ -1,4 +1,4 @@
-"""The catalogue: search spaces, named models and algorithms."""
+"""The catalogue: search spaces, named models, algorithms and training recipes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from core.spaces.architecture import Architecture
 from core.wire.service import AlgorithmView, Costs, NamedModelView, SpaceView
+from core.wire.training_choices import RecipeView
 from edgefront.resources.lists import views
 from edgefront.transport import Transport, segment
 
@@ -67,3 +68,6 @@ class Catalogue:
 
     def algorithms(self) -> list[AlgorithmView]:
         return views(AlgorithmView, self._transport.request("GET", "/v1/catalogue/algorithms"))
+
+    def recipes(self) -> list[RecipeView]:
+        return views(RecipeView, self._transport.request("GET", "/v1/catalogue/recipes"))

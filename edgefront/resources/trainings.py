@@ -15,6 +15,7 @@ from core.errors import Conflict, EdgefrontError, InvalidInput
 from core.graph.files import whole_file
 from core.validation import invalid_input
 from core.wire.supernets import ProbabilitiesView
+from core.wire.training_choices import DatasetView
 from core.wire.trainings import (
     MetricPage,
     MetricView,
@@ -25,6 +26,7 @@ from core.wire.trainings import (
     TrainingView,
 )
 from edgefront.resources.downloads import download
+from edgefront.resources.lists import views
 from edgefront.resources.logs import follow_log
 from edgefront.transport import Transport, segment
 
@@ -44,6 +46,10 @@ class Trainings:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+
+    def datasets(self) -> list[DatasetView]:
+        """What the service has to train on: prepared there, or built in."""
+        return views(DatasetView, self._transport.request("GET", "/v1/datasets"))
 
     def create(
         self, request: TrainingRequest | Mapping[str, Any], *, idempotency_key: str | None = None

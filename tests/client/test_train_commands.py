@@ -88,6 +88,19 @@ def test_steered_from_the_command_line(pool: Running, tmp_path: Path) -> None:
         pool.client.trainings.get(training)
 
 
+def test_what_a_training_can_be_told_to_use(pool: Running) -> None:
+    listed = edgefront("train", "recipes", home=pool.home)
+    assert {recipe.name for recipe in pool.client.catalogue.recipes()} >= {"quick", "srupp-enwik8-base"}
+    assert "srupp-enwik8-base" in listed.stdout
+    one = json.loads(edgefront("train", "recipes", "quick", "--json", home=pool.home).stdout)
+    assert one["recipe"]["optimizer"]["name"] == "adamw"
+    unknown = edgefront("train", "recipes", "quik", home=pool.home)
+    assert unknown.returncode != exits.OK
+    assert "quick" in unknown.stderr
+    assert DATA in edgefront("train", "data", home=pool.home).stdout
+    assert {found.name: found.digest for found in pool.client.trainings.datasets()}["python"] is None
+
+
 def test_what_a_supernet_s_layers_choose(pool: Running, tmp_path: Path) -> None:
     extra = {"seed": 3, "phase": "tuning", "temperature": 1.0, "pattern": "s(f)", "probabilities": [[0.8, 0.2, 0.0]]}
     database = Database(f"sqlite:///{pool.home / 'edgefront.db'}")
