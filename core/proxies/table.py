@@ -177,7 +177,7 @@ def _lts(row: Row, frame: str) -> Architecture:
         # The same cut-offs for every vocabulary, those beyond it left out.
         embedding["cutoffs"] = [cut for cut in embedding["cutoffs"] if cut < embedding["vocab_size"]]
         embedding["div"] = int(row.get("div_val") or 1)
-    if row.get("d_embed"):
+    if int(row.get("d_embed") or 0) > 0:  # -1 in LTS's logs: as wide as the model
         embedding["d_embed"] = int(row["d_embed"])
     else:
         embedding.pop("d_embed", None)

@@ -73,6 +73,9 @@ def test_ltss_rows_are_the_models_that_their_counts_say(trained: list[Row]) -> N
         architecture = architecture_of(row)
         assert architecture is not None
         assert count(architecture).decoder == value_of(row, "decoder_parameters")
+    as_wide_as_the_model = architecture_of({**trained[0], "d_embed": -1})  # as in LTS's logs of its frontiers
+    assert as_wide_as_the_model is not None
+    assert as_wide_as_the_model.embedding.d_embed in (None, trained[0]["d_model"])
 
 
 def test_ranks_and_correlations_are_scipys_with_and_without_ties() -> None:
