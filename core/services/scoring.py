@@ -27,6 +27,7 @@ from core.store.outbox import enqueue
 from core.store.repositories import proxies as rows
 from core.store.tables import Job, Target
 from core.training.data.prepared import read_manifest
+from core.training.recipes import recipe
 from core.wire.jobs import JobRequest
 
 LANES = 8
@@ -73,6 +74,14 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
             field=DATA_FIELD,
             allowed="the name of a prepared data set",
         )
+    if "recipe" in proxy.uses:
+        try:
+            recipe(settings.recipe)
+        except NotFound as error:
+            field = "proxy_settings.recipe"
+            raise InvalidInput(
+                f"{field}: {error.detail}", field=field, value=settings.recipe, allowed=error.detail
+            ) from None
     return proxy, proxy.relevant(settings)
 
 

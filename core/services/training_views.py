@@ -140,8 +140,12 @@ def _note(session: Session, training: Training) -> str:
         said.append(
             f"{ahead} before it in the queue train-{training.queue}"
             if ahead
-            else f"waits for a worker that serves train-{training.queue}"
+            else f"waits for a worker that serves train-{training.queue} and has room"
         )
+        if training.memory_bytes is not None:  # the queue's name does not tell
+            said.append(
+                f"takes a worker with {training.memory_bytes / GIB:g} GiB{' on each GPU' * bool(training.gpus)}"
+            )
     elif training.state in rows.LIVE and training.wanted != "run":
         said.append("stops after its step" if training.wanted == "pause" else "ends")
     return "; ".join(said)

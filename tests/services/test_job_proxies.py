@@ -290,6 +290,7 @@ def test_the_sweep_finds_scores_that_no_message_told_of(sqlite_service: Service)
         ({"proxy_settings": {"rows": 0}}, "proxy_settings.rows"),
         ({"proxy_settings": {"batch": 3}}, "proxy_settings.batch"),
         ({"proxy": "partial_training"}, "proxy_settings.data"),
+        ({"proxy": "partial_training", "proxy_settings": {"data": "x", "recipe": "y"}}, "proxy_settings.recipe"),
     ],
 )
 def test_wrong_settings_are_refused_when_the_job_is_submitted(

@@ -178,6 +178,7 @@ def test_slots_memory_and_gpus(sqlite_pool: Pool) -> None:
     assert claim.training_id == small  # the one before it needs more than this machine has
     assert pool.claim(machine) is None
     assert "before it" not in pool.get(large).note
+    assert "takes a worker with 64 GiB" in pool.get(large).note
     one, four, two, last = (
         pool.create(asked(requires={"device": "cuda", "gpus": gpus}))[0].id for gpus in (1, 4, 2, 1)
     )
