@@ -9,9 +9,7 @@ from core.nn.load import load_safetensors
 from core.nn.model import LanguageModel
 from core.training.data.corpus import sha256
 from core.training.data.prepared import Prepared
-from core.training.data.tokenizers import FILE, VOCABULARY_FILE
-
-_TOKENIZER_FILES = (FILE, VOCABULARY_FILE, "bpe.json")
+from core.training.data.tokenizers import same_tokens
 
 
 def begin_with(model: LanguageModel, weights: Path, data: Prepared) -> str:
@@ -27,20 +25,14 @@ def begin_with(model: LanguageModel, weights: Path, data: Prepared) -> str:
     wanted, found = model.architecture.digest, given.architecture.digest
     if found != wanted:
         raise _wrong(f"are of architecture {found[:12]}, and {wanted[:12]} is trained", weights)
-    for name in _TOKENIZER_FILES:
-        beside = weights.parent / name
-        if beside.is_file() and not _same(beside, data.folder / name):
-            raise _wrong(f"were trained on other tokens than those of the data set {data.name}", weights)
+    if not same_tokens(weights.parent, data.folder):
+        raise _wrong(f"were trained on other tokens than those of the data set {data.name}", weights)
     own = dict(model.named_parameters())
     for name, values in given.named_parameters():
         if not bool(values.isfinite().all()):
             raise _wrong(f"hold numbers in {name} that are not finite", weights)
         own[name].data.copy_(values)
     return sha256(weights)
-
-
-def _same(one: Path, other: Path) -> bool:
-    return other.is_file() and one.read_bytes() == other.read_bytes()
 
 
 def _wrong(what: str, path: Path) -> InvalidInput:

@@ -12,6 +12,7 @@ import typer
 from edgefront.commands.base import Session, command
 
 if TYPE_CHECKING:
+    from core.training.data.prepared import Prepared
     from core.training.evaluation.package import Package
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a trained model.")]
@@ -27,7 +28,9 @@ def add_to(app: typer.Typer) -> None:
 def evaluate(
     session: Session,
     model: Model,
-    data: Annotated[Path | None, typer.Option(help="Folder of a prepared data set: perplexity, or BLEU.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Perplexity, or BLEU, on prepared data: a name, digits of a digest, or a folder.")
+    ] = None,
     split: Annotated[str, typer.Option(help="Of the data set.")] = "test",
     tasks: Annotated[str | None, typer.Option(help="Tasks of lm-evaluation-harness, with commas between.")] = None,
     include: Annotated[Path | None, typer.Option(help="Folder with tasks of your own as YAML.")] = None,
@@ -71,18 +74,16 @@ def evaluate(
         )
     elif package.architecture.source is not None:
         assert data is not None
-        from core.training.data.prepared import open_prepared
         from core.training.evaluation.bleu import translate
         from core.training.evaluation.perplexity import first_token
 
-        prepared = open_prepared(data)
-        _check_data(package, prepared.vocab_size, data)
+        prepared = _prepared(package, data)
         chosen, end = prepared.split(split), package.tokenizer.eos
         if chosen.source is None or end is None:
             raise InvalidInput(
-                f"{data} is no parallel text whose sentences end with a token of their own",
+                f"{prepared.name} is no parallel text whose sentences end with a token of their own",
                 field="data",
-                value=str(data),
+                value=data,
                 allowed="prepared parallel text",
             )
         with bar(session, "translating") as progress:
@@ -114,7 +115,7 @@ def evaluate(
 def _perplexity(
     session: Session,
     package: Package,
-    data: Path,
+    data: str,
     split: str,
     changes: dict[str, Any],
     max_tokens: int | None,
@@ -123,12 +124,10 @@ def _perplexity(
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from core.training.data.prepared import open_prepared
     from core.training.evaluation.perplexity import first_token, perplexity
     from core.training.recipe import Recipe
 
-    prepared, recipe = open_prepared(data), package.recipe or Recipe(name="none")
-    _check_data(package, prepared.vocab_size, data)
+    prepared, recipe = _prepared(package, data), package.recipe or Recipe(name="none")
     chosen = {name: value for name, value in changes.items() if value is not None}
     evaluation = recipe.overridden({"evaluation": chosen}).evaluation
     sentences = recipe.task == "sentences"
@@ -148,17 +147,25 @@ def _perplexity(
     return {"split": split, "data_digest": prepared.digest, **asdict(found), "evaluation": how}
 
 
-def _check_data(package: Package, vocab_size: int, data: Path) -> None:
+def _prepared(package: Package, data: str) -> Prepared:
+    """The data set of that name, digest or folder; `InvalidInput` where its tokens are not the model's."""
     from core.errors import InvalidInput
+    from core.training.data.shelf import find_prepared
+    from core.training.data.tokenizers import same_tokens
+    from edgefront.local import default_home
 
-    expected = package.architecture.embedding.vocab_size
-    if vocab_size != expected:
-        raise InvalidInput(
-            f"{data} has {vocab_size} tokens, and this model {expected}: it was trained on other data",
-            field="data",
-            value=vocab_size,
-            allowed=f"data of the same vocabulary, prepared as {package.facts.get('dataset') or 'its training data'}",
-        )
+    prepared = find_prepared(default_home() / "data", data)
+    own, expected = prepared.vocab_size, package.architecture.embedding.vocab_size
+    if own == expected and same_tokens(package.folder, prepared.folder):
+        return prepared
+    other = f"{own} tokens, and this model {expected}" if own != expected else f"other {own} tokens than this model"
+    trained = package.facts.get("dataset") or "its training data"
+    raise InvalidInput(
+        f"{prepared.name} ({prepared.digest[:12]}) has {other}: it was trained on other data",
+        field="data",
+        value=data,
+        allowed=f"data of the same vocabulary, prepared as {trained}; --vocabulary of `data prepare` takes the model's",
+    )
 
 
 def use_threads(threads: int | None) -> None:

@@ -49,12 +49,14 @@ def generate(
     text = sys.stdin.read() if prompt == "-" else prompt
     sampling = Sampling(temperature, top_k, top_p, seed)
 
-    def put(piece: str) -> None:
-        sys.stdout.write(piece)
-        sys.stdout.flush()
+    before = "" if package.architecture.source else text  # told with the first piece: not before an error
 
-    if not session.json and package.architecture.source is None:
-        put(text)
+    def put(piece: str) -> None:
+        nonlocal before
+        sys.stdout.write(before + piece)
+        sys.stdout.flush()
+        before = ""
+
     found = generate_text(
         package,
         text,

@@ -103,13 +103,13 @@ def test_translations_are_scored(tmp_path: Path) -> None:
     assert "tok:13a" in found["signature"]
 
 
-def test_what_cannot_be_evaluated_is_told(data: Prepared, tmp_path: Path) -> None:
+def test_what_cannot_be_evaluated_is_told(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = trained(tmp_path / "model", data)
     for arguments, said in (
         ((), "either --data or --tasks"),
         (("--data", data.folder, "--tasks", "x"), "either --data or --tasks"),
         (("--data", data.folder, "--split", "dev"), "has no split 'dev'"),
-        (("--data", tmp_path), "no prepared data set"),
+        (("--data", tmp_path), "is prepared in"),
     ):
         done = run("evaluate", folder, *arguments)
         assert isinstance(done.exception, EdgefrontError), done.output
@@ -118,6 +118,18 @@ def test_what_cannot_be_evaluated_is_told(data: Prepared, tmp_path: Path) -> Non
     wrong = run("evaluate", other, "--data", data.folder).exception
     assert isinstance(wrong, InvalidInput)
     assert "and this model 256: it was trained on other data" in str(wrong)
+    # As many tokens, but others: their perplexity would be a number without a meaning.
+    (tmp_path / "text.txt").write_text(lines(200).replace("anna", "otto"))
+    settings = Preparation(level="words", unit="line")
+    others = prepare(str(tmp_path / "text.txt"), tmp_path / "home", settings=settings)
+    assert others.vocab_size == data.vocab_size
+    wrong = run("evaluate", folder, "--data", others.folder).exception
+    assert isinstance(wrong, InvalidInput)
+    assert "other 11 tokens than this model" in str(wrong)
+    vocabulary = settings.model_copy(update={"vocabulary": str(folder / "vocabulary.txt")})
+    ours = prepare(str(tmp_path / "text.txt"), tmp_path / "data", settings=vocabulary)
+    monkeypatch.setenv("EDGEFRONT_HOME", str(tmp_path))
+    assert told("evaluate", folder, "--data", "text.txt")["data_digest"] == ours.digest
 
 
 def test_an_encoder_is_tuned_on_files(tmp_path: Path) -> None:

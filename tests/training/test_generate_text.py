@@ -200,4 +200,5 @@ def test_the_command_writes_the_prompt_and_what_follows(tmp_path: Path) -> None:
     assert (told["text"], told["tokens"], told["prompt_tokens"]) == (wanted, 9, 4)
     wrong = run(folder, "--prompt", "Once", "--tokens", "90")
     assert isinstance(wrong.exception, InvalidInput)
+    assert wrong.stdout == ""
     assert isinstance(run(str(tmp_path)).exception, NotFound)

@@ -30,6 +30,7 @@ BOS, MASK, CLS, SEP = "<bos>", "<mask>", "<cls>", "<sep>"
 EOS_NAMES = (EOS, "<S>", "</S>", "</s>", "<|endoftext|>")
 UNKNOWN_NAMES = (UNKNOWN, "<UNK>", "[UNK]")
 
+_FILES = (FILE, VOCABULARY_FILE, "bpe.json")
 _CODE_POINTS = 0x110000
 
 
@@ -103,6 +104,18 @@ class Tokenizer(ABC):
             raise InvalidInput(
                 f"{path} is damaged ({error}); prepare the data again", field="tokenizer", value=str(path)
             ) from None
+
+
+def same_tokens(folder: Path, other: Path) -> bool:
+    """Whether the tokenizers in `folder`, a source's in `source/` too, are those in the other; none there, so is that.
+
+    The size of a vocabulary is no proof: two texts give as many pieces, and other ones.
+    """
+    for name in (*_FILES, *(f"source/{name}" for name in _FILES)):
+        one, two = folder / name, other / name
+        if one.is_file() and not (two.is_file() and one.read_bytes() == two.read_bytes()):
+            return False
+    return True
 
 
 def _loaded(content: Mapping[str, Any], folder: Path) -> Tokenizer:
