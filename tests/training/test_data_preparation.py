@@ -83,7 +83,7 @@ def test_what_was_prepared_is_found_again(text: Path, home: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in first.folder.rglob("*")}
     phases.clear()
     again = prepare(str(text), home, settings=settings, progress=lambda phase, done, total: phases.append(phase))
-    assert set(phases) == {"reading"}
+    assert set(phases) == {"reading", "checking"}
     assert again.folder == first.folder == home / first.digest
     assert before == {path: path.stat().st_mtime_ns for path in again.folder.rglob("*")}
     others = [prepare(str(text), home, settings=Preparation(level="bytes")).folder]
@@ -134,12 +134,18 @@ def lead_outside(folder: Path) -> str:
     return "splits.train.tokens.name"
 
 
-@pytest.mark.parametrize("harm", [cut_short, drop, break_manifest, other_format, lead_outside])
+def change(folder: Path) -> str:
+    file = folder / "test.tokens"
+    file.write_bytes(b"!" + file.read_bytes()[1:])
+    return "test.tokens is not what was written"
+
+
+@pytest.mark.parametrize("harm", [change, cut_short, drop, break_manifest, other_format, lead_outside])
 def test_damage_is_named_and_prepared_anew(text: Path, home: Path, harm: Callable[[Path], str]) -> None:
     folder = prepare(str(text), home, settings=Preparation(level="bytes")).folder
     said = harm(folder)
     with pytest.raises(InvalidInput, match=said) as caught:
-        open_prepared(folder)
+        open_prepared(folder, verify=True)
     assert "prepare it again" in caught.value.detail
     again = prepare(str(text), home, settings=Preparation(level="bytes"))
     assert again.folder == folder

@@ -63,6 +63,14 @@ def test_wikitext_by_words_has_its_published_counts(tmp_path: Path, home: Path) 
     assert len(prepared.splits["test"].starts) - 1 == test.count("\n")
     with pytest.raises(InvalidInput, match=r"words in the vocabulary, and wikitext-2 has 33,278: it is broken"):
         prepare("wikitext-2", home, origin=folder)
+    (tmp_path / "own.txt").write_text("<eos>\n<unk>\nthe\n")
+    own = prepare(
+        replace(data_set("wikitext-2"), published=known),
+        home,
+        origin=folder,
+        settings=Preparation(vocabulary=str(tmp_path / "own.txt")),
+    )
+    assert own.vocab_size == 3
     with pytest.raises(InvalidInput, match=r"words in the split train, and wikitext-2 has 5"):
         prepare(replace(data_set("wikitext-2"), published=Published(words={"train": 5})), home, origin=folder)
 

@@ -65,6 +65,8 @@ class Plan:
     vocabulary: Path | None
     alphabet: str
     known: DataSet | None
+    own_vocabulary: bool
+    """A user's, by its size or its file: not the published one."""
 
     @classmethod
     def make(cls, data: str | DataSet, origin: Path | None, target: Path | None, settings: Preparation) -> Plan:
@@ -93,6 +95,7 @@ class Plan:
             vocabulary=vocabulary,
             alphabet=known.alphabet if known is not None and own else "all",
             known=known,
+            own_vocabulary=settings.vocab_size is not None or settings.vocabulary is not None,
         )
 
     def digest(self, originals: Mapping[Path, OriginalFile]) -> str:

@@ -45,8 +45,8 @@ def prepare(
     """The prepared data set; made in a folder of `home` unless it is there.
 
     The folder's name is a digest of the text, the settings and the format, so nothing is prepared twice, and nothing
-    stale is taken. It appears when it is whole: a preparation that was killed leaves nothing that is taken for done,
-    and a second one of the same waits for the first.
+    stale is taken; nor is what is damaged, for every byte of it is compared. It appears when it is whole: a
+    preparation that was killed leaves nothing that is taken for done, and a second one of the same waits for the first.
 
     Args:
         data: a name in `data_sets()`, or the path of a file or folder.
@@ -63,14 +63,14 @@ def prepare(
     originals = _read_originals(plan, progress)
     wanted = plan.digest(originals)
     folder = home / wanted
-    there = _opened(folder)
+    there = _opened(folder, progress)
     if there is not None:
         return there
     home.mkdir(parents=True, exist_ok=True)
     draft = home / f".preparing-{wanted}"
     progress("waiting", 0, 1)
     with refusing_full_disk(folder), locked(home / f".{wanted}.lock"):
-        there = _opened(folder)
+        there = _opened(folder, progress)
         if there is not None:
             return there
         shutil.rmtree(draft, ignore_errors=True)  # of one that was killed
@@ -111,10 +111,10 @@ def _read_originals(plan: Plan, progress: Progress) -> dict[Path, OriginalFile]:
     return found
 
 
-def _opened(folder: Path) -> Prepared | None:
-    """What is there; None if nothing is, or if it is damaged."""
+def _opened(folder: Path, progress: Progress) -> Prepared | None:
+    """What is there, every byte as it was written; None if nothing is, or if it is damaged."""
     try:
-        return open_prepared(folder)
+        return open_prepared(folder, verify=True, progress=progress)
     except (NotFound, InvalidInput):
         return None
 
@@ -126,7 +126,7 @@ def _write(plan: Plan, folder: Path, wanted: str, originals: Mapping[Path, Origi
     if corpus.sources:
         (folder / SOURCE_FOLDER).mkdir()
         source = _tokenizer(plan, corpus.sources, folder / SOURCE_FOLDER, progress)
-    if plan.known is not None and plan.level == "words" and plan.vocab_size is None:
+    if plan.known is not None and plan.level == "words" and not plan.own_vocabulary:
         plan.known.check("words in the vocabulary", tokenizer.vocab_size, plan.known.published.vocabulary)
     writers = {}
     sides = [("", corpus.splits, tokenizer)]
