@@ -13,6 +13,8 @@ from core.training.optimizers.lamb import Lamb
 from core.training.optimizers.nvlamb import NvLamb
 from core.training.recipe import Optimizer
 
+_FUSED = ("cpu", "cuda")
+"""Where torch has one kernel for all of Adam."""
 _VECTORS = ("bias", "u", "v")
 """Last parts of names of parameters that are no matrices, whatever their shape: Transformer-XL's u and v are biases."""
 
@@ -36,8 +38,8 @@ def make_optimizer(model: nn.Module, settings: Optimizer) -> torch.optim.Optimiz
         for parameters, decay in ((decaying, settings.weight_decay), (others, 0.0))
         if parameters
     ]
-    on_gpu = all(parameter.device.type == "cuda" for _, parameter in named)
-    return _MAKERS[settings.name](groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=on_gpu)
+    fused = all(parameter.device.type in _FUSED for _, parameter in named)
+    return _MAKERS[settings.name](groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=fused)
 
 
 def is_matrix(name: str, parameter: torch.Tensor) -> bool:

@@ -1,0 +1,244 @@
+"""Training steps: a GPT-2 beside the same in transformers, SRU++ beside Transformer-XL; in turns, in one run.
+
+A step is what `core.training.loop` does: forward, loss, backward, clipping, AdamW. Rounds take turns, every other one
+in reverse; figures are medians over rounds, `relative` of the ratios within a round. Model FLOPs are those of
+`core.cost.costs`, three times the forward pass, for both.
+
+    python benchmarks/bench_training.py [--device cuda] [--rounds 7] [--steps 10] [--rows 16]
+
+On a GPU: GPT-2 124M, 1,024 tokens, bfloat16; SRU++ Base and Transformer-XL of as many parameters (WikiText-103, 192
+tokens after 192; enwik8, 512 after 512). On a CPU the same in small, in float32. The compiled models of transformers
+need a C++ compiler on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from bench_srupp import contestants
+from record import append, table
+from torch import Tensor
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from core.cost.costs import costs
+from core.nn.model import LanguageModel
+from core.spaces.architecture import Architecture
+from core.spaces.block import Attention, FeedForward
+from core.spaces.ends import Embedding, LearnedPositions
+from core.spaces.models import named_model
+from core.training.initialise import initialise
+from core.training.objective import Objective, Rows
+from core.training.optimizers import make_optimizer
+from core.training.peak import peak_flops
+from core.training.precision import autocast
+from core.training.recipe import Optimizer, Precision
+
+Step = Callable[[], Tensor]
+OPTIMIZER = Optimizer(name="adamw", lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a batch, and the numbers that are computed in."""
+
+    rows: int
+    segment: int
+    memory: int
+    device: torch.device
+    precision: Precision
+
+
+@dataclass(frozen=True)
+class Gpt2:
+    """GPT-2 by its numbers; those of the defaults are the 124 M model's."""
+
+    n_layer: int = 12
+    d_model: int = 768
+    n_head: int = 12
+    vocab_size: int = 50257
+    positions: int = 1024
+
+    @property
+    def architecture(self) -> Architecture:
+        return Architecture(
+            d_model=self.d_model,
+            positions=LearnedPositions(length=self.positions),
+            embedding=Embedding(vocab_size=self.vocab_size),
+            blocks=(Attention(n_head=self.n_head), FeedForward(d_inner=4 * self.d_model)) * self.n_layer,
+        )
+
+    @property
+    def config(self) -> GPT2Config:
+        """The same for transformers, without dropout."""
+        return GPT2Config(
+            vocab_size=self.vocab_size,
+            n_positions=self.positions,
+            n_embd=self.d_model,
+            n_layer=self.n_layer,
+            n_head=self.n_head,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+            use_cache=False,
+        )
+
+
+def ours(architecture: Architecture, shape: Shape, compiled: bool) -> Step:
+    """A step of our model; after the first, its memory is full."""
+    model = LanguageModel(architecture)
+    initialise(model, "gpt2", 0)
+    model.to(shape.device).train()
+    objective = Objective(model, shape.memory)
+    call = torch.compile(objective) if compiled else objective
+    optimizer = make_optimizer(model, OPTIMIZER)
+    tokens = _tokens(architecture.embedding.vocab_size, shape)
+    rows = Rows(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), None, None, None, None)
+    state = model.start(shape.rows, "memory") if shape.memory else None
+
+    def step() -> Tensor:
+        nonlocal state
+        optimizer.zero_grad(set_to_none=True)
+        with autocast(shape.device, shape.precision):
+            loss, state = call(rows, state)
+        loss = loss / rows.targets.numel()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def theirs(size: Gpt2, shape: Shape, compiled: bool) -> Step:
+    """A step of the same GPT-2 in transformers, by the same optimiser and in the same numbers."""
+    model = GPT2LMHeadModel(size.config).to(shape.device).train()
+    assert sum(one.numel() for one in model.parameters()) == costs(size.architecture).total_parameters
+    call = torch.compile(model) if compiled else model
+    matrices = [one for one in model.parameters() if one.dim() > 1]
+    others = [one for one in model.parameters() if one.dim() <= 1]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": OPTIMIZER.weight_decay}, {"params": others, "weight_decay": 0.0}],
+        lr=OPTIMIZER.lr,
+        betas=OPTIMIZER.betas,
+        fused=True,
+    )
+    tokens = _tokens(size.vocab_size, shape)[:, :-1].contiguous()
+
+    def step() -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        with autocast(shape.device, shape.precision):
+            loss: Tensor = call(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def measured(steps: Mapping[str, Step], rounds: int, count: int, device: torch.device) -> dict[str, list[float]]:
+    """Seconds a step in each round."""
+    for step in steps.values():
+        for _ in range(3):  # compiles, and fills the memory
+            assert step().isfinite()
+    found: dict[str, list[float]] = {name: [] for name in steps}
+    for number in range(rounds):
+        for name in list(steps)[:: 1 if number % 2 == 0 else -1]:
+            _wait(device)
+            begun = time.perf_counter()
+            for _ in range(count):
+                steps[name]()
+            _wait(device)
+            found[name].append((time.perf_counter() - begun) / count)
+    return found
+
+
+def rows_of(
+    found: Mapping[str, list[float]], models: Mapping[str, Architecture], shape: Shape, first: str
+) -> list[dict[str, Any]]:
+    """A row a contestant, relative to `first`."""
+    peak = peak_flops(shape.device, shape.precision)
+    rows = []
+    for name, seconds in found.items():
+        step_s = statistics.median(seconds)
+        flops = 3 * costs(models[name], sequence_length=shape.segment, memory_length=shape.memory).flops * shape.rows
+        ratios = [one / other for one, other in zip(seconds, found[first], strict=True)]
+        rows.append(
+            {
+                "model": name,
+                "parameters (M)": round(costs(models[name]).total_parameters / 1e6, 1),
+                "ms a step": step_s * 1e3,
+                "tokens/s": round(shape.rows * shape.segment / step_s),
+                "MFU": None if peak is None else round(flops / step_s / peak, 3),
+                "relative": statistics.median(ratios),
+            }
+        )
+    return rows
+
+
+def _tokens(vocabulary: int, shape: Shape) -> Tensor:
+    rng = torch.Generator().manual_seed(0)
+    return torch.randint(vocabulary, (shape.rows, shape.segment + 1), generator=rng).to(shape.device)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=10, help="in a row, each round")
+    parser.add_argument("--rows", type=int, help="a step: 16 on a GPU, 4 on a CPU")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    on_gpu = device.type == "cuda"
+    rows = options.rows or (16 if on_gpu else 4)
+    precision: Precision = "bfloat16" if on_gpu else "float32"
+    found: dict[str, Any] = {"device": torch.cuda.get_device_name(device) if on_gpu else "cpu", "rows": rows}
+
+    def run(title: str, steps: Mapping[str, Step], models: Mapping[str, Architecture], shape: Shape) -> None:
+        first = next(iter(steps))
+        result = rows_of(measured(steps, options.rounds, options.steps, device), models, shape, first)
+        table(f"{title}: {rows} rows of {shape.segment} after {shape.memory}, {precision}", result)
+        found[title] = result
+        if on_gpu:
+            torch.cuda.empty_cache()
+
+    size = Gpt2() if on_gpu else Gpt2(n_layer=4, d_model=256, n_head=4, vocab_size=8192, positions=256)
+    shape = Shape(rows, 1024 if on_gpu else 128, 0, device, precision)
+    steps = {
+        "transformers, compiled": theirs(size, shape, True),
+        "ours, compiled": ours(size.architecture, shape, True),
+        "transformers": theirs(size, shape, False),
+        "ours": ours(size.architecture, shape, False),
+    }
+    run("GPT-2", steps, dict.fromkeys(steps, size.architecture), shape)
+    for title, segment, pair in pairs(on_gpu):
+        shape = Shape(rows, segment, segment, device, precision)
+        run(title, {name: ours(one, shape, False) for name, one in pair.items()}, pair, shape)
+    append("training", found)
+
+
+def pairs(on_gpu: bool) -> list[tuple[str, int, dict[str, Architecture]]]:
+    """Transformer-XL and SRU++ of as many parameters, and the segment's length."""
+    if on_gpu:
+        named = [
+            ("WikiText-103", 192, ("transformer-xl-wt103", "srupp-base-wt103")),
+            ("enwik8", 512, ("transformer-xl-24b-enwik8", "srupp-small")),
+        ]
+        return [(title, length, {name: named_model(name).architecture for name in two}) for title, length, two in named]
+    small = contestants()
+    return [("SRU++ in small", 128, {name: small[name] for name in ("Transformer-XL", "SRU++ k = 1")})]
+
+
+if __name__ == "__main__":
+    main()
