@@ -13,8 +13,10 @@ MAX_SHOWN = 20
 _SHORTEST_DIGEST = 6
 
 
-def check_dataset(name: str, data_folder: Path, task: str = "streams") -> str | None:
+def check_dataset(name: str, data_folder: Path, task: str = "streams", level: str | None = None) -> str | None:
     """The digest of the data set that a training of this task would use; None where it is not here yet.
+
+    `level`, where it is given, is what its tokens have to be: which of several with the name it is.
 
     A built-in data set is prepared when it is first used. The data may be on the workers' machines alone: where there
     is no data folder, a name is taken as it is.
@@ -24,14 +26,15 @@ def check_dataset(name: str, data_folder: Path, task: str = "streams") -> str | 
     if not _is_path(name) and not data_folder.is_dir():
         return None
     try:
-        found = find_dataset(name, data_folder)
+        found = find_dataset(name, data_folder, level=level)
     except NotFound:
         known = data_sets().get(name)
         if known is not None and known.built_in:
             return None
+        at, how = ("", "") if level is None else (f" at level {level}", f" {name} --level {level}")
         raise InvalidInput(
-            f"dataset: no data set {name!r} is prepared here; there are: {shown(data_folder)}. Prepare it on the "
-            "server with `edgefront data prepare`",
+            f"dataset: no data set {name!r} is prepared here{at}; there are: {shown(data_folder)}. Prepare it on the "
+            f"server with `edgefront data prepare{how}`, or name another",
             field="dataset",
             value=name,
             allowed=shown(data_folder),
@@ -48,11 +51,11 @@ def check_dataset(name: str, data_folder: Path, task: str = "streams") -> str | 
     return manifest.digest
 
 
-def find_dataset(name: str, data_folder: Path, digest: str | None = None) -> Path:
+def find_dataset(name: str, data_folder: Path, digest: str | None = None, level: str | None = None) -> Path:
     """The folder of a prepared data set: by its name, the first digits of its digest, or as a path within the folder.
 
-    `digest`, where it is known, says which of several with the name. A name with a slash is a path; one that leads
-    outside, over links too, is refused whatever is there.
+    `digest` and `level`, where they are known, say which of several with the name. A name with a slash is a path; one
+    that leads outside, over links too, is refused whatever is there.
 
     Raises:
         NotFound: there is none.
@@ -69,7 +72,11 @@ def find_dataset(name: str, data_folder: Path, digest: str | None = None) -> Pat
                     found[folder] = manifest
             elif _begins(folder.name, name):
                 raise _as_dataset(manifest, name)
-    matching = [folder for folder, manifest in found.items() if digest is None or manifest.digest == digest]
+    matching = [
+        folder
+        for folder, manifest in found.items()
+        if digest in (None, manifest.digest) and level in (None, manifest.level)
+    ]
     if not matching:
         raise NotFound(f"no data set {name!r} is prepared in {data_folder}")
     if len({found[folder].digest for folder in matching}) > 1:

@@ -65,7 +65,8 @@ def plan_for(session: Session, principal: Principal, request: TrainingRequest, s
             field="dataset",
             allowed="the name of a data set",
         )
-    digest = check_dataset(dataset, settings.data_folder, recipe.task)
+    level = None if request.dataset else recipe.level
+    digest = check_dataset(dataset, settings.data_folder, recipe.task, level)
     subjects = _subjects(session, principal, request)
     for subject in subjects:
         _check_task(subject.architecture, recipe)

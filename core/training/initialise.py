@@ -20,7 +20,7 @@ from core.spaces.architecture import Architecture
 from core.spaces.block import Identity, Sru, Srupp
 from core.validation import one_of
 
-Scheme = Literal["gpt2", "transformer_xl", "transformer_xl_large", "srupp", "bert", "translation"]
+Scheme = Literal["gpt2", "opt", "transformer_xl", "transformer_xl_large", "srupp", "bert", "translation"]
 
 RESET_BIAS = -2.0
 """SRU's reset gate begins nearly shut, so that the highway carries most of the input."""
@@ -91,6 +91,7 @@ def initialise(model: LanguageModel, scheme: Scheme, seed: int) -> LanguageModel
     """Gives every parameter of `model` its first value; returns the model.
 
     gpt2           N(0, 0.02); the last maps of the residual blocks divided by √(number of blocks) (Radford et al. 2019)
+    opt            the same with 0.006 for 0.02 (Zhang et al. 2022, §2.2)
     transformer_xl N(0, 0.02), norm weights N(1, 0.02), projections N(0, 0.01); `_large` with 0.005 for 0.02 (NVIDIA)
     srupp          Xavier's uniform distribution for every map; tables uniform to √(3/d_model) (asappresearch/sru)
     bert           N(0, 0.02) (Devlin et al. 2019, by NVIDIA's code)
@@ -143,11 +144,15 @@ def _xavier(parameter: Parameter) -> Draw:
     return Draw("uniform", math.sqrt(6 / (parameter.shape[0] + parameter.shape[1])))
 
 
-def _gpt2(parameter: Parameter) -> Draw:
+def _gpt2(parameter: Parameter, deviation: float = 0.02) -> Draw:
     if parameter.is_residual_output:
         blocks = sum(not isinstance(block, Identity) for block in parameter.architecture.blocks)
-        return Draw("normal", 0.02 / math.sqrt(blocks))
-    return Draw("normal", 0.02)
+        return Draw("normal", deviation / math.sqrt(blocks))
+    return Draw("normal", deviation)
+
+
+def _opt(parameter: Parameter) -> Draw:
+    return _gpt2(parameter, 0.006)
 
 
 def _transformer_xl(parameter: Parameter) -> Draw:
@@ -176,6 +181,7 @@ def _translation(parameter: Parameter) -> Draw:
 
 _SCHEMES: dict[Scheme, Callable[[Parameter], Draw]] = {
     "gpt2": _gpt2,
+    "opt": _opt,
     "transformer_xl": _transformer_xl,
     "transformer_xl_large": _transformer_xl_large,
     "srupp": _srupp,

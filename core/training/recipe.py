@@ -80,6 +80,8 @@ class Recipe(_Part):
     """The named model that it was published for."""
     dataset: Annotated[str, Field(max_length=64)] | None = None
     """The data set that it was published for; the one taken where none is named."""
+    level: Literal["bytes", "characters", "words", "bpe"] | None = None
+    """What a token of that data set is to be, where one prepared otherwise may lie under its name."""
     task: Task = "streams"
     steps: Count = 1000
     rows: Count = 16
@@ -95,7 +97,9 @@ class Recipe(_Part):
     clip: Rate | None = None
     """Largest global gradient norm."""
     dropout: Dropout = NO_DROPOUT
-    initialisation: Literal["gpt2", "transformer_xl", "transformer_xl_large", "srupp", "bert", "translation"] = "gpt2"
+    initialisation: Literal["gpt2", "opt", "transformer_xl", "transformer_xl_large", "srupp", "bert", "translation"] = (
+        "gpt2"
+    )
     precision: Precision = "float32"
     """Of the passes; weights and optimiser state stay float32."""
     compile: StrictBool = False
@@ -137,7 +141,7 @@ class Recipe(_Part):
 
         Fields at their default are left out, so that a field that a later release adds changes nothing.
         """
-        left_out = {"name", "title", "source", "architecture", "dataset", "compile", "micro_rows"}
+        left_out = {"name", "title", "source", "architecture", "dataset", "level", "compile", "micro_rows"}
         left_out |= {"checkpoint_every", "checkpoints", "evaluation"}
         return self.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
 

@@ -104,12 +104,13 @@ def test_constants_of_every_scheme(scheme: Scheme, description: Mapping[str, Any
         assert values.isfinite().all()
 
 
-def test_gpt2() -> None:
-    for name, values in first_values(GPT2, "gpt2").items():
+@pytest.mark.parametrize(("scheme", "deviation"), [("gpt2", 0.02), ("opt", 0.006)])
+def test_gpt2(scheme: Scheme, deviation: float) -> None:
+    for name, values in first_values(GPT2, scheme).items():
         if name.endswith((".out.weight", ".down.weight")):
-            is_normal(values, 0.02 / math.sqrt(4))  # four residual blocks: the identity is none
+            is_normal(values, deviation / math.sqrt(4))  # four residual blocks: the identity is none
         elif values.ndim == 2:
-            is_normal(values, 0.02)
+            is_normal(values, deviation)
 
 
 @pytest.mark.parametrize(("scheme", "deviation"), [("transformer_xl", 0.02), ("transformer_xl_large", 0.005)])
@@ -174,6 +175,6 @@ def test_in_any_type() -> None:
 
 def test_an_unknown_scheme_is_named() -> None:
     model = LanguageModel(Architecture.parse({"d_model": 64, **GPT2}))
-    with pytest.raises(InvalidInput, match="scheme must be one of gpt2, transformer_xl") as caught:
+    with pytest.raises(InvalidInput, match="scheme must be one of gpt2, opt, transformer_xl") as caught:
         initialise(model, "xavier", 0)  # type: ignore[arg-type]
     assert caught.value.field == "scheme"

@@ -161,11 +161,13 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "srupp-lm1b-base": srupp("lm1b", 128 * 8, 64, 96, 0.05, 2e-4, architecture="srupp-base-lm1b"),
     "srupp-lm1b-large": srupp("lm1b", 192 * 8, 64, 96, 0.1, 2e-4, architecture="srupp-large-lm1b"),
     "lts-wt103": lts("lamb", 40_000, 256, 1e-2, 1_000, 0.1, 0.1, 192)
-    | {"dataset": "wikitext-103", "schedule.decay": "cosine", "initialisation": "gpt2"},
+    | {"dataset": "wikitext-103", "level": "bpe", "schedule.decay": "cosine", "initialisation": "gpt2"},
     "lts-lm1b": lts("lamb", 100_000, 224, 2.5e-4, 20_000, 0.1, 0.1, 32)
-    | {"dataset": "lm1b", "task": "sentences", "schedule.decay": "cosine"},
+    | {"dataset": "lm1b", "level": "bpe", "task": "sentences", "schedule.decay": "cosine"},
     "lts-pile": lts("adamw", 54_800, 256, 3e-5, 715, 0.1, 0.0, 2048)
-    | {"dataset": "pile", "schedule.decay": "power", "schedule.power": 1.0, "architecture": "lts-opt-baseline"},
+    | {"dataset": "pile", "level": "bpe", "schedule.decay": "power", "schedule.power": 1.0}
+    # OPT (arXiv 2205.01068) §2.2: down to a tenth, N(0, 0.006).
+    | {"architecture": "lts-opt-baseline", "schedule.min_lr": 3e-6, "initialisation": "opt"},
     "lts-transformer-xl-wt103": lts("lamb", 40_000, 256, 1e-2, 1_000, 0.1, 0.0, 192)
     | {"dataset": "wikitext-103", "schedule.decay": "cosine", "memory": 192},
     "lts-transformer-xl-lm1b": lts("adam", 100_000, 224, 2.5e-4, 20_000, 0.0, 0.0, 32)
