@@ -6,6 +6,8 @@ is told so by `Conflict`, and that it was deleted by `NotFound`: its run has to 
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -21,6 +23,7 @@ from core.store.repositories import training_log
 from core.store.repositories import trainings as rows
 from core.store.repositories.trainings import LIVE
 from core.store.tables import Training
+from core.training.recipe import Recipe
 from core.wire.trainings import Wanted
 
 MAX_ATTEMPTS = 3
@@ -321,6 +324,15 @@ def _changed(session: Session, training_id: str, said: Report) -> tuple[list[dic
     return put, max((step for step in stored if step < gone[0]), default=0)
 
 
+def _manner(training: Training) -> str:
+    """The same for trainings whose scores compare: as long, by the same recipe, on the same data, read alike."""
+    recipe = Recipe.parse(training.recipe)
+    read = recipe.evaluation.model_dump(mode="json")
+    budget = {name: value for name, value in training.budget.items() if value is not None}
+    what = [recipe.learnt(), read, budget, training.dataset_digest, training.request.get("start")]
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def _score(session: Session, training: Training, scores: Sequence[Score], now: datetime) -> None:
     if training.digest is None or not scores:
         return
@@ -334,6 +346,7 @@ def _score(session: Session, training: Training, scores: Sequence[Score], now: d
             "value": score.value,
             "details": {
                 "recipe": training.recipe_name,
+                "manner": _manner(training),
                 "seed": training.seed,
                 "dataset_digest": training.dataset_digest,
                 **score.details,

@@ -26,26 +26,29 @@ def trust_of(session: Session, request: JobRequest, target: Target) -> ProxyTrus
 
 
 def trained_of(session: Session, target_id: str, dataset: str | None = None) -> list[rows.Trained]:
-    """Perplexities of the target's candidates that were trained alike: on one data set, by one recipe, on one split.
+    """Perplexities of the target's candidates that were trained alike: on one data set, by one recipe, for as
+    long, on one split.
 
     The largest such group (of `dataset` if that is named), the test split before others; of one model its newest score.
     """
-    groups: dict[tuple[str, str, str], dict[str, rows.Trained]] = {}
+    groups: dict[tuple[str, str, str, str], dict[str, rows.Trained]] = {}
     for one in rows.trained(session, target_id):
         if one.metric == "perplexity" and dataset in (None, one.dataset):
-            groups.setdefault((one.dataset, one.recipe, one.split), {}).setdefault(one.candidate_id, one)
+            groups.setdefault((one.dataset, one.recipe, one.split, one.manner), {}).setdefault(one.candidate_id, one)
     found = max(groups.items(), key=lambda item: (len(item[1]), item[0][2] == "test", item[0]), default=None)
     return [] if found is None else list(found[1].values())
 
 
 def _live(trained: Iterable[rows.Trained]) -> Live | None:
     """Of the models that were trained and evaluated alike, the largest group; of one model its newest score."""
-    groups: dict[tuple[str, str, str, str], dict[str, rows.Trained]] = {}
+    groups: dict[tuple[str, str, str, str, str], dict[str, rows.Trained]] = {}
     for one in trained:
         if one.metric in QUALITIES:
-            groups.setdefault((one.dataset, one.split, one.metric, one.recipe), {}).setdefault(one.digest, one)
+            groups.setdefault((one.dataset, one.split, one.metric, one.recipe, one.manner), {}).setdefault(
+                one.digest, one
+            )
     for key, models in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
-        dataset, _, metric, _ = key
+        dataset, _, metric, *_ = key
         sign = 1.0 if QUALITIES[metric] else -1.0
         found = live_of(
             dataset, metric, [one.proxy for one in models.values()], [sign * one.value for one in models.values()]

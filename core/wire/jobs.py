@@ -294,7 +294,7 @@ class FrontierView(_View):
     proxy_trust: ProxyTrust = ProxyTrust()
     by: Quality = "proxy"
     trained: tuple[TrainedView, ...] = ()
-    """Of the candidates that were trained, on the frontier or not: the largest group on one data set by one recipe."""
+    """Of the candidates that were trained, on the frontier or not: the largest group trained alike."""
 
 
 class EventView(_View):

@@ -184,7 +184,7 @@ def test_by_perplexity_it_is_the_frontier_of_those_that_were_trained_alike(datab
     world.settle({world.baseline: ("measured", 5.0, mib)})
 
     def score(
-        number: int, value: float, dataset: str = "python", split: str = "test", metric: str = "perplexity"
+        number: int, value: float, dataset: str = "python", split: str = "test", metric: str = "perplexity", **how: str
     ) -> None:
         with database.write() as session:
             session.add(
@@ -194,7 +194,7 @@ def test_by_perplexity_it_is_the_frontier_of_those_that_were_trained_alike(datab
                     split=split,
                     metric=metric,
                     value=value,
-                    details={"recipe": "quick"},
+                    details={"recipe": "quick", **how},
                     created_at=NOW + timedelta(seconds=value),
                 )
             )
@@ -208,6 +208,7 @@ def test_by_perplexity_it_is_the_frontier_of_those_that_were_trained_alike(datab
     score(3, 1.0, dataset="other")
     score(3, 2.0, split="valid")
     score(3, 3.0, metric="bpc")
+    score(3, 4.0, manner="longer")
     score(6, 5.0)  # the baseline: shown, never on a frontier
     with database.read() as session:
         view = frontier_view(session, USER, world.job_id, by="perplexity")

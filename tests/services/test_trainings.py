@@ -284,6 +284,20 @@ def test_scores_belong_to_the_digest_and_outlive_the_training(pool: Pool) -> Non
         assert (row.digest, row.training_id, row.dataset, row.value) == (digest, None, DATA, 9.5)
 
 
+def test_scores_tell_which_of_them_compare(sqlite_pool: Pool) -> None:
+    pool = sqlite_pool
+    for changes in ({}, {"title": "looked at by others", "seed": 1}, {"steps": 5}, {"budget": {"steps": 2}}):
+        pool.submit(**changes)
+        claim = pool.claim()
+        assert claim is not None
+        finish(pool, claim, Outcome("done", result={"steps": 3}, scores=[Score("test", "perplexity", 9.5)]))
+    with pool.database.read() as session:
+        rows = session.scalars(select(Evaluation).order_by(Evaluation.created_at, Evaluation.id)).all()
+    first, alike, longer, shorter = (row.details["manner"] for row in rows)
+    assert first == alike
+    assert len({first, longer, shorter}) == 3
+
+
 def test_a_training_begins_with_the_weights_of_one_that_is_done(sqlite_pool: Pool) -> None:
     pool = sqlite_pool
     first, open_one = pool.submit(), pool.submit()

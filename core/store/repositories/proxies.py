@@ -120,6 +120,8 @@ class Trained(NamedTuple):
     split: str
     metric: str
     recipe: str
+    manner: str
+    """Equal where data, recipe with its changes, and budget are."""
     value: float
     candidate_id: str
     training_id: str | None
@@ -143,6 +145,7 @@ def trained(session: Session, target_id: str) -> list[Trained]:
             row.split,
             row.metric,
             str(row.details.get("recipe", "")),
+            str(row.details.get("manner", "")),
             row.value,
             candidate.id,
             row.training_id,
