@@ -27,6 +27,7 @@ from core.training.data.tokenizers import Bytes, Characters, Words
 from core.training.evaluation.model_card import model_card
 from core.training.evaluation.package import read_package, write_package
 from core.training.recipe import Recipe
+from core.training.recipes import recipe
 from edgefront.cli import app
 
 FACTS: dict[str, Any] = {
@@ -190,7 +191,12 @@ def test_the_card_tells_what_is_known_and_what_is_not(tmp_path: Path) -> None:
     assert "| Pi \\| 5 | forward 192 | 12.3 | 3.0 |" in card
     assert "Not recorded. The weights were made from the data" in card
     assert "bits per character" not in card
+    changed = recipe("par-base").overridden({"steps": 4000, "optimizer": {"lr": 0.1}, "micro_rows": 2})
+    for asked, said in ((recipe("par-base"), False), (changed, True)):
+        card = model_card(lively(DESCRIPTIONS["gpt2"]).architecture, {"recipe": asked.model_dump(mode="json")})
+        assert ("| other than published | steps, optimizer.lr |" in card) == ("other than" in card) == said
     bare = model_card(lively(DESCRIPTIONS["bert"]).architecture, {"licence": "CC BY-SA 4.0"})
+    assert "- fill-mask" in bare
     assert "nothing was recorded" in bare
     assert "CC BY-SA 4.0" in bare
     assert "not recorded here" in bare

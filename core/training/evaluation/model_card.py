@@ -8,11 +8,14 @@ from typing import Any
 
 from core.cost.parameters import count
 from core.spaces.architecture import Architecture
+from core.training.recipes import recipes
 
 _UNKNOWN_LICENCE = (
     "Not recorded. The weights were made from the data named above: look up its licence before you pass them on."
 )
 _SPLITS = ("valid", "test")
+_NOT_LEARNT = ("title", "source", "compile", "micro_rows", "checkpoint_every", "checkpoints", "evaluation")
+"""Of a recipe: what does not change the weights."""
 
 
 def model_card(architecture: Architecture, facts: Mapping[str, Any]) -> str:
@@ -24,8 +27,9 @@ def model_card(architecture: Architecture, facts: Mapping[str, Any]) -> str:
     """
     parameters = count(architecture)
     name = facts.get("name") or f"Language model {architecture.digest[:12]}"
+    use = "translation" if architecture.source else "text-generation" if architecture.causal else "fill-mask"
     parts = [
-        f"---\nlibrary_name: edgefront\ntags:\n- {'translation' if architecture.source else 'text-generation'}\n---\n",
+        f"---\nlibrary_name: edgefront\ntags:\n- {use}\n---\n",
         f"# {_plain(name)}\n",
         f"{_blocks(architecture)}; {parameters.decoder:,} parameters in its blocks, {sum(parameters):,} in "
         f"all, over {architecture.embedding.vocab_size:,} tokens. Architecture `{architecture.digest}`.\n",
@@ -60,6 +64,7 @@ def _training(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         ("tokens are", facts.get("level")),
         ("recipe", recipe.get("name")),
         ("published in", recipe.get("source")),
+        ("other than published", _changed(recipe)),
         ("optimiser", f"{optimizer['name']}, lr {optimizer['lr']:g}" if {"name", "lr"} <= optimizer.keys() else None),
         ("batch", f"{recipe['rows']} × {recipe['segment']} tokens" if {"rows", "segment"} <= recipe.keys() else None),
         ("steps", _number(facts.get("steps"))),
@@ -69,6 +74,23 @@ def _training(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         ("seed", facts.get("seed")),
     )
     return [(name, _plain(value)) for name, value in rows if value not in (None, "")] or [("", "nothing was recorded")]
+
+
+def _changed(recipe: Mapping[str, Any]) -> str:
+    """The fields of a named recipe that were given anew, by which a model is not the paper's."""
+    known = recipes().get(recipe.get("name", ""))
+    if known is None:
+        return ""
+    published, found = known.model_dump(mode="json"), list[str]()
+    for name, value in recipe.items():
+        before = published.get(name)
+        if name in _NOT_LEARNT or value == before:
+            continue
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            found += [f"{name}.{part}" for part in value if value[part] != before.get(part)]
+        else:
+            found.append(name)
+    return ", ".join(found)
 
 
 def _evaluation(facts: Mapping[str, Any]) -> str:
