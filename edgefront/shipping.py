@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import EdgefrontError, InvalidInput
+from core.training.recipe import Recipe
+from core.validation import one_of
 from core.wire.jobs import CandidateView, FrontierView
 from core.wire.trainings import TrainingView
 from edgefront.client import Client
@@ -42,6 +44,13 @@ class Shipped:
             "perplexity": self.perplexity,
             "kept": self.kept,
         }
+
+
+def check_recipe(client: Client, name: str, overrides: Mapping[str, Any]) -> None:
+    """Raises before a search of minutes what the trainings would be refused for after it: `InvalidInput`."""
+    known = {view.name: view for view in client.catalogue.recipes()}
+    recipe = known[one_of("recipe", name, tuple(known))]
+    Recipe.parse(recipe.recipe).overridden(overrides)
 
 
 def best_points(frontier: FrontierView, count: int) -> list[CandidateView]:
@@ -81,7 +90,10 @@ def chosen(points: Sequence[CandidateView], trainings: Sequence[TrainingView]) -
     done = [(perplexity, latency, index) for perplexity, latency, index in scored if perplexity is not None]
     if not done:
         reasons = "; ".join(f"{one.training.id} {one.training.state}: {one.training.reason or NONE}" for one in found)
-        raise EdgefrontError(f"no model was trained to the end: {reasons}")
+        raise EdgefrontError(
+            f"no model was trained to the end: {reasons}. Go on with one by `edgefront train resume`, or begin anew by "
+            "`edgefront ship --job` with --again"
+        )
     best = min(done)[2]
     return [Shipped(one.candidate, one.training, one.perplexity, kept=index == best) for index, one in enumerate(found)]
 

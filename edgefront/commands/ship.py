@@ -69,6 +69,7 @@ def ship(
     }
     training_request.make({"candidate": "cnd_to_be_found", **how})  # what is wrong with it is said before the search
     client = session.watching_client
+    shipping.check_recipe(client, recipe, how["overrides"])
     if job is None:
         limits = {"latency_ms": max_latency_ms, "memory_mb": max_memory_mb}
         searched = _search(session, space, narrow or [], target, limits, candidates, minutes, seed)

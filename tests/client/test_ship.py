@@ -51,7 +51,12 @@ def test_a_search_two_trainings_and_the_better_model_by_one_command(pool: Runnin
 
 def test_a_wrong_recipe_is_told_before_anything_is_searched(pool: Running) -> None:
     before = len(list(pool.client.jobs.list()))
-    for wrong, said in ((("--set", "steps"), "FIELD=VALUE"), (("--steps", "0"), "greater than or equal to 1")):
+    for wrong, said in (
+        (("--set", "steps"), "FIELD=VALUE"),
+        (("--steps", "0"), "greater than or equal to 1"),
+        (("--set", "steps=20"), "warmup"),
+        (("--recipe", "quik"), "recipe must be one of"),
+    ):
         run = edgefront("ship", "--data", DATA, *wrong, home=pool.home)
         assert run.returncode == exits.REFUSED, run.stderr
         assert said in run.stderr
