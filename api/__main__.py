@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 
 from api.serve import serve
-from core.errors import InvalidInput
+from core.errors import InvalidInput, Unavailable
 from core.services.settings import Settings
 
 
 def main() -> int:
     try:
         serve(Settings())
-    except InvalidInput as error:
+    except (InvalidInput, Unavailable) as error:
         sys.stderr.write(f"{error.detail}\n")
         return 2
     return 0

@@ -12,7 +12,9 @@ from fastapi import FastAPI
 from api.app import create_app
 from api.context import Context
 from core.errors import InvalidInput
+from core.services.object_store import check_store
 from core.services.settings import Settings
+from core.services.training_removal import finish_deletions
 
 GRACE_S = 10
 """What requests in progress get when the server is told to stop."""
@@ -55,7 +57,10 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
 
 
 def serve(settings: Settings) -> None:
-    """Runs until SIGTERM or Ctrl-C."""
+    """Runs until SIGTERM or Ctrl-C. `InvalidInput` or `Unavailable` for settings that it cannot run with."""
+    check_bind(settings)
+    check_store(settings.artifact_url)
+    finish_deletions(settings)
     server = make_server(settings)
     if not settings.http.share_port:
         server.run()

@@ -2,7 +2,7 @@
 
 The recipe's title says what happens: `fail 3` ends with exit code 70 at step 3, `invalid` with 64 at once, `smaller 2`
 with 71 at step 2 (once), `kill 3` kills itself there, `stubborn` heeds no SIGTERM, `wait` goes on until it is told to
-stop or the file `go` is there.
+stop or the file `go` is there, `wait 3` from step 3 on.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def main(folder: Path) -> int:
     done = max((int(path.name[5:]) for path in (folder / CHECKPOINTS).glob("step-*")), default=0)
     journal.take_back(done)
     if done:
+        assert (_place(folder, done) / "model.safetensors").read_bytes() == f"after {done}".encode()
         journal.note(f"It went on from step {done}.")
     steps = int(spec.budget.steps or spec.recipe["steps"])
     for step in range(done + 1, steps + 1):
@@ -58,7 +59,8 @@ def main(folder: Path) -> int:
                 (folder / "was-smaller").touch()
                 journal.tell(state="smaller", error="Out of memory; half the rows.")
                 return 71
-        while what in ("wait", "stubborn") and not stop.is_set() and not (folder / "go").exists():
+        waits = what in ("wait", "stubborn") and step >= int(at or 0)
+        while waits and not stop.is_set() and not (folder / "go").exists():
             time.sleep(0.01)
     journal.tell(state="evaluating")
     result = folder / RESULT
@@ -73,9 +75,13 @@ def main(folder: Path) -> int:
 
 def _save(folder: Path, step: int) -> None:
     if step:
-        place = folder / CHECKPOINTS / f"step-{step:09}"
+        place = _place(folder, step)
         place.mkdir(parents=True, exist_ok=True)
         (place / "model.safetensors").write_bytes(f"after {step}".encode())
+
+
+def _place(folder: Path, step: int) -> Path:
+    return folder / CHECKPOINTS / f"step-{step:09}"
 
 
 if __name__ == "__main__":

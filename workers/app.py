@@ -14,7 +14,9 @@ from typing import Any
 
 from celery import Celery
 
+from core.errors import EdgefrontError
 from core.services.dispatch import queue_name, sender, transport_options
+from core.services.object_store import check_store
 from core.services.settings import Settings
 from core.store.database import Database
 from workers.sweeps import Sweeps
@@ -57,7 +59,12 @@ def open_database(settings: Settings) -> Database:
 def __getattr__(name: str) -> Any:
     # Made when Celery's command asks for it, so that importing this module reads no settings.
     if name == "app":
-        app = create_celery(Settings())
+        settings = Settings()
+        try:
+            check_store(settings.artifact_url)
+        except EdgefrontError as error:
+            raise SystemExit(error.detail) from None
+        app = create_celery(settings)
         globals()["app"] = app
         return app
     raise AttributeError(name)

@@ -18,7 +18,7 @@ from core.processes import die_with_parent, first_for_the_oom_killer
 from core.training.run_folder import LOG
 
 LOCK = "run.lock"
-_PRIVATE = ("EDGEFRONT_DATABASE", "EDGEFRONT_BROKER", "EDGEFRONT_KEY")
+_PRIVATE = ("EDGEFRONT_DATABASE", "EDGEFRONT_BROKER", "EDGEFRONT_ARTIFACTS", "EDGEFRONT_KEY")
 _LOOK_S = 0.05
 
 

@@ -3,6 +3,9 @@
 The supervisor holds the lease by heartbeats, starts the run as a process of its own, copies what the run says into the
 database in short transactions, passes on what the owner wants, and settles what becomes of the training when the run
 has ended. One that has lost its lease kills its run and writes nothing any more.
+
+Where artifacts are on a store (`core.services.training_store`), it fetches what the run goes on from, uploads what the
+run writes, and settles nothing before that is there.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +30,8 @@ from core.services import training_claims
 from core.services.datasets import find_dataset
 from core.services.settings import Settings
 from core.services.training_claims import Outcome, Report
-from core.services.training_files import remove_folder, tail, training_folder, weights_file
+from core.services.training_files import tail, training_folder
+from core.services.training_removal import remove_folder
 from core.services.training_views import about, start_of
 from core.spaces.architecture import Architecture
 from core.store.database import Database
@@ -39,6 +43,7 @@ from core.training.vocabulary import with_vocabulary
 from workers.machine import default_threads
 from workers.run_process import FolderHeld, FolderLock, RunProcess, command_for
 from workers.run_state import RunState
+from workers.stored_training import StoredTraining
 
 Found = TypeVar("Found")
 
@@ -75,6 +80,7 @@ class Supervisor:
         self._own = settings.training
         self._id, self._fence = training_id, fence
         self._folder = training_folder(settings, training_id)
+        self._stored = StoredTraining(settings, training_id, fence, self._folder)
         self._look_s = min(_LOOK_S, self._own.poll_s / 4)
         self._beaten_at = time.monotonic()
         self._said = Report()
@@ -90,16 +96,19 @@ class Supervisor:
             self._train(lock)
         except Deleted:
             _log.info("the training was deleted")
+            self._stored.end(self._own.grace_s)
             remove_folder(self._settings, self._id)
         except LeaseLost as lost:
             _log.warning("the lease is lost: %s", lost)
         finally:
+            self._stored.end()
             lock.free()
 
     def _train(self, lock: FolderLock) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             lock.take(self._meanwhile, timeout_s=self._own.ttl_s)
+            self._stored.fetch(self._meanwhile)
             start = self._prepare(lock)
             state = RunState(self._folder)
             process = self._start(start, lock)
@@ -113,13 +122,15 @@ class Supervisor:
             self._settle(Report(), Outcome("failed", f"the run could not be started: {error}"))
             return
         try:
+            self._stored.upload()
             with self._guarded(process):
                 outcome = self._watch(process, state)
         finally:
             if process.poll() is None:
                 process.kill()
             process.end()
-        self._settle(state.report(), outcome)
+        outcome = self._stored.finish(outcome, self._hold, is_hurried=self._is_hurried)
+        self._settle(self._told(state), outcome)
 
     # The run ---------------------------------------------------------------------------------------------------------
 
@@ -135,7 +146,7 @@ class Supervisor:
         spec = RunSpec(
             architecture=architecture,
             data=str(data),
-            start=None if row["start"] is None else str(weights_file(self._settings, row["start"])),
+            start=None if row["start"] is None else str(self._stored.weights(row["start"], self._meanwhile)),
             threads=self._own.threads or default_threads(row["device"], self._own.slots),
             **{name: row[name] for name in told},
         )
@@ -227,7 +238,7 @@ class Supervisor:
 
     def _copy(self, state: RunState) -> None:
         """Stores what is new and takes in what is wanted; a database that is away is left to the next time."""
-        said = state.report()
+        said = self._told(state)
         try:
             if said == self._said and not self._is_beat_due():
                 with _held(), self._database.read() as session:
@@ -241,6 +252,15 @@ class Supervisor:
         else:
             state.accepted()
             self._said = said.without_metrics()
+
+    def _told(self, state: RunState) -> Report:
+        """What the run says, and besides what is to be said of the artifact store."""
+        said = state.report()
+        return replace(said, note=" ".join(text for text in (said.note, self._stored.note) if text))
+
+    def _is_hurried(self) -> bool:
+        """The owner wants an end, or the worker."""
+        return self.told_to_end or self._wanted == "cancel"
 
     def _steer(self, process: RunProcess, now: float) -> None:
         """Stops the run where that is wanted, and kills it where it does not stop."""
@@ -277,17 +297,21 @@ class Supervisor:
 
     def _meanwhile(self, note: str = "waits for an earlier run to end") -> None:
         """While something is waited for before the run can start. `LeaseLost` once it is not to start any more."""
+        self._hold(note)
+        if self.told_to_end or self._wanted != "run":
+            self._give_back("")
+            raise LeaseLost("told to end before the run had started")
+
+    def _hold(self, note: str) -> None:
+        """Holds the lease while something is waited for, and says what."""
         if self._is_beat_due() or note != self._noted:
             self._wanted = self._write(
                 lambda session, now: training_claims.beat(session, self._id, self._fence, note, now, self._own.ttl_s)
             )
             self._noted = note
-        else:
-            with _held(), self._database.read() as session:
-                self._wanted = training_claims.look(session, self._id, self._fence)
-        if self.told_to_end or self._wanted != "run":
-            self._give_back("")
-            raise LeaseLost("told to end before the run had started")
+            return
+        with _held(), self._database.read() as session:
+            self._wanted = training_claims.look(session, self._id, self._fence)
 
     def _is_beat_due(self) -> bool:
         return time.monotonic() - self._beaten_at > self._own.ttl_s / 4

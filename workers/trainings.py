@@ -15,7 +15,8 @@ from core.services.dispatch import training_queue
 from core.services.settings import Settings
 from core.services.tasks import TRAIN, TRAIN_QUEUES
 from core.services.training_claims import Claim, Outcome, Report
-from core.services.training_files import deleted_trainings, remove_folder, training_folder
+from core.services.training_files import training_folder
+from core.services.training_removal import deleted_trainings, finish_deletions, remove_folder
 from core.store.database import Database
 from workers.launching import launch, stop_all
 from workers.machine import cannot_train, machine_of
@@ -65,7 +66,8 @@ def _count(database: Database, claimed: Claim, reason: str) -> None:
 
 
 def remove_deleted(settings: Settings) -> None:
-    """Removes the folders of trainings that were deleted while a supervisor held them that was lost before it did."""
+    """Removes what is left of trainings that were deleted elsewhere, or whose supervisors were lost before they did."""
+    finish_deletions(settings)
     for training_id in deleted_trainings(settings):
         if not is_held(training_folder(settings, training_id)):
             remove_folder(settings, training_id)

@@ -19,7 +19,8 @@ from api.openapi import answer, errors
 from api.parameters import Cursor, TrainingId
 from core.services import trainings
 from core.services.keys import Principal
-from core.services.training_files import mark_deleted, read_log, remove_folder
+from core.services.training_files import files_of
+from core.services.training_removal import mark_deleted, remove_folder
 from core.services.trainings import MAX_METRICS
 from core.wire.trainings import MetricPage, TrainingPage, TrainingRequest, TrainingState, TrainingView
 
@@ -132,7 +133,8 @@ async def read_training_log(
 
     def read() -> str:
         with here.database.read() as session:
-            return read_log(session, person, training_id, tail, here.settings)
+            files = files_of(session, person, training_id, here.settings)
+        return files.log(tail)
 
     return PlainTextResponse(await run_in_threadpool(read))
 

@@ -14,7 +14,7 @@ from api.auth import Here, Person
 from api.openapi import answer, errors
 from api.parameters import TrainingId
 from api.sending import IfNoneMatch, send_file
-from core.services.training_files import FoundFile, find_file, list_files, opened
+from core.services.training_files import FoundFile, files_of
 from core.wire.trainings import TrainingFile
 
 router = APIRouter(prefix="/v1/trainings", tags=["trainings"])
@@ -45,7 +45,8 @@ async def list_training_files(training_id: TrainingId, person: Person, here: Her
 
     def look() -> list[TrainingFile]:
         with here.database.read() as session:
-            return list_files(session, person, training_id, here.settings)
+            files = files_of(session, person, training_id, here.settings)
+        return files.listed()
 
     return await run_in_threadpool(look)
 
@@ -81,10 +82,10 @@ async def download_training_file(
 
     def find() -> FoundFile:
         with here.database.read() as session:
-            place = find_file(session, person, training_id, path, here.settings)
-        return opened(place, training_id, path)
+            files = files_of(session, person, training_id, here.settings)
+        return files.file(path)
 
-    # Its hash may take seconds.
+    # Its hash may take seconds, and longer if it comes from the artifact store.
     file = await anyio.to_thread.run_sync(find, limiter=here.slow)
     return send_file(
         request,

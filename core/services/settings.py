@@ -92,7 +92,9 @@ class Settings(BaseSettings):
 
     home: Path = Field(default_factory=lambda: Path(user_data_dir("edgefront")))
     """Data folder: SQLite file, artifacts, keys of the embedded service."""
-    artifacts: Path | None = None
+    artifacts: str | None = Field(default=None, repr=False)
+    """Where artifacts are kept: a folder (`artifacts` in the data folder if absent), or the URL of a store that fsspec
+    knows (`s3://bucket/prefix`) for the files of trainings, with `artifacts` in the data folder as working copy."""
     database: DatabaseSettings = DatabaseSettings()
     broker: BrokerSettings = BrokerSettings()
     leases: LeaseSettings = LeaseSettings()
@@ -106,7 +108,13 @@ class Settings(BaseSettings):
 
     @property
     def artifact_folder(self) -> Path:
-        return self.artifacts or self.home / "artifacts"
+        """The folder of artifacts on this machine."""
+        return Path(self.artifacts) if self.artifacts and self.artifact_url is None else self.home / "artifacts"
+
+    @property
+    def artifact_url(self) -> str | None:
+        """The artifact store's URL, which may hold credentials; None where artifacts are kept in a folder."""
+        return self.artifacts if self.artifacts and "://" in self.artifacts else None
 
     @property
     def embedded(self) -> bool:

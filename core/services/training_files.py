@@ -1,13 +1,15 @@
-"""The files of a training: its folder on the artifact store, its log, and what can be downloaded of it."""
+"""The files of a training: its folder, its log, and what can be downloaded of it.
+
+Where the settings name an artifact store by a URL, the folder is a working copy that one claim of the training has on
+this machine, and `core.services.training_store` says what is on the store. Files are read from the folder where it is
+the last claim's, else from the store, into a cache.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 import threading
 from collections import OrderedDict
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,19 +17,22 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from core.errors import NotFound, Unavailable
+from core.graph.files import whole_file
 from core.services.access import training_of
+from core.services.fetched_files import fetched
 from core.services.keys import Principal
+from core.services.object_store import open_store
 from core.services.settings import Settings
+from core.services.training_store import FOLDER, Damaged, Manifest, TrainingStore, hash_of
 from core.training.run_folder import CHECKPOINTS, LOG, RESULT
 from core.wire.trainings import TrainingFile
 
-FOLDER = "trainings"
 MAX_LOG_BYTES = 1 << 20
 """At most so much of a log is shown at once."""
-_CHUNK = 1 << 20
+WEIGHTS = f"{RESULT}/model.safetensors"
 _MOST_FILES = 10_000
 _STEP = "step-"
-_DELETED = ".deleted"
+_CLAIM = "claim"
 
 
 @dataclass(frozen=True)
@@ -45,40 +50,98 @@ def training_folder(settings: Settings, training_id: str) -> Path:
     return settings.artifact_folder / FOLDER / training_id
 
 
+def training_store(settings: Settings, training_id: str) -> TrainingStore | None:
+    """What the artifact store has of a training; None where the folder is all that there is."""
+    return None if settings.artifact_url is None else TrainingStore(open_store(settings.artifact_url), training_id)
+
+
+def claim_of(folder: Path) -> int | None:
+    """The fence of the claim whose working copy the folder is; None if that is not known."""
+    try:
+        return int((folder / _CLAIM).read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def mark_claim(folder: Path, fence: int | None) -> None:
+    """From now on the folder is the working copy of this claim; of none while it is not whole."""
+    if fence is None:
+        (folder / _CLAIM).unlink(missing_ok=True)
+        return
+    with whole_file(folder / _CLAIM) as file:
+        file.write(f"{fence}\n".encode())
+
+
 def weights_file(settings: Settings, training_id: str) -> Path:
-    """Where the weights of a training that is done lie."""
-    return training_folder(settings, training_id) / RESULT / "model.safetensors"
+    """Where the weights of a training that is done lie, beside the other files of its result."""
+    folder, stored = training_folder(settings, training_id), training_store(settings, training_id)
+    manifest = None if stored is None else stored.newest()
+    if stored is None or manifest is None or (weights := manifest.find(WEIGHTS)) is None:
+        return folder / WEIGHTS
+    for file in manifest.below(RESULT):
+        place = fetched(settings, stored, manifest, file)
+        if file == weights:
+            folder = place.parent.parent
+    return folder / WEIGHTS
 
 
-def remove_folder(settings: Settings, training_id: str) -> None:
-    """Deletes all that a training left; nothing if there is nothing."""
-    shutil.rmtree(training_folder(settings, training_id), ignore_errors=True)
+@dataclass(frozen=True)
+class TrainingFiles:
+    """What can be downloaded of a training. Made within a session, read without one: that may take long."""
+
+    settings: Settings
+    training_id: str
+    stored: TrainingStore | None
+    """None where the folder on this machine is what counts."""
+
+    @property
+    def folder(self) -> Path:
+        return training_folder(self.settings, self.training_id)
+
+    def listed(self) -> list[TrainingFile]:
+        """The result's files, and those of the newest checkpoint."""
+        return self._listed(self._manifest())
+
+    def file(self, path: str) -> FoundFile:
+        """A file on the list; NotFound for any other path, wherever it leads."""
+        manifest = self._manifest()
+        file = None if manifest is None else manifest.find(path)
+        if path not in {listed.path for listed in self._listed(manifest)}:
+            raise NotFound(f"training {self.training_id} has no file {path!r}: its list names those that it has")
+        if self.stored is None or manifest is None or file is None:
+            return opened(self.folder / path, self.training_id, path)
+        try:
+            place = fetched(self.settings, self.stored, manifest, file)
+        except Damaged:
+            if self._manifest() == manifest:
+                raise
+            return self.file(path)  # it was replaced just now
+        return FoundFile(place, _shown(self.training_id, path), file.size, file.sha256)
+
+    def log(self, lines: int) -> str:
+        """The last lines of what the run printed; empty before it has printed anything."""
+        text = None if self.stored is None else self.stored.tail(LOG, MAX_LOG_BYTES + 1)
+        return tail(self.folder / LOG, lines) if text is None else _last_lines(text, lines)
+
+    def _listed(self, manifest: Manifest | None) -> list[TrainingFile]:
+        if manifest is None:
+            return _files(self.folder)
+        found = [*manifest.below(RESULT)]
+        for folder in list(manifest.checkpoints().values())[-1:]:
+            found += manifest.below(folder)
+        return [TrainingFile(path=file.path, size=file.size, modified_at=file.modified_at) for file in found]
+
+    def _manifest(self) -> Manifest | None:
+        return None if self.stored is None else self.stored.newest()
 
 
-def mark_deleted(settings: Settings, training_id: str) -> None:
-    """Says in the folder that its training is gone, for when whoever runs it is lost before the folder is removed."""
-    with suppress(OSError):  # there is none yet
-        (training_folder(settings, training_id) / _DELETED).touch()
-
-
-def deleted_trainings(settings: Settings) -> list[str]:
-    """Trainings that were deleted and whose folders are still there."""
-    return [path.parent.name for path in (settings.artifact_folder / FOLDER).glob(f"*/{_DELETED}")]
-
-
-def list_files(session: Session, principal: Principal, training_id: str, settings: Settings) -> list[TrainingFile]:
-    """What can be downloaded: the result's files, and those of the newest checkpoint. NotFound if it is not theirs."""
+def files_of(session: Session, principal: Principal, training_id: str, settings: Settings) -> TrainingFiles:
+    """What can be downloaded of a training. NotFound if it is not theirs."""
     training = training_of(session, principal, training_id)
-    return _files(training_folder(settings, training.id))
-
-
-def find_file(session: Session, principal: Principal, training_id: str, path: str, settings: Settings) -> Path:
-    """The place of a file on the list; NotFound for any other path, wherever it leads."""
-    training = training_of(session, principal, training_id)
-    folder = training_folder(settings, training.id)
-    if path not in {file.path for file in _files(folder)}:
-        raise NotFound(f"training {training.id} has no file {path!r}: its list names those that it has")
-    return folder / path
+    stored = training_store(settings, training.id)
+    if stored is not None and claim_of(training_folder(settings, training.id)) == training.fence:
+        stored = None  # nobody has gone on with it since it ran here, if it does not still run
+    return TrainingFiles(settings, training.id, stored)
 
 
 def opened(path: Path, training_id: str, name: str) -> FoundFile:
@@ -89,7 +152,7 @@ def opened(path: Path, training_id: str, name: str) -> FoundFile:
         with _guard:
             known = _hashes.get(key)
         if known is None:
-            known = _hash(path)
+            known = hash_of(path)
             with _guard:
                 _hashes[key] = known
                 while len(_hashes) > _MOST_FILES:
@@ -98,13 +161,7 @@ def opened(path: Path, training_id: str, name: str) -> FoundFile:
         raise NotFound(f"training {training_id} has no file {name!r} any more") from None
     except OSError as error:
         raise Unavailable(f"the server cannot read {name}: {error.strerror or error}") from error
-    return FoundFile(path, f"{training_id}-{name.replace('/', '-')}", state.st_size, known)
-
-
-def read_log(session: Session, principal: Principal, training_id: str, lines: int, settings: Settings) -> str:
-    """The last lines of what the run printed; empty before it has printed anything."""
-    training = training_of(session, principal, training_id)
-    return tail(training_folder(settings, training.id) / LOG, lines)
+    return FoundFile(path, _shown(training_id, name), state.st_size, known)
 
 
 def tail(path: Path, lines: int) -> str:
@@ -112,35 +169,46 @@ def tail(path: Path, lines: int) -> str:
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - MAX_LOG_BYTES))
-            text = file.read(MAX_LOG_BYTES)
+            file.seek(max(0, size - MAX_LOG_BYTES - 1))
+            text = file.read(MAX_LOG_BYTES + 1)
     except FileNotFoundError:
         return ""
     except OSError as error:
         raise Unavailable(f"the server cannot read {path.name}: {error.strerror or error}") from error
-    shown = text.decode("utf-8", errors="replace").splitlines(keepends=True)
-    if size > MAX_LOG_BYTES:
-        shown = shown[1:]  # the first one is cut
+    return _last_lines(text, lines)
+
+
+def _last_lines(text: bytes, lines: int) -> str:
+    """Of the end of a text: one that is longer than `MAX_LOG_BYTES` has its first line cut."""
+    shown = text[-MAX_LOG_BYTES:].decode("utf-8", errors="replace").splitlines(keepends=True)
+    if len(text) > MAX_LOG_BYTES:
+        shown = shown[1:]
     return "".join(shown[-lines:]).replace("\0", "\ufffd")  # which no database takes as text
+
+
+def checkpoint_folders(folder: Path) -> list[Path]:
+    """The complete checkpoints by rising step."""
+    return [folder / CHECKPOINTS / name for _, name in _checkpoints(folder)]
 
 
 def newest_checkpoint(folder: Path) -> int | None:
     """The step of the newest complete checkpoint; None if there is none."""
+    return max((step for step, _ in _checkpoints(folder)), default=None)
+
+
+def _checkpoints(folder: Path) -> list[tuple[int, str]]:
     try:
         names = os.listdir(folder / CHECKPOINTS)
     except OSError:
-        return None
-    steps = [int(name.removeprefix(_STEP)) for name in names if name.startswith(_STEP) and name[len(_STEP) :].isdigit()]
-    return max(steps, default=None)
+        return []
+    found = [(name.removeprefix(_STEP), name) for name in names if name.startswith(_STEP)]
+    return sorted((int(step), name) for step, name in found if step.isdigit())
 
 
 def _files(folder: Path) -> list[TrainingFile]:
     found: list[TrainingFile] = []
     places = [folder / RESULT]
-    newest = newest_checkpoint(folder)
-    if newest is not None:
-        names = [path for path in (folder / CHECKPOINTS).glob(f"{_STEP}*") if path.name[len(_STEP) :].isdigit()]
-        places += [path for path in names if int(path.name[len(_STEP) :]) == newest]
+    places += checkpoint_folders(folder)[-1:]
     for place in places:
         for parent, _, names_ in os.walk(place):  # follows no links
             for name in sorted(names_):
@@ -161,12 +229,8 @@ def _files(folder: Path) -> list[TrainingFile]:
     return found
 
 
-def _hash(path: Path) -> str:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            found.update(chunk)
-    return found.hexdigest()
+def _shown(training_id: str, path: str) -> str:
+    return f"{training_id}-{path.replace('/', '-')}"
 
 
 _hashes: OrderedDict[tuple[str, int, int], str] = OrderedDict()

@@ -99,7 +99,7 @@ class Checkpoints:
             ranks.wait()
             if ranks.is_first:
                 _to_disk(part)
-                shutil.rmtree(final, ignore_errors=True)
+                self._remove(final)
                 part.rename(final)
                 _sync(self.folder)
                 self._prune(progress)
@@ -118,7 +118,15 @@ class Checkpoints:
             shutil.rmtree(left, ignore_errors=True)
         for path in self._complete()[: -self._keep]:
             if _step(path) != progress.best_step:
-                shutil.rmtree(path, ignore_errors=True)
+                self._remove(path)
+
+    def _remove(self, checkpoint: Path) -> None:
+        """At once for all who look: no checkpoint is ever there by halves."""
+        gone = self.folder / f"{_PART}{checkpoint.name}.gone"
+        shutil.rmtree(gone, ignore_errors=True)  # left by a run that was killed
+        with suppress(OSError):
+            checkpoint.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def read_progress(checkpoint: Path) -> Progress:

@@ -52,7 +52,9 @@ class EmbeddedService:
 
     Raises:
         Conflict: a service runs in this folder, or the port is taken.
-        InvalidInput: the host is not this machine's, or reaches beyond it without `EDGEFRONT_HTTP__INSECURE=true`.
+        InvalidInput: the host is not this machine's, or reaches beyond it without `EDGEFRONT_HTTP__INSECURE=true`; or
+            there is no such artifact store.
+        Unavailable: the artifact store cannot be reached.
     """
 
     def __init__(
@@ -99,10 +101,14 @@ class EmbeddedService:
             keep_to(self._plan.home())
 
         from core.services.dispatch import sender
+        from core.services.object_store import check_store
+        from core.services.training_removal import finish_deletions
         from core.store.database import Database
         from workers.embedded import EmbeddedWorker
         from workers.launching import stop_all
 
+        check_store(settings.artifact_url)
+        finish_deletions(settings)
         database = Database(settings.database_url, send=sender(settings), pool_size=settings.database.pool_size)
         started.callback(database.dispose)
         database.migrate()

@@ -14,6 +14,7 @@ from simulated_agent import SimulatedAgent
 from simulated_pool import ARCHITECTURE, DATA, Pool, prepare, settings_for
 
 from core.services.training_claims import Claim
+from core.services.training_removal import finish_deletions
 from core.training.recipes import recipes as all_recipes
 from core.wire.trainings import MetricPage, TrainingEventView, TrainingPage, TrainingView
 from workers.supervisor import Supervisor
@@ -25,10 +26,11 @@ def training(**changes: Any) -> dict[str, Any]:
     return {"architecture": ARCHITECTURE, "dataset": DATA, "overrides": OVERRIDES, **changes}
 
 
-def train(service: Service) -> None:
+def train(service: Service, home: Path | None = None, artifacts: str | None = None) -> None:
     """What a worker does with the oldest that waits, in this process."""
     url = service.database.url.render_as_string(hide_password=False)
-    settings = settings_for(url, service.settings.home)
+    settings = settings_for(url, home or service.settings.home)
+    settings.artifacts = artifacts
     claim = Pool(service.database, settings).claim()
     assert isinstance(claim, Claim)
     Supervisor(service.database, settings, claim.training_id, claim.fence).run()
@@ -217,3 +219,33 @@ def test_what_a_training_can_be_told_to_use(bob: httpx.Client, sqlite_service: S
     ]
     assert sets[0]["digest"] == hashlib.sha256(DATA.encode()).hexdigest()
     assert sets[1]["digest"] is None
+
+
+def test_files_come_from_the_store_where_the_training_has_not_run(
+    sqlite_service: Service, bob: httpx.Client, tmp_path: Path
+) -> None:
+    sqlite_service.settings.artifacts = f"file://{tmp_path}/store"
+    made = bob.post("/v1/trainings", json=training()).json()["items"][0]["id"]
+    path = f"/v1/trainings/{made}"
+    assert (bob.get(f"{path}/files").json(), bob.get(f"{path}/log").text) == ([], "")
+    train(sqlite_service, tmp_path / "worker", artifacts=sqlite_service.settings.artifacts)
+    (tmp_path / "worker" / "artifacts").rename(tmp_path / "away")
+    assert {file["path"]: file["size"] for file in bob.get(f"{path}/files").json()}["result/model.safetensors"] == 800
+    url = f"{path}/files/checkpoints/step-000000004/model.safetensors"
+    found = bob.get(url)
+    assert (found.content, found.headers["etag"]) == (b"after 4", f'"{hashlib.sha256(found.content).hexdigest()}"')
+    assert bob.get(url).content == found.content  # kept here
+    problem(bob.get(f"{path}/files/checkpoints/step-000000002/model.safetensors"), 404)  # kept, and not listed
+    assert bob.get(f"{path}/log").text == ""  # this run prints nothing
+    (damaged,) = (tmp_path / "store" / "trainings" / made).glob("*/*-result.json")
+    damaged.write_bytes(b"x")
+    assert "is damaged on the artifact store" in problem(bob.get(f"{path}/files/result/result.json"), 503)["detail"]
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+    (tmp_path / "store").write_text("a file in the way")
+    assert "artifact store" in problem(bob.get(f"{path}/files"), 503)["detail"]
+    assert bob.delete(path).status_code == 204  # now, and there when the store is back
+    (tmp_path / "store").unlink()
+    (tmp_path / "elsewhere").rename(tmp_path / "store")
+    finish_deletions(sqlite_service.settings)
+    assert not (tmp_path / "store" / "trainings" / made).exists()
+    assert not list(sqlite_service.settings.artifact_folder.glob("*/*"))

@@ -13,7 +13,7 @@ from pathlib import Path
 from simulated_pool import ROOT, Pool, alive, asked, settings_for
 
 from core.services.dispatch import sender
-from core.services.training_files import mark_deleted
+from core.services.training_removal import mark_deleted
 from core.store.database import Database
 from workers.embedded import EmbeddedWorker
 from workers.launching import stop_all

@@ -1,0 +1,181 @@
+"""A training's files on an artifact store: whole states or none, and the last claim's are the truth."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.errors import InvalidInput, Unavailable
+from core.services.object_store import ObjectStore, check_store, shown
+from core.services.settings import Settings
+from core.services.training_store import ClaimStore, Damaged, Superseded, TrainingStore, hash_of
+
+
+class Failing(ObjectStore):
+    """A store that goes away for one call: the one after `calls` more that change something."""
+
+    calls = -1
+
+    def _make_folder(self, key: str) -> None:
+        self.calls -= 1
+        if self.calls == -1:
+            raise OSError("the line is cut")
+        super()._make_folder(key)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> TrainingStore:
+    return TrainingStore(ObjectStore(f"file://{tmp_path}/store"), "trn_one")
+
+
+def made(folder: Path, files: dict[str, str]) -> dict[str, Path]:
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return {path: folder / path for path in files}
+
+
+def checkpoint(step: int, best: int | None = None) -> dict[str, str]:
+    place = f"checkpoints/step-{step:09d}"
+    return {f"{place}/model.safetensors": f"after {step}", f"{place}/trainer.json": json.dumps({"best_step": best})}
+
+
+def objects(stored: TrainingStore) -> set[str]:
+    names = set()
+    for name in stored.store.names(stored.root):
+        names |= (
+            {name} if name.endswith(".json") else {f"{name}/{n}" for n in stored.store.names(f"{stored.root}/{name}")}
+        )
+    return names
+
+
+def damage(stored: TrainingStore, path: str) -> None:
+    manifest = stored.newest()
+    assert manifest is not None
+    file = manifest.find(path)
+    assert file is not None
+    stored.store.write(stored.key(manifest, file), b"x" * file.size)
+
+
+def test_the_last_claim_counts_and_harms_no_later_one(stored: TrainingStore, tmp_path: Path) -> None:
+    assert stored.newest() is None
+    one, two = ClaimStore(stored, 1), ClaimStore(stored, 2)
+    one.publish(made(tmp_path / "one", checkpoint(100) | checkpoint(200) | {"log.txt": "one"}))
+    one.publish(made(tmp_path / "one", checkpoint(200) | {"log.txt": "one and more"}))
+    manifest = stored.newest()
+    assert manifest is not None
+    assert (manifest.fence, manifest.number, list(manifest.checkpoints())) == (1, 2, [200])
+    assert len(objects(stored)) == 4  # two files, the log and one manifest: what was replaced is gone
+    two.publish(made(tmp_path / "two", checkpoint(200) | checkpoint(300) | {"log.txt": ""}))
+    assert {name[:9] for name in objects(stored)} == {"000000002"}
+    with pytest.raises(Superseded):
+        one.publish(made(tmp_path / "one", checkpoint(400)))
+    # One that looked before the other began writes beside it, and is not seen.
+    stored.store.write(f"{stored.root}/000000001-000000003.json", manifest.model_dump_json().encode())
+    newest = stored.newest()
+    assert newest is not None
+    assert list(newest.checkpoints()) == [200, 300]
+    assert stored.tail("log.txt", 10) == b""
+    # What it left goes with the next state.
+    two.publish(made(tmp_path / "two", checkpoint(300) | {"log.txt": "a long log"}))
+    assert {name[:9] for name in objects(stored)} == {"000000002"}
+    assert stored.tail("log.txt", 3) == b"log"
+    stored.remove()
+    assert (objects(stored), stored.newest()) == (set(), None)
+    assert stored.store.names("deleted") == ["trn_one"]
+
+
+def test_what_is_damaged_is_left_out_for_the_checkpoint_before(stored: TrainingStore, tmp_path: Path) -> None:
+    files = checkpoint(100, 100) | checkpoint(200, 100) | checkpoint(300, 200) | checkpoint(400, 300)
+    ClaimStore(stored, 7).publish(made(tmp_path / "run", files | {"metrics.jsonl": "{}\n"}))
+    into = tmp_path / "into"
+    fetched = stored.fetch(into)
+    assert fetched is not None
+    assert (fetched.step, fetched.damaged) == (400, ())
+    assert sorted(path.name for path in (into / "checkpoints").iterdir()) == ["step-000000300", "step-000000400"]
+    assert (into / "metrics.jsonl").read_text() == "{}\n"
+    damage(stored, "checkpoints/step-000000300/model.safetensors")  # the best of step 400
+    fetched = stored.fetch(into)
+    assert fetched is not None
+    assert fetched.step == 200
+    assert "step-000000300/model.safetensors of training trn_one is damaged" in fetched.damaged[0]
+    assert sorted(path.name for path in (into / "checkpoints").iterdir()) == ["step-000000100", "step-000000200"]
+    damage(stored, "checkpoints/step-000000100/trainer.json")
+    fetched = stored.fetch(into)
+    assert fetched is not None
+    assert fetched.step is None
+    assert not (into / "checkpoints").exists()
+    manifest = stored.newest()
+    assert manifest is not None
+    with pytest.raises(Damaged, match="its SHA-256 is"):
+        stored.download(manifest, manifest.below("checkpoints/step-000000100")[1], tmp_path / "file")
+    # A manifest that was cut, or leads out of its folder, is none.
+    for text in (manifest.model_dump_json()[:-9], manifest.model_dump_json().replace("checkpoints/", "../")):
+        stored.store.write(f"{stored.root}/000000009-000000001.json", text.encode())
+        assert stored.newest() == manifest
+
+
+steps = st.lists(st.tuples(st.sampled_from("abc"), st.text("xyz", max_size=2)), min_size=1, max_size=3)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.booleans(), steps, st.integers(-1, 6)), min_size=1, max_size=6))
+def test_a_state_is_there_whole_or_not_at_all(writes: list[tuple[bool, list[tuple[str, str]], int]]) -> None:
+    with TemporaryDirectory() as text:
+        store = Failing(f"file://{text}/store")
+        stored, fence = TrainingStore(store, "trn_any"), 1
+        claim, truth = ClaimStore(stored, fence), None
+        for number, (is_next, files, calls) in enumerate(writes):
+            if is_next:
+                fence += 1
+                claim = ClaimStore(stored, fence)
+            wanted = dict(files)
+            places = made(Path(text) / str(number), wanted)
+            store.calls = calls
+            try:
+                truth = claim.publish(places)
+            except Unavailable:
+                assert stored.newest() == truth
+                store.calls = -1
+                truth = claim.publish(places)  # tried again
+            store.calls = -1
+            assert stored.newest() == truth
+            assert {file.path: file.sha256 for file in truth.files} == {p: hash_of(f) for p, f in places.items()}
+            for file in truth.files:
+                stored.download(truth, file, Path(text) / "back" / str(number) / file.path)
+
+
+WRONG: list[tuple[str, type[Exception], str]] = [
+    ("nosuch://place", InvalidInput, "no store that fsspec knows"),
+    ("oci://bucket@space/prefix", InvalidInput, "pip install ocifs"),
+    ("s3://key:hidden@bucket/prefix", InvalidInput, "do not belong there"),
+    ("simplecache::file:///tmp", InvalidInput, "a chain of URLs"),
+    ("file:///proc/nowhere", Unavailable, "artifact store file:///proc/nowhere is away"),
+    ("ftp://someone:hidden@127.0.0.1:1/x", Unavailable, "artifact store ftp://127.0.0.1:1/x is away"),
+]
+
+
+@pytest.mark.parametrize(("url", "kind", "said"), WRONG)
+def test_a_wrong_url_is_told_without_what_is_secret(url: str, kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=said) as found:
+        check_store(url)
+    assert "hidden" not in repr(found.value) + str(vars(found.value))
+
+
+def test_a_folder_is_a_folder_and_a_url_is_not_shown(tmp_path: Path) -> None:
+    def of(**values: Any) -> tuple[Path, str | None]:
+        made = Settings(home=tmp_path, **values)
+        assert "hidden" not in repr(made)
+        return made.artifact_folder, made.artifact_url
+
+    url = "sftp://someone:hidden@host/place?key=hidden"
+    assert of() == (tmp_path / "artifacts", None)
+    assert of(artifacts="/shared/artifacts") == (Path("/shared/artifacts"), None)
+    assert of(artifacts=url) == (tmp_path / "artifacts", url)
+    assert shown(url) == "sftp://host/place"

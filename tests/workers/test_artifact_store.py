@@ -1,0 +1,183 @@
+"""Trainings on machines that share a store and nothing else: killed on one and gone on with on another."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from simulated_pool import Pool, alive, settings_for
+
+from core.services import sweep
+from core.services.training_files import checkpoint_folders, training_store, weights_file
+from core.services.training_removal import deleted_trainings, remove_folder
+from core.services.training_store import ClaimStore, Manifest
+from core.services.trainings import list_metrics
+from core.store.database import Database
+from workers.stored_training import StoredTraining
+from workers.supervisor import Supervisor
+from workers.trainings import remove_deleted
+from workers.working_copy import hold_still
+
+Machine = Callable[[str], Pool]
+
+
+@pytest.fixture
+def machine(sqlite_url: str, tmp_path: Path, open_database: Callable[..., Database]) -> Iterator[Machine]:
+    """A worker with a home of its own: `machine("a")`."""
+    database, pools = open_database(sqlite_url), []
+
+    def start(name: str) -> Pool:
+        settings = settings_for(sqlite_url, tmp_path / name, worker=name)
+        settings.artifacts = f"file://{tmp_path}/store"
+        pools.append(Pool(database, settings))
+        return pools[-1]
+
+    yield start
+    for pool in pools:
+        pool.end()
+
+
+def supervise(pool: Pool) -> None:
+    claim = pool.claim()
+    assert claim is not None
+    Supervisor(pool.database, pool.settings, claim.training_id, claim.fence).run()
+
+
+def on_the_store(pool: Pool, training: str) -> Manifest | None:
+    stored = training_store(pool.settings, training)
+    assert stored is not None
+    return stored.newest()
+
+
+def steps_on_the_store(pool: Pool, training: str) -> list[int]:
+    manifest = on_the_store(pool, training)
+    return [] if manifest is None else list(manifest.checkpoints())
+
+
+def losses(pool: Pool, training: str) -> dict[int, float | None]:
+    with pool.database.read() as session:
+        return {item.step: item.loss for item in list_metrics(session, pool.user, training).items}
+
+
+def go(pool: Pool, training: str) -> None:
+    pool.folder(training).mkdir(parents=True, exist_ok=True)
+    (pool.folder(training) / "go").touch()
+
+
+def test_killed_on_one_machine_it_goes_on_elsewhere(machine: Machine) -> None:
+    here, there = machine("a"), machine("b")
+    training = here.submit("wait 5", steps=7)
+    here.start()
+    here.until(lambda: here.get(training).step == 5 and steps_on_the_store(here, training) == [2, 4])
+    (run,), (supervisor,) = here.starts(training), here.supervisors().values()
+    os.kill(supervisor, signal.SIGKILL)
+    here.until(lambda: not alive(run))
+    here.change(training, lease_expires_at=here.row(training).created_at)
+    with here.database.write() as session:
+        sweep.sweep(session, here.database.now(session))
+    go(there, training)
+    supervise(there)
+    view = there.get(training)
+    assert (view.state, view.attempts) == ("done", 0)
+    assert "It went on from step 4." in view.note
+    assert len(there.starts(training)) == 1
+    assert losses(there, training) == {step: 5.0 / step for step in range(1, 8)}  # as without any interruption
+    manifest = on_the_store(there, training)
+    assert manifest is not None
+    assert (manifest.fence, list(manifest.checkpoints())) == (2, [4, 6])
+    assert [file.path for file in manifest.below("result")] == [
+        *("result/architecture.json", "result/model.safetensors", "result/result.json")
+    ]
+    # A third one has its weights; and the first removes its copy, once the training is deleted.
+    third = machine("c")
+    weights = weights_file(third.settings, training)
+    assert weights.read_bytes() == b"weights " * 100
+    assert (weights.parent / "architecture.json").is_file()
+    assert weights.is_relative_to(third.settings.artifact_folder / "fetched")
+    assert third.delete(training)
+    remove_folder(third.settings, training)
+    assert (weights.exists(), on_the_store(here, training)) == (False, None)
+    assert deleted_trainings(here.settings) == [training]
+    remove_deleted(here.settings)
+    assert not here.folder(training).exists()
+
+
+def test_the_store_is_the_truth_unless_nobody_else_had_the_training(machine: Machine, tmp_path: Path) -> None:
+    here, there = machine("a"), machine("b")
+
+    def checkpoint(pool: Pool, step: int) -> None:
+        place = pool.folder("one") / "checkpoints" / f"step-{step}"
+        place.mkdir(parents=True)
+        (place / "model.safetensors").write_text(f"{pool.settings.home.name} after {step}")
+
+    def steps(pool: Pool) -> list[int]:
+        return [int(path.name[5:]) for path in checkpoint_folders(pool.folder("one"))]
+
+    def claim(pool: Pool, fence: int) -> Callable[[], object]:
+        """Fetches, and returns what uploads."""
+        folder = pool.folder("one")
+        folder.mkdir(parents=True, exist_ok=True)
+        StoredTraining(pool.settings, "one", fence, folder).fetch(notes.append)
+        stored = training_store(pool.settings, "one")
+        assert stored is not None
+        upload = ClaimStore(stored, fence)
+        return lambda: upload.publish(hold_still(folder, tmp_path / "part", result=False))
+
+    notes: list[str] = []
+    checkpoint(here, 1)
+    upload = claim(here, 1)
+    assert steps(here) == [1]  # from before there was a store
+    checkpoint(here, 2)
+    upload()
+    checkpoint(here, 3)
+    assert steps(here) == [1, 2, 3]
+    upload = claim(there, 2)
+    assert steps(there) == [2]  # what the other had not uploaded is not known
+    claim(here, 3)  # nor is it gone on with, since another has had the training
+    assert steps(here) == [2]
+    checkpoint(here, 4)
+    claim(here, 4)  # nobody else has
+    assert steps(here) == [2, 4]
+    checkpoint(there, 3)
+    upload()  # one that has lost its lease, and does not know yet
+    upload = claim(here, 6)
+    assert (steps(here), steps_on_the_store(here, "one")) == ([3], [2, 3])
+    upload()
+    # Nothing is begun while it is not known where to go on from.
+    (tmp_path / "store").rename(tmp_path / "away")
+    (tmp_path / "store").write_text("a file in the way")
+
+    class Enough(Exception):
+        pass
+
+    def hold(note: str) -> None:
+        if note.startswith("waits: the artifact store"):
+            raise Enough
+
+    with pytest.raises(Enough):
+        StoredTraining(there.settings, "one", 7, there.folder("one")).fetch(hold)
+
+
+def test_a_store_that_is_away_is_waited_for_at_the_end(machine: Machine, tmp_path: Path) -> None:
+    here, store, away = machine("a"), tmp_path / "store", tmp_path / "away"
+    training = here.submit("wait 3", steps=4)
+    here.start()
+    here.until(lambda: steps_on_the_store(here, training) == [2])
+    store.rename(away)
+    store.write_text("a file in the way")
+    (here.folder(training) / "log.txt").write_text("more to upload")
+    here.until(lambda: "Not uploaded yet: the artifact store" in here.get(training).note)
+    run = here.starts(training)
+    go(here, training)
+    here.until(lambda: not alive(run[0]))
+    here.until(lambda: here.get(training).step == 4)
+    assert here.get(training).state in ("training", "evaluating")
+    store.unlink()
+    away.rename(store)
+    view = here.until_state(training, "done")
+    assert "has everything again" in view.note
+    assert here.starts(training) == run
+    assert steps_on_the_store(here, training) == [2, 4]
