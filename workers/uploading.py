@@ -68,6 +68,7 @@ class Uploading:
                 self._claim.publish(hold_still(self._folder, self._part, result=bool(last)))
             except Superseded as error:  # the lease is lost, as the supervisor will find
                 _log.warning("nothing more is uploaded: %s", error.detail)
+                self.trouble = f"Nothing more is uploaded: {error.detail}."
                 return
             except Exception as error:  # with the thread would end what the run's end waits for
                 said = error.detail if isinstance(error, EdgefrontError) else f"{type(error).__name__}: {error}"

@@ -1,6 +1,7 @@
 """Files for download: a candidate's model as ONNX (one file a mode) or safetensors, or its architecture as JSON.
 
-Weights are untrained, from the candidate's seed, and the file name says so.
+Weights are untrained, from the candidate's seed, and the file name says so. The files are a cache: each is built again
+wherever it is missing, with the same bytes, so none goes to an artifact store.
 """
 
 from __future__ import annotations
