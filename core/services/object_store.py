@@ -7,6 +7,7 @@ password; no message shows one.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -22,6 +23,7 @@ _WITH_FOLDERS = ("file", "local", "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs"
 _FIELD = "artifacts"
 _ALLOWED = "a folder, or one URL: s3://bucket/prefix, gs://bucket/prefix, file:///folder, …"
 _MOST_TEXT = 300
+_QUERY = re.compile(r"(?<=\w)\?[^\s\"']+=[^\s\"']*")  # of a URL in a message: it may be signed
 
 
 class ObjectStore:
@@ -127,7 +129,7 @@ class ObjectStore:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         for secret in self._secrets:
             text = text.replace(secret, "…")
-        return text[:_MOST_TEXT]
+        return _QUERY.sub("", text)[:_MOST_TEXT].rstrip(".")
 
     def _opened(self, url: str) -> tuple[Any, str]:
         wrong = f"EDGEFRONT_ARTIFACTS: {self.shown}"
