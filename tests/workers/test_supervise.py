@@ -71,7 +71,8 @@ def test_a_training_to_its_end(
     (score,) = view.evaluations
     assert (score.digest, score.dataset, score.metric, score.value) == (view.digest, "letters", "perplexity", 12.5)
     digest = view.dataset_digest
-    assert score.details == {"recipe": "quick", "seed": 0, "dataset_digest": digest, "tokens": 640}
+    assert len(score.details["manner"]) == 16
+    assert score.details | {"recipe": "quick", "seed": 0, "dataset_digest": digest, "tokens": 640} == score.details
     states = pool.states(training)
     assert (states[0], states[1], states[-1]) == ("queued", "starting", "done")
     events = pool.events(training)
@@ -342,7 +343,7 @@ def test_kill_nine_of_the_supervisor_takes_its_run_along(pool: Pool) -> None:
     (run,) = pool.starts(training)
     os.kill(only(pool.supervisors()), signal.SIGKILL)
     pool.until(lambda: not alive(run))
-    assert pool.supervisors() == {}
+    pool.until(lambda: not pool.supervisors())
     assert pool.get(training).state == "training"
     pool.change(training, lease_expires_at=pool.row(training).created_at)
     sweep_now(pool)
