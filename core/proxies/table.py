@@ -155,6 +155,11 @@ def value_of(row: Row, proxy: str) -> float | None:
     return None
 
 
+def is_told(rows: Sequence[Row], proxy: str) -> bool:
+    """Whether some row has the proxy's value, or describes a model that can be scored."""
+    return any(value_of(row, proxy) is not None or architecture_of(row) is not None for row in rows)
+
+
 def architecture_of(row: Row) -> Architecture | None:
     """What the row says that the model is; None if it does not. `InvalidInput` for a wrong description."""
     described = row.get("architecture")

@@ -144,11 +144,13 @@ def study_table(
     10 %. A proxy's values are those of its column, or computed from what the rows say of the models.
     """
     from core.proxies.study import study
-    from core.proxies.table import best_of, quality_of, read_table
+    from core.proxies.table import best_of, is_told, quality_of, read_table
     from core.proxies.table import where as rows_where
 
     settings, chosen = _settings(rows, length, data, steps, recipe), _chosen(proxy)
     table_rows = rows_where(read_table(file), _conditions(where or []))
+    if proxy is None:  # those that the table tells, and all where it tells none, for the error
+        chosen = [one for one in chosen if is_told(table_rows, one.name)] or chosen
     column, higher = _direction(quality)
     measure = quality_of(table_rows, column, higher)
     if best_per:

@@ -36,6 +36,11 @@ def test_a_study_prints_saves_and_draws_what_it_finds(tmp_path: Path) -> None:
     assert "200 models by valid_ppl (lower is better)" in shown
     assert "0.574" in shown
 
+    alone = tmp_path / "alone.csv"
+    alone.write_text("valid_ppl,decoder_parameters\n9,1\n8,2\n7,4\n", encoding="utf-8")
+    (one,) = json.loads(run("study", str(alone), "--json"))["proxies"]  # of what the table tells
+    assert one["proxy"] == "decoder_parameters"
+
 
 def test_proxies_are_listed_and_score_a_model(tmp_path: Path) -> None:
     model = tmp_path / "mine.json"
