@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -17,9 +18,11 @@ from urllib.parse import unquote
 from uuid import uuid4
 
 from core.errors import InvalidInput, Unavailable
+from core.graph.files import refusing_full_disk
 
 _BUCKETS = ("s3", "s3a", "gs", "gcs")
-_WITH_FOLDERS = ("file", "local", "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs")
+_LOCAL = ("file", "local")
+_WITH_FOLDERS = (*_LOCAL, "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs")
 _FIELD = "artifacts"
 _ALLOWED = "a folder, or one URL: s3://bucket/prefix, gs://bucket/prefix, file:///folder, …"
 _MOST_TEXT = 300
@@ -30,11 +33,12 @@ class ObjectStore:
     """Objects below one URL. Use from any thread; not across a fork."""
 
     def __init__(self, url: str) -> None:
-        self._protocol = url.partition("://")[0]
+        self._url, self._protocol = url, url.partition("://")[0]
         self.shown = shown(url)
         self._secrets = _secrets(url)
-        self._files, root = self._opened(url)
-        self._root = root.rstrip("/")
+        self._backend = self._known(url)
+        self._own = threading.local()
+        self._root = str(self._backend._strip_protocol(url)).rstrip("/")
         if not self._root.strip("/"):
             raise InvalidInput(
                 f"EDGEFRONT_ARTIFACTS: {self.shown} names no place on the store",
@@ -77,7 +81,7 @@ class ObjectStore:
 
     def download(self, key: str, path: Path) -> None:
         """Writes the object into a file. FileNotFoundError if there is none."""
-        with self._told():
+        with self._told(), refusing_full_disk(path):
             self._files.get_file(self._path(key), str(path))
 
     def write(self, key: str, content: bytes) -> None:
@@ -107,6 +111,16 @@ class ObjectStore:
             self._files.invalidate_cache()
             self._files.rm(self._path(folder), recursive=True)
 
+    @property
+    def _files(self) -> Any:
+        """The backend, opened: for each thread where it holds a line, and anew after an error, for that may be cut."""
+        if not hasattr(self._own, "files"):
+            from fsspec.core import url_to_fs
+
+            options = {} if self._backend.async_impl else {"skip_instance_cache": True}
+            self._own.files, _ = url_to_fs(self._url, **options)
+        return self._own.files
+
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}"
 
@@ -119,9 +133,12 @@ class ObjectStore:
         """Turns whatever a backend raises (each has a tree of its own) into `Unavailable`."""
         try:
             yield
+        except Unavailable:
+            raise
         except Exception as error:
             if isinstance(error, FileNotFoundError) and not writes:
                 raise
+            self._own.__dict__.clear()
             said = f"the artifact store {self.shown} is away: {self._safe(error)}"
             raise Unavailable(said) from None  # a trace of the cause could hold what is not to be shown
 
@@ -131,7 +148,8 @@ class ObjectStore:
             text = text.replace(secret, "…")
         return _QUERY.sub("", text)[:_MOST_TEXT].rstrip(".")
 
-    def _opened(self, url: str) -> tuple[Any, str]:
+    def _known(self, url: str) -> Any:
+        """The class of the URL's backend; nothing is connected yet."""
         wrong = f"EDGEFRONT_ARTIFACTS: {self.shown}"
         if "::" in url:
             raise InvalidInput(f"{wrong} is a chain of URLs", field=_FIELD, value=self.shown, allowed=_ALLOWED)
@@ -143,9 +161,15 @@ class ObjectStore:
                 value=self.shown,
                 allowed=_ALLOWED,
             )
+        if self._protocol in _LOCAL and not url.partition("://")[2].startswith(("/", "~")):
+            raise InvalidInput(  # supervisors have another working folder than the API
+                f"{wrong} is not absolute: write {self._protocol}:///folder",
+                field=_FIELD,
+                value=self.shown,
+                allowed=_ALLOWED,
+            )
         try:
-            import fsspec
-            from fsspec.registry import known_implementations
+            from fsspec.registry import get_filesystem_class, known_implementations
         except ImportError:
             raise InvalidInput(
                 f"{wrong} needs the package fsspec: pip install fsspec",
@@ -154,7 +178,7 @@ class ObjectStore:
                 allowed=_ALLOWED,
             ) from None
         try:
-            files, root = fsspec.core.url_to_fs(url)
+            return get_filesystem_class(self._protocol)
         except ImportError as error:
             known = known_implementations.get(self._protocol, {})
             package = str(known.get("class", "")).partition(".")[0]
@@ -172,9 +196,6 @@ class ObjectStore:
                 value=self.shown,
                 allowed=_ALLOWED,
             ) from None
-        except Exception as error:
-            raise Unavailable(f"the artifact store {self.shown} is away: {self._safe(error)}") from None
-        return files, str(root)
 
 
 def open_store(url: str) -> ObjectStore:

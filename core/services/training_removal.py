@@ -56,9 +56,8 @@ def deleted_trainings(settings: Settings) -> list[str]:
 def finish_deletions(settings: Settings) -> None:
     """Removes from the artifact store what it was away for."""
     for training_id in _names(settings.artifact_folder / DELETED):
-        stored = training_store(settings, training_id)
         try:
-            if stored is not None:
+            if (stored := training_store(settings, training_id)) is not None:
                 stored.remove()
         except Unavailable as error:
             _log.warning("training %s is not removed from the artifact store yet: %s", training_id, error.detail)

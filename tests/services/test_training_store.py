@@ -156,6 +156,7 @@ WRONG: list[tuple[str, type[Exception], str]] = [
     ("oci://bucket@space/prefix", InvalidInput, "pip install ocifs"),
     ("s3://key:hidden@bucket/prefix", InvalidInput, "do not belong there"),
     ("simplecache::file:///tmp", InvalidInput, "a chain of URLs"),
+    ("file://place/store", InvalidInput, "is not absolute: write file:///folder"),
     ("file:///proc/nowhere", Unavailable, "artifact store file:///proc/nowhere is away"),
     ("ftp://someone:hidden@127.0.0.1:1/x", Unavailable, "artifact store ftp://127.0.0.1:1/x is away"),
 ]
