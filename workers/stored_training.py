@@ -17,7 +17,7 @@ from core.services.training_claims import Outcome
 from core.services.training_files import mark_claim, training_store, weights_file
 from core.services.training_store import ClaimStore, Damaged
 from workers.uploading import Uploading
-from workers.working_copy import is_of_claim_before, replace_copy
+from workers.working_copy import FETCHED, HELD, clear_parts, is_of_claim_before, replace_copy
 
 Found = TypeVar("Found")
 Hold = Callable[[str], object]
@@ -53,10 +53,11 @@ class StoredTraining:
         stored = self._stored
         if stored is None:
             return
+        clear_parts(self._folder)
         if is_of_claim_before(self._folder, self._fence):
             mark_claim(self._folder, self._fence)
             return
-        part = self._folder / f".fetched-{self._fence}"
+        part = self._folder / f"{FETCHED}{self._fence}"
         found = self._in_background(lambda: stored.fetch(part), "fetches its files from the artifact store", hold)
         replace_copy(self._folder, part, found, self._fence)
         if found is not None and found.damaged:
@@ -74,7 +75,7 @@ class StoredTraining:
         """From now on what the run writes is uploaded."""
         if self._stored is not None:
             claim = ClaimStore(self._stored, self._fence)
-            part = self._folder / f".upload-{self._fence}"
+            part = self._folder / f"{HELD}{self._fence}"
             self._uploading = Uploading(claim, self._folder, part, self._own.poll_s)
             self._uploading.start()
 

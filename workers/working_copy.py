@@ -16,6 +16,9 @@ from core.services.training_files import checkpoint_folders, claim_of, mark_clai
 from core.services.training_store import JOURNAL, Fetched
 from core.training.run_folder import CHECKPOINTS, RESULT
 
+FETCHED, HELD = ".fetched-", ".upload-"
+"""What is fetched and what is being uploaded lies in the training's folder, with the claim's fence behind these."""
+
 
 def is_of_claim_before(folder: Path, fence: int) -> bool:
     """Whether the claim with this fence may go on with the folder as it is."""
@@ -25,21 +28,26 @@ def is_of_claim_before(folder: Path, fence: int) -> bool:
 def replace_copy(folder: Path, part: Path, fetched: Fetched | None, fence: int) -> None:
     """Makes the folder this claim's copy, with what was fetched into `part`.
 
-    Where the store has nothing of the training and no claim had the folder, it is from before there was a store, and
-    stays.
+    Where the store has nothing of the training, the folder stays: it is from before there was a store, or all that is
+    left.
     """
-    if fetched is not None or claim_of(folder) is not None:
+    if fetched is not None:
         mark_claim(folder, None)
         for name in (CHECKPOINTS, RESULT):
             shutil.rmtree(folder / name, ignore_errors=True)
         for name in JOURNAL:
             (folder / name).unlink(missing_ok=True)
-    if fetched is not None:
         for name in (*JOURNAL, CHECKPOINTS):
             with suppress(FileNotFoundError):
                 (part / name).rename(folder / name)
     shutil.rmtree(part, ignore_errors=True)
     mark_claim(folder, fence)
+
+
+def clear_parts(folder: Path) -> None:
+    """Removes what supervisors that were killed have left of fetching and uploading: it may hold old checkpoints."""
+    for left in (*folder.glob(f"{FETCHED}*"), *folder.glob(f"{HELD}*")):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def hold_still(folder: Path, into: Path, *, result: bool) -> dict[str, Path]:

@@ -222,6 +222,7 @@ class ClaimStore:
         self._stored, self._store = stored, stored.store
         self._root, self._fence, self._number = stored.root, fence, 0
         self._before: dict[str, str] | None = None
+        self._begun: set[str] = set()
         self._there: set[str] = set()
         self._hashes: dict[tuple[str, int, int, int], str] = {}
 
@@ -238,7 +239,8 @@ class ClaimStore:
         if self._before is None:
             before = self._stored.newest()
             self._before = {} if before is None else {f.sha256: self._stored.key(before, f) for f in before.files}
-        found = [self._file(path, files[path]) for path in sorted(files)]
+        former, self._hashes = self._hashes, {}
+        found = [self._file(path, files[path], former) for path in sorted(files)]
         manifest = Manifest(fence=self._fence, number=self._number + 1, files=tuple(found))
         for file in found:
             self._put(file, files[file.path])
@@ -248,11 +250,10 @@ class ClaimStore:
         self._prune(manifest, names)
         return manifest
 
-    def _file(self, path: str, source: Path) -> StoredFile:
+    def _file(self, path: str, source: Path, former: Mapping[tuple[str, int, int, int], str]) -> StoredFile:
         state = source.stat()
         key = (path, state.st_ino, state.st_size, state.st_mtime_ns)
-        if key not in self._hashes:
-            self._hashes[key] = hash_of(source)
+        self._hashes[key] = former.get(key) or hash_of(source)
         modified = datetime.fromtimestamp(state.st_mtime, timezone.utc)
         return StoredFile(path=path, size=state.st_size, sha256=self._hashes[key], modified_at=modified)
 
@@ -260,10 +261,11 @@ class ClaimStore:
         name = object_name(self._fence, file.path, file.sha256)
         if name in self._there:
             return
+        self._begun.add(name)
         key, taken_over = f"{self._root}/{name}", False
         if (before := (self._before or {}).get(file.sha256)) is not None:
             try:
-                self._store.copy(before, key)  # it was checked when it was fetched
+                self._store.copy(before, key)  # from the state that this one goes on from
                 taken_over = True
             except (FileNotFoundError, Unavailable) as error:
                 _log.info("%s is sent anew: %s", file.path, error)
@@ -280,9 +282,10 @@ class ClaimStore:
                     self._store.remove(f"{self._root}/{name}")
                 elif _FENCE.fullmatch(name) and int(name) < self._fence:
                     self._store.remove_folder(f"{self._root}/{name}")
-            for name in self._there - kept:
-                self._store.remove(f"{self._root}/{name}")
+            for name in self._begun - kept:
                 self._there.discard(name)
+                self._store.remove(f"{self._root}/{name}")
+                self._begun.discard(name)
         except Unavailable as error:
             _log.warning("not removed yet: %s", error.detail)
 

@@ -128,8 +128,12 @@ def test_the_store_is_the_truth_unless_nobody_else_had_the_training(machine: Mac
 
     notes: list[str] = []
     checkpoint(here, 1)
+    left = here.folder("one") / ".upload-0" / "checkpoints"
+    left.mkdir(parents=True)
+    claim(here, -1)
+    assert (steps(here), left.exists()) == ([1], False)  # from before there was a store
     upload = claim(here, 1)
-    assert steps(here) == [1]  # from before there was a store
+    assert steps(here) == [1]  # another had it in between, and brought nothing to the store
     checkpoint(here, 2)
     upload()
     checkpoint(here, 3)
