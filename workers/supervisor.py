@@ -129,6 +129,8 @@ class Supervisor:
             if process.poll() is None:
                 process.kill()
             process.end()
+        if self._settings.artifact_url is not None:
+            self._copy(state)  # the end of its curves is seen while it waits
         outcome = self._stored.finish(outcome, self._hold, is_hurried=self._is_hurried)
         self._settle(self._told(state), outcome)
 
@@ -137,7 +139,7 @@ class Supervisor:
     def _prepare(self, lock: FolderLock) -> Start:
         """Writes the spec. Raises `InvalidInput` or `NotFound` for what no other attempt would mend."""
         row = self._write(lambda session, _: _copied(session, training_claims.held(session, self._id, self._fence)))
-        data, manifest = self._data(row["dataset"], row["dataset_digest"], lock)
+        data, manifest = self._data(row["dataset"], row["dataset_digest"], row["level"], lock)
         architecture: dict[str, Any] = row["architecture"]
         if row["kind"] == "training":
             asked = Architecture.parse(architecture)
@@ -160,16 +162,16 @@ class Supervisor:
         command = command_for(self._own.command, self._folder, ranks)
         return Start(command, environment, ranks, architecture or None, manifest.digest)
 
-    def _data(self, name: str, digest: str | None, lock: FolderLock) -> tuple[Path, Manifest]:
+    def _data(self, name: str, digest: str | None, level: str | None, lock: FolderLock) -> tuple[Path, Manifest]:
         """The folder of the data set; a built-in one is prepared if it is not there."""
         home = self._settings.data_folder
         try:
-            found = find_dataset(name, home, digest)
+            found = find_dataset(name, home, digest, level)
         except NotFound:
             if name not in data_sets() or not data_sets()[name].built_in:
                 raise
             self._prepare_data(name, home, lock)
-            found = find_dataset(name, home, digest)
+            found = find_dataset(name, home, digest, level)
         return found, read_manifest(found)
 
     def _prepare_data(self, name: str, home: Path, lock: FolderLock) -> None:
@@ -351,4 +353,6 @@ def _copied(session: Session, training: Training) -> dict[str, Any]:
         "gpu_numbers",
     )
     found = {name: getattr(training, name) for name in (*names, "sharding", "supernet")}
-    return found | {"about": about(session, training), "start": start_of(training)}
+    by_recipe = training.kind == "training" and not training.request.get("dataset")  # as the plan looked for it
+    level = training.recipe.get("level") if by_recipe else None
+    return found | {"level": level, "about": about(session, training), "start": start_of(training)}

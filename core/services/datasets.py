@@ -78,7 +78,8 @@ def find_dataset(name: str, data_folder: Path, digest: str | None = None, level:
         if digest in (None, manifest.digest) and level in (None, manifest.level)
     ]
     if not matching:
-        raise NotFound(f"no data set {name!r} is prepared in {data_folder}")
+        at = "" if level is None else f" at level {level}"
+        raise NotFound(f"no data set {name!r} is prepared in {data_folder}{at}")
     if len({found[folder].digest for folder in matching}) > 1:
         told = ", ".join(f"{found[folder].digest[:12]} ({found[folder].level})" for folder in matching)
         raise InvalidInput(
