@@ -37,6 +37,11 @@ class Context:
     overview: Fresh
     loop: asyncio.AbstractEventLoop
 
+    @property
+    def fetching(self) -> anyio.CapacityLimiter | None:
+        """Threads for files of trainings: those for what takes seconds where they are on a store, which may hang."""
+        return None if self.settings.artifact_url is None else self.slow
+
     def changed(self) -> None:
         """Tells the pollers of this process that something was committed. May be called from any thread."""
         self.room.ring()

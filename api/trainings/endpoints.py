@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated
 
+import anyio.to_thread
 from fastapi import APIRouter, Body, Query, Response
 from fastapi.responses import PlainTextResponse
 from sqlalchemy.orm import Session
-from starlette.concurrency import run_in_threadpool
 
 from api import training_examples as examples
 from api.auth import Here, Person
@@ -136,7 +136,7 @@ async def read_training_log(
             files = files_of(session, person, training_id, here.settings)
         return files.log(tail)
 
-    return PlainTextResponse(await run_in_threadpool(read))
+    return PlainTextResponse(await anyio.to_thread.run_sync(read, limiter=here.fetching))
 
 
 @router.post(
@@ -179,15 +179,19 @@ def cancel_training(training_id: TrainingId, person: Person, here: Here) -> Trai
     summary="Delete a training",
     responses={204: {"description": "Deleted"}, **errors(404, 409)},
 )
-def delete_training(training_id: TrainingId, person: Person, here: Here) -> None:
+async def delete_training(training_id: TrainingId, person: Person, here: Here) -> None:
     """Removes it with its log, curves and files, ending it if it runs. What it scored stays with the architecture."""
-    with here.database.write() as session:
-        free = trainings.delete_training(session, person, training_id)
-    if free:
-        remove_folder(here.settings, training_id)
-    else:
-        mark_deleted(here.settings, training_id)
-    here.changed()
+
+    def delete() -> None:
+        with here.database.write() as session:
+            free = trainings.delete_training(session, person, training_id)
+        here.changed()
+        if free:
+            remove_folder(here.settings, training_id)
+        else:
+            mark_deleted(here.settings, training_id)
+
+    await anyio.to_thread.run_sync(delete, limiter=here.fetching)
 
 
 def _steer(

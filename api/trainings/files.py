@@ -6,7 +6,6 @@ from typing import Annotated
 
 import anyio.to_thread
 from fastapi import APIRouter, Path, Request, Response
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse
 
 from api import training_examples as examples
@@ -48,7 +47,7 @@ async def list_training_files(training_id: TrainingId, person: Person, here: Her
             files = files_of(session, person, training_id, here.settings)
         return files.listed()
 
-    return await run_in_threadpool(look)
+    return await anyio.to_thread.run_sync(look, limiter=here.fetching)
 
 
 @router.get(
