@@ -94,7 +94,8 @@ export class FrontierChart {
   }
 
   #groupOf(candidate) {
-    if (!this.trained || candidate.role === "baseline") return groupOf(candidate);
+    const group = groupOf(candidate);
+    if (!this.trained || (group !== "frontier" && group !== "dominated")) return group; // neither joins any frontier
     return this.trained.frontier.has(candidate.id) ? "frontier" : "dominated";
   }
 
