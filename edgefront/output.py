@@ -31,6 +31,9 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, width=width, highlight=False)
 
 
+_WHOLE = ("id", "job", "training", "model")
+
+
 def table(*columns: str, title: str | None = None, right: Iterable[str] = ()) -> Table:
     """An empty table in the house style; the columns named in `right` hold numbers."""
     from rich import box
@@ -39,7 +42,9 @@ def table(*columns: str, title: str | None = None, right: Iterable[str] = ()) ->
     made = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
     numbers = set(right)
     for column in columns:
-        made.add_column(column, justify="right" if column in numbers else "left", no_wrap=column in numbers)
+        whole = column in numbers or column in _WHOLE
+        # What is too long for the terminal is broken, not cut: an id is there to be copied.
+        made.add_column(column, justify="right" if column in numbers else "left", no_wrap=whole, overflow="fold")
     return made
 
 

@@ -170,7 +170,11 @@ def _measured(item: TrainingView) -> str | None:
     if item.measured is None or item.measured.latency_ms is None:
         return None
     where, memory = item.measured.target, mebibytes(item.measured.memory_bytes)
-    return f"{milliseconds(item.measured.latency_ms)} ms, peak {memory} MiB on {where}"
+    said = f"{milliseconds(item.measured.latency_ms)} ms, peak {memory} MiB on {where}"
+    sizes = [(one or {}).get("embedding", {}).get("vocab_size") for one in (item.architecture, item.trained)]
+    if None not in sizes and sizes[0] != sizes[1]:
+        said += f", over {sizes[0]:,} tokens (it is trained over {sizes[1]:,})"
+    return said
 
 
 def _number(value: float | None) -> str:

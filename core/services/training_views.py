@@ -60,6 +60,7 @@ def about(session: Session, training: Training) -> dict[str, Any]:
                 "latency_half_width_ms": candidate.latency_half_width_ms,
                 "peak_bytes": candidate.memory_bytes,
                 "digest": candidate.digest,
+                "vocab_size": candidate.architecture["embedding"]["vocab_size"],
             }
         ]
     return told

@@ -66,6 +66,9 @@ def frontier(
             if view.summary:
                 session.out.print(view.summary, markup=False, soft_wrap=True)
                 session.out.print()
-            session.note(f"proxy: {view.proxy_trust.sentence}")
+            if view.by == "perplexity" and not view.trained:
+                session.note(f"no candidate was trained yet: edgefront train submit --frontier {view.job_id}")
+            elif view.by == "proxy":
+                session.note(f"proxy: {view.proxy_trust.sentence}")
 
     session.put(found[0] if target else found, show)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,12 +71,25 @@ def ship(
     training_request.make({"candidate": "cnd_to_be_found", **how})  # what is wrong with it is said before the search
     client = session.watching_client
     shipping.check_recipe(client, recipe, how["overrides"])
+    limits = {"latency_ms": max_latency_ms, "memory_mb": max_memory_mb}
     if job is None:
-        limits = {"latency_ms": max_latency_ms, "memory_mb": max_memory_mb}
-        searched = _search(session, space, narrow or [], target, limits, candidates, minutes, seed)
-        target = None
-    else:
-        searched = _followed(session, job)
+        job, target = _search(session, space, narrow or [], target, limits, candidates, minutes, seed), None
+    given: dict[str, Any] = {
+        "--job": job,
+        "--target": target,
+        "--max-latency-ms": max_latency_ms,
+        "--max-memory-mb": max_memory_mb,
+        "--train": train,
+        "--data": data,
+        "--recipe": recipe,
+        "--set": " ".join(setting or []) or None,
+        "--steps": steps,
+        "--seed": seed,
+        "--output": output,
+    }
+    words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    session.note(f"The service goes on without this command. To come back: {shlex.join(['edgefront', 'ship', *words])}")
+    searched = _followed(session, job)
     frontier = client.frontier(searched.id, target=target, max_latency_ms=max_latency_ms, max_memory_mb=max_memory_mb)
     session.note(f"proxy: {frontier.proxy_trust.sentence}")
     points = shipping.best_points(frontier, train)
@@ -107,7 +121,8 @@ def _search(
     candidates: int | None,
     minutes: float | None,
     seed: int,
-) -> JobView:
+) -> str:
+    """The id of the job that is made."""
     from edgefront import submission
 
     where = submission.target(target or only_device(session))
@@ -122,8 +137,8 @@ def _search(
         }
     )
     made = session.client.jobs.create(request)
-    session.note(f"searching: {made.id}, gone on with by `edgefront ship --job {made.id}`")
-    return _followed(session, made.id)
+    session.note(f"searching: {made.id}")
+    return made.id
 
 
 def _followed(session: Session, job_id: str) -> JobView:

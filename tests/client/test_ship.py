@@ -30,6 +30,7 @@ def test_a_search_two_trainings_and_the_better_model_by_one_command(pool: Runnin
     run = edgefront("ship", *search, "--candidates", "8", *RECIPE, "--output", str(folder), "--json", home=pool.home)
     assert run.returncode == exits.OK, run.stderr
     told = json.loads(run.stdout)
+    assert f"edgefront ship --job {told['job']} --train 2 --data {DATA}" in run.stderr  # after Ctrl-C
     points = pool.client.frontier(told["job"]).points
     largest = sorted(points, key=lambda point: point.proxy)[-2:]
     assert {model["candidate"] for model in told["models"]} == {point.id for point in largest}

@@ -185,10 +185,12 @@ def test_the_command_builds_files_of_trained_models(tmp_path: Path) -> None:
 
 def test_the_card_tells_what_is_known_and_what_is_not(tmp_path: Path) -> None:
     measured = {"device": "Pi | 5", "protocol": "forward 192", "latency_ms": 12.345, "peak_bytes": 3 << 20}
+    measured |= {"vocab_size": 50264}
     card = (package(tmp_path / "a", **FACTS, measurements=[measured]).folder / "README.md").read_text()
     for text in ("wikitext-103", "123,456,789", "24.53", "22.2", "| steps | 4,000 |", "1.50", "adamw, lr 0.001"):
         assert text in card
     assert "| Pi \\| 5 | forward 192 | 12.3 | 3.0 |" in card
+    assert "Measured untrained, over 50,264 tokens; these weights know " in card
     assert "Not recorded. The weights were made from the data" in card
     assert "bits per character" not in card
     changed = recipe("par-base").overridden({"steps": 4000, "optimizer": {"lr": 0.1}, "micro_rows": 2})

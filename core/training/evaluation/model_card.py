@@ -22,8 +22,8 @@ def model_card(architecture: Architecture, facts: Mapping[str, Any]) -> str:
     """Markdown. Facts, all optional:
 
     name, training (its id), dataset, data_digest, level, recipe (a whole one), seed, steps, best_step, tokens, seconds,
-    licence; valid and test: loss, tokens, perplexity, bpc, word_perplexity, bleu; measurements: of the same
-    architecture, each with device, protocol, latency_ms, latency_half_width_ms and peak_bytes.
+    licence; valid and test: loss, tokens, perplexity, bpc, word_perplexity, bleu; measurements: of the same blocks,
+    each with device, protocol, latency_ms, latency_half_width_ms, peak_bytes and vocab_size.
     """
     parameters = count(architecture)
     name = facts.get("name") or f"Language model {architecture.digest[:12]}"
@@ -38,7 +38,7 @@ def model_card(architecture: Architecture, facts: Mapping[str, Any]) -> str:
         "## Evaluation\n",
         _evaluation(facts),
         "## Measured on devices\n",
-        _measurements(facts.get("measurements") or ()),
+        _measurements(facts.get("measurements") or (), architecture.embedding.vocab_size),
         "## Licence\n",
         f"{_plain(facts.get('licence') or _UNKNOWN_LICENCE)}\n",
         "## Use\n",
@@ -123,10 +123,11 @@ def _how(facts: Mapping[str, Any]) -> str:
     return f"\nRead {', '.join(said)}; {evaluation['rows']} streams side by side.\n"
 
 
-def _measurements(measured: Iterable[Mapping[str, Any]]) -> str:
-    rows = []
+def _measurements(measured: Iterable[Mapping[str, Any]], vocabulary: int) -> str:
+    rows, others = [], set[int]()
     for item in measured:
         latency, half, peak = item.get("latency_ms"), item.get("latency_half_width_ms"), item.get("peak_bytes")
+        others |= {item.get("vocab_size") or vocabulary} - {vocabulary}
         rows.append(
             (
                 _plain(item.get("device", "")),
@@ -137,7 +138,12 @@ def _measurements(measured: Iterable[Mapping[str, Any]]) -> str:
         )
     if not rows:
         return "This architecture's latency and memory are not recorded here.\n"
-    return _table(("device", "pass", "latency (ms)", "peak memory (MiB)"), rows)
+    said = "".join(
+        f"\nMeasured untrained, over {other:,} tokens; these weights know {vocabulary:,}, so embedding and output "
+        "layer differ in size. `edgefront measure architecture.json` measures this model.\n"
+        for other in sorted(others)
+    )
+    return _table(("device", "pass", "latency (ms)", "peak memory (MiB)"), rows) + said
 
 
 def _use(architecture: Architecture) -> str:

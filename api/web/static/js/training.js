@@ -121,7 +121,13 @@ function scoreText(value) {
   return Math.abs(value) < 1000 ? value.toFixed(3) : whole(value);
 }
 
-/** What it scores beside what the same architecture was measured at. */
+/** A sentence where the candidate was measured over other tokens than it is trained over. */
+function otherVocabulary({ architecture, trained }) {
+  const [before, now] = [architecture, trained].map((each) => each?.embedding?.vocab_size);
+  return before && now && before !== now ? ` It was measured over ${whole(before)} tokens, and is trained over ${whole(now)}.` : "";
+}
+
+/** What it scores beside what its candidate was measured at. */
 function showModel() {
   byId("model").hidden = training.kind === "supernet";
   const quality = qualityOf(training);
@@ -133,7 +139,7 @@ function showModel() {
   setText(byId("memory"), mebibytes(measured?.memory_bytes));
   setText(byId("parameters"), millions(training.decoder_parameters));
   setText(byId("measured-note"), measured
-    ? `Latency and peak memory as the candidate was measured on ${measured.target}${measured.on_frontier ? ", on whose frontier it is" : ""}.`
+    ? `Latency and peak memory as the candidate was measured on ${measured.target}${measured.on_frontier ? ", on whose frontier it is" : ""}.${otherVocabulary(training)}`
     : "Not measured: no candidate of a job was trained.");
   showScores();
 }
