@@ -204,7 +204,8 @@ def _error_classes(base: type[EdgefrontError]) -> Iterator[type[EdgefrontError]]
         yield from _error_classes(child)
 
 
-_BY_KIND = {error_class.kind: error_class for error_class in _error_classes(errors.EdgefrontError)}
+# A class without a kind of its own refines one for the code that raises it; a client sees what it refines.
+_BY_KIND = {one.kind: one for one in _error_classes(errors.EdgefrontError) if "kind" in vars(one)}
 _BY_STATUS: dict[int, type[EdgefrontError]] = {
     error_class.status: error_class
     for error_class in errors.EdgefrontError.__subclasses__()
