@@ -23,7 +23,7 @@ def check_dataset(name: str, data_folder: Path, task: str = "streams", level: st
 
     Raises `InvalidInput` for what is not there, not fit for the task, or outside of the data folder.
     """
-    if not _is_path(name) and not data_folder.is_dir():
+    if not is_path(name) and not data_folder.is_dir():
         return None
     try:
         found = find_dataset(name, data_folder, level=level)
@@ -61,7 +61,7 @@ def find_dataset(name: str, data_folder: Path, digest: str | None = None, level:
         NotFound: there is none.
         InvalidInput: several have the name, it is damaged, or it is outside of the data folder.
     """
-    if _is_path(name):
+    if is_path(name):
         folder = _within(name, data_folder)
         found = {folder: read_manifest(folder)}
     else:
@@ -100,7 +100,8 @@ def shown(data_folder: Path) -> str:
     return ", ".join(names[:MAX_SHOWN]) + more
 
 
-def _is_path(name: str) -> bool:
+def is_path(name: str) -> bool:
+    """Whether a data set is named by where it is."""
     return "/" in name or "\\" in name or name.startswith(".")
 
 

@@ -20,7 +20,7 @@ from core.proxies.registry import proxy_named
 from core.proxies.score import score
 from core.proxies.settings import ProxySettings
 from core.services import tasks
-from core.services.datasets import find_dataset
+from core.services.datasets import find_dataset, is_path
 from core.services.settings import Settings
 from core.spaces.architecture import Architecture
 from core.store.outbox import enqueue
@@ -94,6 +94,8 @@ def data_of(request: JobRequest, settings: Settings | None) -> str | None:
     if asked.data is None:
         return None
     try:
+        if is_path(asked.data):  # workers look for the digest, which a folder's name need not tell
+            raise NotFound("a path")
         return read_manifest(find_dataset(asked.data, (settings or Settings()).data_folder)).digest
     except NotFound:
         detail = f"no data set {asked.data!r} is prepared here"
