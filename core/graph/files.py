@@ -1,8 +1,9 @@
-"""Files that are either whole or not there, and a full disk that says so."""
+"""Files that are either whole or not there, their hashes, and a full disk that says so."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,17 @@ from typing import BinaryIO
 from uuid import uuid4
 
 from core.errors import Unavailable
+
+_CHUNK = 1 << 20
+
+
+def sha256(path: Path) -> str:
+    """Of a file's bytes."""
+    hashed = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_CHUNK):
+            hashed.update(block)
+    return hashed.hexdigest()
 
 
 @contextmanager

@@ -17,13 +17,13 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from core.errors import NotFound, Unavailable
-from core.graph.files import whole_file
+from core.graph.files import sha256, whole_file
 from core.services.access import training_of
 from core.services.fetched_files import fetched
 from core.services.keys import Principal
 from core.services.object_store import open_store
 from core.services.settings import Settings
-from core.services.training_store import FOLDER, Damaged, Manifest, TrainingStore, hash_of
+from core.services.training_store import FOLDER, Damaged, Manifest, TrainingStore
 from core.training.run_folder import CHECKPOINTS, LOG, RESULT
 from core.wire.trainings import TrainingFile
 
@@ -152,7 +152,7 @@ def opened(path: Path, training_id: str, name: str) -> FoundFile:
         with _guard:
             known = _hashes.get(key)
         if known is None:
-            known = hash_of(path)
+            known = sha256(path)
             with _guard:
                 _hashes[key] = known
                 while len(_hashes) > _MOST_FILES:

@@ -11,7 +11,6 @@ lease and does not know it harms nobody. The truth is the newest manifest, that 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import re
@@ -25,6 +24,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from core.errors import Conflict, Unavailable
+from core.graph.files import sha256
 from core.services.object_store import ObjectStore
 from core.training.run_folder import CHECKPOINTS, LIMIT, LOG, METRICS, STATUS
 
@@ -35,7 +35,6 @@ _MANIFEST = re.compile(r"(\d{9,})-(\d{9,})\.json")
 _FENCE = re.compile(r"\d{9,}")
 _STEP = re.compile(rf"{CHECKPOINTS}/(step-(\d+))/.+")
 _PROGRESS = "trainer.json"
-_CHUNK = 1 << 20
 _TRIES = 10
 
 _log = logging.getLogger(__name__)
@@ -135,7 +134,7 @@ class TrainingStore:
             self.store.download(self.key(manifest, file), path)
         except FileNotFoundError:
             raise self._missing(file) from None
-        if (found := hash_of(path)) != file.sha256:
+        if (found := sha256(path)) != file.sha256:
             path.unlink()
             raise Damaged(
                 f"{file.path} of training {self.training_id} is damaged on the artifact store: its SHA-256 is "
@@ -253,7 +252,7 @@ class ClaimStore:
     def _file(self, path: str, source: Path, former: Mapping[tuple[str, int, int, int], str]) -> StoredFile:
         state = source.stat()
         key = (path, state.st_ino, state.st_size, state.st_mtime_ns)
-        self._hashes[key] = former.get(key) or hash_of(source)
+        self._hashes[key] = former.get(key) or sha256(source)
         modified = datetime.fromtimestamp(state.st_mtime, timezone.utc)
         return StoredFile(path=path, size=state.st_size, sha256=self._hashes[key], modified_at=modified)
 
@@ -302,15 +301,6 @@ def _place(name: str) -> tuple[int, int]:
 
 def object_name(fence: int, path: str, sha256: str) -> str:
     return f"{fence:09d}/{sha256[:16]}-{path.rsplit('/', 1)[-1]}"
-
-
-def hash_of(path: Path) -> str:
-    """SHA-256 of a file."""
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            found.update(chunk)
-    return found.hexdigest()
 
 
 def _best_step(checkpoint: Path) -> int | None:

@@ -18,9 +18,8 @@ from torch import Tensor
 from core.nn.model import LanguageModel
 from core.spaces.architecture import Architecture
 from core.spaces.block import Identity, Sru, Srupp
+from core.training.recipe import Scheme
 from core.validation import one_of
-
-Scheme = Literal["gpt2", "opt", "transformer_xl", "transformer_xl_large", "srupp", "bert", "translation"]
 
 RESET_BIAS = -2.0
 """SRU's reset gate begins nearly shut, so that the highway carries most of the input."""

@@ -14,6 +14,10 @@ from core.validation import invalid_input
 Task = Literal["streams", "sentences", "masked", "pairs"]
 """What a batch is: contiguous text a row with memory, shuffled sentences, BERT's masked sequences, translations."""
 Precision = Literal["float32", "bfloat16", "float16"]
+Scheme = Literal["gpt2", "opt", "transformer_xl", "transformer_xl_large", "srupp", "bert", "translation"]
+"""Of first values (`core.training.initialise`)."""
+NOT_LEARNT = {"title", "source", "compile", "micro_rows", "checkpoint_every", "checkpoints", "evaluation"}
+"""Fields that do not change the weights."""
 
 Count = Annotated[StrictInt, Field(ge=1, le=1 << 40)]
 Length = Annotated[StrictInt, Field(ge=0, le=1 << 20)]
@@ -97,9 +101,7 @@ class Recipe(_Part):
     clip: Rate | None = None
     """Largest global gradient norm."""
     dropout: Dropout = NO_DROPOUT
-    initialisation: Literal["gpt2", "opt", "transformer_xl", "transformer_xl_large", "srupp", "bert", "translation"] = (
-        "gpt2"
-    )
+    initialisation: Scheme = "gpt2"
     precision: Precision = "float32"
     """Of the passes; weights and optimiser state stay float32."""
     compile: StrictBool = False
@@ -141,8 +143,7 @@ class Recipe(_Part):
 
         Fields at their default are left out, so that a field that a later release adds changes nothing.
         """
-        left_out = {"name", "title", "source", "architecture", "dataset", "level", "compile", "micro_rows"}
-        left_out |= {"checkpoint_every", "checkpoints", "evaluation"}
+        left_out = NOT_LEARNT | {"name", "architecture", "dataset", "level"}
         return self.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
 
     def overridden(self, overrides: Mapping[str, Any]) -> Recipe:

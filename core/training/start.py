@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from core.errors import InvalidInput
+from core.graph.files import sha256
 from core.nn.load import load_safetensors
 from core.nn.model import LanguageModel
-from core.training.data.corpus import sha256
 from core.training.data.prepared import Prepared
 from core.training.data.tokenizers import same_tokens
 

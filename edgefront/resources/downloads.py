@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from core.errors import EdgefrontError, Unavailable
+from core.graph.files import sha256
 from edgefront.transport import Query, Transport
 
 Progress = Callable[[int, "int | None"], None]
@@ -119,15 +119,10 @@ class _Download:
             self._progress(self.received, total)
 
     def _finish(self, part: Path, target: Path, expected: str) -> Path:
-        found = hashlib.sha256()
-        with part.open("rb") as file:
-            while chunk := file.read(1 << 20):
-                found.update(chunk)
-        if found.hexdigest() != expected:
+        found = sha256(part)
+        if found != expected:
             part.unlink()
-            raise EdgefrontError(
-                f"{target.name} arrived damaged: its SHA-256 is {found.hexdigest()}, not {expected}; try again"
-            )
+            raise EdgefrontError(f"{target.name} arrived damaged: its SHA-256 is {found}, not {expected}; try again")
         part.replace(target)
         return target
 

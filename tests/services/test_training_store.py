@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import InvalidInput, Unavailable
+from core.graph.files import sha256
 from core.services.object_store import ObjectStore, check_store, shown
 from core.services.settings import Settings
-from core.services.training_store import ClaimStore, Damaged, Superseded, TrainingStore, hash_of
+from core.services.training_store import ClaimStore, Damaged, Superseded, TrainingStore
 
 
 class Failing(ObjectStore):
@@ -146,7 +147,7 @@ def test_a_state_is_there_whole_or_not_at_all(writes: list[tuple[bool, list[tupl
                 truth = claim.publish(places)  # tried again
             store.calls = -1
             assert stored.newest() == truth
-            assert {file.path: file.sha256 for file in truth.files} == {p: hash_of(f) for p, f in places.items()}
+            assert {file.path: file.sha256 for file in truth.files} == {p: sha256(f) for p, f in places.items()}
             for file in truth.files:
                 stored.download(truth, file, Path(text) / "back" / str(number) / file.path)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from core.errors import InvalidInput, NotFound
+from core.graph.files import sha256
 from core.training.data.prepared import SPLITS
 from core.training.data.text import Part
 
@@ -136,15 +136,6 @@ def by_hash(files: Sequence[Path], shares: Shares) -> dict[str, Parts] | None:
         split = "test" if chance < shares.test else "valid" if chance < shares.test + shares.valid else "train"
         splits[split].append(Part.whole(path))
     return {split: tuple(parts) for split, parts in splits.items()} if all(splits.values()) else None
-
-
-def sha256(path: Path) -> str:
-    """Of a file's bytes."""
-    hashed = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_LOOKED_AT):
-            hashed.update(block)
-    return hashed.hexdigest()
 
 
 def _each_cut(files: Sequence[Path], shares: Shares) -> dict[str, Parts]:

@@ -6,7 +6,8 @@ import sysconfig
 from pathlib import Path
 
 from core.errors import NotFound
-from core.training.data.corpus import Corpus, Shares, by_hash, sha256
+from core.graph.files import sha256
+from core.training.data.corpus import Corpus, Shares, by_hash
 
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 """What is not the library's own, and its tests, which are more than half of it."""

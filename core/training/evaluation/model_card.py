@@ -8,14 +8,13 @@ from typing import Any
 
 from core.cost.parameters import count
 from core.spaces.architecture import Architecture
+from core.training.recipe import NOT_LEARNT
 from core.training.recipes import recipes
 
 _UNKNOWN_LICENCE = (
     "Not recorded. The weights were made from the data named above: look up its licence before you pass them on."
 )
 _SPLITS = ("valid", "test")
-_NOT_LEARNT = ("title", "source", "compile", "micro_rows", "checkpoint_every", "checkpoints", "evaluation")
-"""Of a recipe: what does not change the weights."""
 
 
 def model_card(architecture: Architecture, facts: Mapping[str, Any]) -> str:
@@ -84,7 +83,7 @@ def _changed(recipe: Mapping[str, Any]) -> str:
     published, found = known.model_dump(mode="json"), list[str]()
     for name, value in recipe.items():
         before = published.get(name)
-        if name in _NOT_LEARNT or value == before:
+        if name in NOT_LEARNT or value == before:
             continue
         if isinstance(value, Mapping) and isinstance(before, Mapping):
             found += [f"{name}.{part}" for part in value if value[part] != before.get(part)]
