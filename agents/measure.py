@@ -97,7 +97,7 @@ class Measurer:
         if isinstance(subject, Architecture):
             # Here rather than in the child: values that are made for the first time are no part of a launch.
             for spec in parameters(subject):
-                self._cache.file(spec, seed, format_of(spec.name, protocol.dtype, protocol.weights))
+                self._cache.file(spec, seed, format_of(spec.name, protocol.dtype, protocol.quantisation))
         request = LaunchRequest(
             architecture=subject.canonical if isinstance(subject, Architecture) else None,
             onnx_file=None if isinstance(subject, Architecture) else subject.absolute(),

@@ -174,7 +174,7 @@ def _session(request: LaunchRequest, provider: str, options: Any) -> Any:
             mode=graph_mode(protocol),
             logits=protocol.logits,
             dtype=protocol.dtype,
-            precision=protocol.weights,
+            precision=protocol.quantisation,
             weights=cache,
             seed=request.seed,
         ).SerializeToString()

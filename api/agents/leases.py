@@ -19,7 +19,6 @@ from core.errors import EdgefrontError, Unavailable
 from core.services import devices, leases
 from core.services.capability import device_keys
 from core.wire.agent import (
-    LEAST_FOR_WORK,
     HeartbeatResponse,
     LeaseRequest,
     LeaseResponse,
@@ -47,7 +46,7 @@ async def lease(
     here: Here,
 ) -> Response:
     """A long poll: answers at once with work, else waits up to `wait_s` for it and then answers with none."""
-    devices.check_protocol_version(body.protocol_version, least=LEAST_FOR_WORK)
+    devices.check_protocol_version(body.protocol_version)
     loop = asyncio.get_running_loop()
     begun = loop.time()
     end = begun + min(body.wait_s, here.settings.leases.max_wait_s)
@@ -105,7 +104,7 @@ def _claim(here: Context, device_id: str, body: LeaseRequest, first: bool) -> tu
     with here.database.write() as session:
         now = here.database.now(session)
         if first and body.facts is not None:
-            devices.update_facts(session, device_id, body.facts)
+            devices.update_facts(session, device_id, body.facts, body.protocol_version)
         found = leases.claim(session, device_id, body.max_items, now, here.settings.leases.ttl_s)
         found = found.model_copy(update={"heartbeat_s": here.settings.leases.heartbeat_s})
         if found.items:

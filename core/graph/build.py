@@ -89,7 +89,7 @@ def build(
         weights.touch(seed)
         kinds = [format_of(spec.name, dtype, precision) for spec in used]
         tensors = [_reference(spec, weights, seed, kind) for spec, kind in zip(used, kinds, strict=True)]
-        tensors += [int8_scale(spec) for spec, kind in zip(used, kinds, strict=True) if kind == "s8"]
+        tensors += [int8_scale(spec) for spec, kind in zip(used, kinds, strict=True) if kind == "s7"]
     else:
         for spec in used:
             tensors += _inside(spec, weights, seed, np.dtype(dtype), precision)
@@ -101,7 +101,7 @@ ELEMENTS: dict[Format, int] = {
     "f32": TensorProto.FLOAT,
     "f16": TensorProto.FLOAT16,
     "bf16": TensorProto.BFLOAT16,
-    "s8": TensorProto.INT8,
+    "s7": TensorProto.INT8,
 }
 
 EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -223,6 +223,6 @@ def _inside(
         raise ValueError(f"{spec.name} must be {spec.shape}, not {array.shape}")
     if precision == "int8" and is_linear_map(spec.name):
         # Random weights get the scale that the cache has for all sizes, so that both give the same model.
-        quantised, scale = (encode(array, "s8"), RANDOM_SCALE) if given is None else quantise(array)
+        quantised, scale = (encode(array, "s7"), RANDOM_SCALE) if given is None else quantise(array)
         return [numpy_helper.from_array(quantised, spec.name), int8_scale(spec, scale)]
     return [numpy_helper.from_array(np.ascontiguousarray(array, dtype), spec.name)]

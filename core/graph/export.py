@@ -72,7 +72,7 @@ def write_onnx(
     )
     specs = used_parameters(model, architecture)
     kinds = [format_of(spec.name, dtype, precision) for spec in specs]
-    scales = {spec.name: values.scale(spec) for spec, kind in zip(specs, kinds, strict=True) if kind == "s8"}
+    scales = {spec.name: values.scale(spec) for spec, kind in zip(specs, kinds, strict=True) if kind == "s7"}
     model.graph.initializer.extend(int8_scale(spec, scales[spec.name]) for spec in specs if spec.name in scales)
     numbers = dtype if precision == "full" else precision
     known = {**metadata(architecture, values), "mode": mode, "numbers": numbers}

@@ -1,9 +1,12 @@
 """Number formats that weights are kept in: float32, the two halves of it, and int8 with one scale a tensor.
 
-What "int8" means everywhere here is dynamic quantisation of the linear maps of the blocks: weights are int8, symmetric,
-with one scale for the whole tensor; the input of each map is quantised to unsigned bytes at run time, with scale and
-zero point of its own extremes; products are summed in int32 and come back as float32 before the bias is added. Tables,
-output layer, norms, recurrences and attention's own products stay float32.
+What "int8" means everywhere here is dynamic quantisation of the linear maps of the blocks: weights are int8 of seven
+bits, -64 to 64, symmetric, with one scale for the whole tensor; the input of each map is quantised to unsigned bytes at
+run time, with scale and zero point of its own extremes; products are summed in int32 and come back as float32 before
+the bias is added. Tables, output layer, norms, recurrences and attention's own products stay float32.
+
+Seven bits, because x86 processors without VNNI add two products of an unsigned and a signed byte in 16 bits and
+saturate: 2·255·64 fits, 2·255·127 does not (docs/decisions/0014-seven-bit-weights.md).
 """
 
 from __future__ import annotations
@@ -16,14 +19,15 @@ from numpy.typing import NDArray
 
 from core.graph.random_values import STANDARD_DEVIATION
 
-Format = Literal["f32", "f16", "bf16", "s8"]
+Format = Literal["f32", "f16", "bf16", "s7"]
 Precision = Literal["full", "int8"]
 
-BYTES: dict[Format, int] = {"f32": 4, "f16": 2, "bf16": 2, "s8": 1}
+BYTES: dict[Format, int] = {"f32": 4, "f16": 2, "bf16": 2, "s7": 1}
 OF_DTYPE: dict[str, Format] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _LINEAR_MAPS = frozenset({"qkv", "out", "up", "down", "kv"})
 
-LARGEST = 127
+LARGEST = 64
+"""Magnitude of an int8 weight: two products with unsigned bytes, 2·255·64 = 32,640, stay below 2^15."""
 RANDOM_SCALE = float(np.float32(STANDARD_DEVIATION * math.sqrt(3) / LARGEST))
 """Of the random weights: they are uniform up to ±0.02·√3, so that one scale serves every size of a tensor."""
 
@@ -41,7 +45,7 @@ def format_of(parameter: str, dtype: str, precision: Precision) -> Format:
     """The format of a parameter in a model of this type; ValueError for a type that no file is kept in (float64)."""
     if dtype not in OF_DTYPE:
         raise ValueError(f"weights are kept as {', '.join(OF_DTYPE)}, not {dtype}")
-    return "s8" if precision == "int8" and is_linear_map(parameter) else OF_DTYPE[dtype]
+    return "s7" if precision == "int8" and is_linear_map(parameter) else OF_DTYPE[dtype]
 
 
 def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCALE) -> NDArray[Any]:
@@ -53,12 +57,12 @@ def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCAL
         bits: NDArray[Any] = np.ascontiguousarray(values, "<f4").view("<u4")
         bits = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
         return np.asarray(bits >> np.uint32(16)).astype("<u2")
-    if kind == "s8":
+    if kind == "s7":
         return np.asarray(np.rint(values / np.float32(scale))).astype(np.int8)
     return values.astype({"f32": "<f4", "f16": "<f2"}[kind], copy=False)
 
 
 def quantise(weight: NDArray[Any]) -> tuple[NDArray[np.int8], float]:
-    """Given weights as int8, and the scale that brings them back: the largest magnitude becomes 127."""
+    """Given weights as int8, and the scale that brings them back: the largest magnitude becomes `LARGEST`."""
     scale = float(np.float32(np.abs(weight).max(initial=0.0) / LARGEST)) or 1.0
     return np.rint(np.asarray(weight, np.float32) / np.float32(scale)).astype(np.int8), scale

@@ -64,7 +64,7 @@ class GivenValues:
             yield flat[start : start + CHUNK].astype(np.float32, copy=False)
 
     def scale(self, spec: ParameterSpec) -> float:
-        """The largest magnitude becomes 127."""
+        """The largest magnitude becomes `core.graph.formats.LARGEST`."""
         largest = max((float(np.abs(chunk).max(initial=0.0)) for chunk in self.chunks(spec)), default=0.0)
         return float(np.float32(largest / LARGEST)) or 1.0
 

@@ -21,7 +21,7 @@ from core.graph.random_values import chunks, values
 __all__ = ["WeightCache", "values"]
 
 _IN_USE_S = 60.0
-_NUMPY: dict[Format, str] = {"f32": "<f4", "f16": "<f2", "bf16": "<u2", "s8": "i1"}
+_NUMPY: dict[Format, str] = {"f32": "<f4", "f16": "<f2", "bf16": "<u2", "s7": "i1"}
 
 
 class WeightCache:
@@ -75,8 +75,8 @@ class WeightCache:
             os.utime(folder)
 
     def size_bytes(self) -> int:
-        """Bytes of all files in the folder."""
-        return sum(_bytes(path) for path in self.folder.rglob("*.*") if path.suffix[1:] in _NUMPY)
+        """Bytes of all files in the folder, also of formats that earlier releases kept."""
+        return sum(_bytes(path) for path in self.folder.rglob("*.*") if path.suffix)
 
     def _grow(self, path: Path, spec: ParameterSpec, seed: int, kind: Format) -> None:
         missing = spec.size * BYTES[kind] - _bytes(path)

@@ -21,7 +21,7 @@ def protocol_costs(architecture: Architecture, protocol: MeasurementProtocol) ->
         logits=protocol.logits,
         mode=protocol.mode,
         memory_length=protocol.memory_length,
-        weights=protocol.weights,
+        weights=protocol.quantisation,
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, field_validator, model_validator
+from pydantic_core import PydanticKnownError
 
 from core.canonical import digest
 from core.errors import ProtocolError
@@ -16,12 +17,16 @@ Runtime = Literal["pytorch", "onnxruntime"]
 MemoryMethod = Literal["anonymous", "allocator", "device", "resident"]
 Mode = Literal["forward", "prefill", "decode"]
 Dtype = Literal["float32", "bfloat16", "float16"]
-Weights = Literal["full", "int8"]
-Number = Literal["float32", "bfloat16", "float16", "int8"]
+Weights = Literal["full", "int8", "int8_8bit"]
+Quantisation = Literal["full", "int8"]
+Number = Literal["float32", "bfloat16", "float16", "int8", "int8_8bit"]
 
 DECODE_MEMORY_LENGTH = 192
 _LATER_FIELDS: Mapping[str, Any] = {"memory_length": 0, "weights": "full"}
 """Fields that came after protocols were first stored, with their defaults: at those they leave digests as they were."""
+RETIRED_WEIGHTS = "int8_8bit"
+_WEIGHTS_IN_IDENTITY = {"int8": "int8_7bit", RETIRED_WEIGHTS: "int8"}
+"""In digests `int8` stands for weights of eight bits, as it did when they had eight; those measurements keep theirs."""
 
 
 class MeasurementProtocol(BaseModel):
@@ -55,7 +60,8 @@ class MeasurementProtocol(BaseModel):
     dtype: Dtype = "float32"
     """Of weights, activations and state."""
     weights: Weights = "full"
-    """int8: the linear maps of the blocks hold int8, and their inputs are quantised at run time."""
+    """int8: the linear maps of the blocks hold int8, and their inputs are quantised at run time. int8_8bit: of stored
+    measurements alone, which were taken with weights of eight bits; no device measures it any more."""
     threads: Annotated[StrictInt, Field(ge=1, le=1024)] = 1
     warmup: Annotated[StrictInt, Field(ge=0, le=100)] = 2
     repeats: Annotated[StrictInt, Field(ge=1, le=1000)] = 5
@@ -69,6 +75,14 @@ class MeasurementProtocol(BaseModel):
     """At most so many launches for one candidate."""
     time_limit_s: Annotated[StrictFloat, Field(gt=0, le=3600)] = 60.0
     """Wall-clock limit of one launch; over it the candidate is infeasible on this device."""
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _known_weights(cls, value: Any) -> Any:
+        """An error offers what can be measured: not what is only read."""
+        if value not in get_args(Weights):
+            raise PydanticKnownError("literal_error", {"expected": "'full' or 'int8'"})
+        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -105,7 +119,7 @@ class MeasurementProtocol(BaseModel):
 
     @model_validator(mode="after")
     def _quantised_from_float32(self) -> MeasurementProtocol:
-        if self.weights == "int8" and self.dtype != "float32":
+        if self.quantisation == "int8" and self.dtype != "float32":
             raise ProtocolError(
                 f"weights: int8 goes with dtype float32, from which inputs are quantised, not with {self.dtype}",
                 field="weights",
@@ -130,8 +144,13 @@ class MeasurementProtocol(BaseModel):
 
     @property
     def number(self) -> Number:
-        """What a provider has to be able to compute in: `dtype`, or int8 where the weights are."""
-        return "int8" if self.weights == "int8" else self.dtype
+        """What a provider has to be able to compute in: `dtype`, or the weights' format where they are quantised."""
+        return self.dtype if self.weights == "full" else self.weights
+
+    @property
+    def quantisation(self) -> Quantisation:
+        """Whether the linear maps of the blocks hold int8, of whichever range."""
+        return "full" if self.weights == "full" else "int8"
 
     @property
     def one_pass(self) -> str:
@@ -146,6 +165,7 @@ class MeasurementProtocol(BaseModel):
     def identity(self) -> dict[str, Any]:
         """The fields that decide which measurements may be compared."""
         fields = self.model_dump(mode="json", exclude={"precision", "max_launches", "time_limit_s"})
+        fields["weights"] = _WEIGHTS_IN_IDENTITY.get(self.weights, self.weights)
         return {name: value for name, value in fields.items() if _LATER_FIELDS.get(name, ...) != value}
 
     @cached_property

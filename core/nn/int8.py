@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cache
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -50,16 +48,10 @@ class Int8Linear(nn.Module):
 
     def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
         """The outputs `start` to `stop` - 1 alone, two of the `edges`: [..., in] → [..., stop - start]."""
+        # Inputs keep all eight bits (`reduce_range` off), as in ONNX Runtime: the weights leave room for the sums.
         first, last = self.edges.index(start), self.edges.index(stop)
-        outputs = [torch.ops.quantized.linear_dynamic(x, part, _narrow()) for part in self._parts[first:last]]
+        outputs = [torch.ops.quantized.linear_dynamic(x, part, False) for part in self._parts[first:last]]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
-
-
-@cache
-def _narrow() -> bool:
-    """Whether inputs get seven bits: without VNNI, x86 kernels add two products in 16 bits, which eight would pass."""
-    known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return known.get("architecture") == "x86_64" and not (known.get("avx512_vnni") or known.get("avx_vnni"))
 
 
 def use_int8(model: LanguageModel, quantised: Quantised, *, with_memory: bool = False) -> LanguageModel:

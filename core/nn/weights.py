@@ -46,7 +46,7 @@ def fill(
     model.load_state_dict(tensors, assign=True, strict=precision == "full")
     if precision == "int8":
         by_name = {spec.name: spec for spec in specs}
-        use_int8(model, lambda name: (_tensor(cache, by_name[name], seed, "s8"), RANDOM_SCALE), with_memory=with_memory)
+        use_int8(model, lambda name: (_tensor(cache, by_name[name], seed, "s7"), RANDOM_SCALE), with_memory=with_memory)
     return model
 
 

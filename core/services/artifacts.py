@@ -67,7 +67,7 @@ def artifact_for(
     architecture = Architecture.parse(description)
     check_format(architecture, format_, numbers)
     path = folder / f"{digest[:2]}/{digest}/{file_name(digest, seed, format_, numbers)}"
-    kept_as = format_ if numbers == "float32" else f"{format_}-{OF_DTYPE.get(numbers, 's8')}"
+    kept_as = format_ if numbers == "float32" else f"{format_}-{OF_DTYPE.get(numbers, 's7')}"
     found = _ready(database, digest, seed, kept_as, path)
     if found is not None:
         return found

@@ -52,7 +52,7 @@ def lacking(devices: Sequence[Mapping[str, Any]], protocol: MeasurementProtocol)
         for number in numbers_of(runtime, provider)
         for memory in runtime["memory_methods"]
     }
-    number = "weights" if protocol.weights == "int8" else "dtype"
+    number = "dtype" if protocol.weights == "full" else "weights"
     wanted = (protocol.runtime, protocol.provider, protocol.number, protocol.memory)
     for index, (name, value) in enumerate(zip(("runtime", "provider", number, "memory"), wanted, strict=True)):
         there = sorted({str(offer[index]) for offer in offers})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from sqlalchemy.orm import Session
 
@@ -17,13 +17,13 @@ from core.services.progress import ONLINE
 from core.store.repositories import access, launches, leases
 from core.store.repositories import devices as rows
 from core.store.tables import Device, EnrolmentToken
-from core.wire.agent import LEAST_FOR_WORK, PROTOCOL_VERSION, DeviceFacts, EnrolRequest, EnrolResponse
+from core.wire.agent import PROTOCOL_VERSION, SEVEN_BIT_WEIGHTS, DeviceFacts, EnrolRequest, EnrolResponse
 from core.wire.service import DevicePage, DeviceView, EnrolmentTokenRequest, EnrolmentTokenView
 
 
-def check_protocol_version(version: int, *, least: int = PROTOCOL_VERSION - 1) -> None:
-    """Conflict unless the agent speaks this server's protocol version or an earlier one from `least` on."""
-    if not max(1, least) <= version <= PROTOCOL_VERSION:
+def check_protocol_version(version: int) -> None:
+    """Conflict unless the agent speaks this server's protocol version or the one before."""
+    if not PROTOCOL_VERSION - 1 <= version <= PROTOCOL_VERSION:
         older = "agent" if version < PROTOCOL_VERSION else "server"
         raise Conflict(
             f"the agent speaks protocol version {version}, this server {PROTOCOL_VERSION}: update the {older}",
@@ -89,7 +89,7 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
         Unauthenticated: the token is unknown, expired, revoked or used up.
         Conflict: the name belongs to a device of another owner, or to one that is online; the protocol versions differ.
     """
-    check_protocol_version(request.protocol_version, least=LEAST_FOR_WORK)
+    check_protocol_version(request.protocol_version)
     token = _usable_token(session, token_secret, now)
     device = rows.lock_by_name(session, request.name)
     if device is None:
@@ -100,7 +100,7 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
         access.revoke_device_keys(session, device.id, now)
         _end_leases(session, device.id, now)
     device.device_class = request.device_class
-    device.facts = request.facts.model_dump(mode="json")
+    device.facts = _known_facts(request.facts, request.protocol_version)
     device.protocol_version = request.protocol_version
     device.state = "active"
     device.enrolled_at = now
@@ -225,11 +225,21 @@ def _locked(session: Session, principal: Principal, id_or_name: str, *, itself: 
     return device
 
 
-def update_facts(session: Session, device_id: str, facts: DeviceFacts) -> None:
+def update_facts(session: Session, device_id: str, facts: DeviceFacts, protocol_version: int) -> None:
     """Takes what the agent says of its device when its process starts."""
     device = session.get_one(Device, device_id)
-    device.facts = facts.model_dump(mode="json")
+    device.facts = _known_facts(facts, protocol_version)
     session.flush()
+
+
+def _known_facts(facts: DeviceFacts, protocol_version: int) -> dict[str, Any]:
+    """Facts as they are stored: without int8 where the agent means another format by it."""
+    known = facts.model_dump(mode="json")
+    if protocol_version < SEVEN_BIT_WEIGHTS:
+        for runtime in known["runtimes"]:
+            for provider, numbers in runtime["numbers"].items():
+                runtime["numbers"][provider] = [number for number in numbers if number != "int8"]
+    return known
 
 
 def view(session: Session, device: Device, now: datetime) -> DeviceView:

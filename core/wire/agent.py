@@ -11,9 +11,9 @@ from core.measurement.protocol import MeasurementProtocol, MemoryMethod, Number,
 from core.measurement.record import Fact, LaunchResult
 from core.validation import form
 
-PROTOCOL_VERSION = 2
-LEAST_FOR_WORK = 2
-"""Agents of version 1 read no description of version 1: their reports are taken, but they get no more work."""
+PROTOCOL_VERSION = 3
+SEVEN_BIT_WEIGHTS = 3
+"""The first version whose agents mean weights of seven bits by int8 (`core.graph.formats`)."""
 MAX_BATCH = 32
 MAX_FENCE = (1 << 31) - 1
 MAX_WAIT_S = 60

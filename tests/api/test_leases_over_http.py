@@ -20,7 +20,7 @@ from core.services.progress import BASELINE_LAUNCHES
 from core.services.settings import LeaseSettings
 from core.store.database import Database
 from core.store.tables import Launch
-from core.wire.agent import LEAST_FOR_WORK, LeaseResponse, ReportResponse
+from core.wire.agent import PROTOCOL_VERSION, LeaseResponse, ReportResponse
 
 MEMORY = examples.REPORT_REQUEST["reports"][0]["result"]["memory"]
 
@@ -171,12 +171,15 @@ def test_an_agent_of_another_protocol_version_is_told(sqlite_service: Service) -
     problem(agent.post("/v1/reports", json=body), 409)
 
 
-def test_an_agent_too_old_for_work_may_still_report(sqlite_service: Service) -> None:
-    agent = sqlite_service.agent()
-    old = LEAST_FOR_WORK - 1
-    assert "update the agent" in problem(agent.post("/v1/leases", json={"protocol_version": old}), 409)["detail"]
-    answered = agent.post("/v1/reports", json={**examples.REPORT_REQUEST, "protocol_version": old})
+def test_an_agent_of_the_version_before_works_and_reports(sqlite_service: Service) -> None:
+    agent = sqlite_service.agent("board", CLASS)
+    sqlite_service.submit(sqlite_service.client("user", "bob"))
+    before = {"protocol_version": PROTOCOL_VERSION - 1}
+    assert agent.post("/v1/leases", json={**before, "max_items": 1}).json()["items"]
+    answered = agent.post("/v1/reports", json={**examples.REPORT_REQUEST, **before})
     assert [receipt["outcome"] for receipt in answered.json()["receipts"]] == ["unknown"]
+    older = {"protocol_version": PROTOCOL_VERSION - 2}
+    assert "update the agent" in problem(agent.post("/v1/leases", json=older), 409)["detail"]
 
 
 def test_a_report_for_a_deleted_job_is_dropped(service: Service, agent: httpx.Client, job: dict[str, Any]) -> None:

@@ -63,7 +63,7 @@ def test_named_models_are_counted_as_built(name: str) -> None:
 def file_bytes(architecture: Architecture, dtype: str, precision: Precision) -> int:
     """Bytes of the weights as they are kept for a launch, an int8 tensor with its scale."""
     formats = [(spec.size, format_of(spec.name, dtype, precision)) for spec in parameters(architecture)]
-    return sum(size * BYTES[kind] + (BYTES["f32"] if kind == "s8" else 0) for size, kind in formats)
+    return sum(size * BYTES[kind] + (BYTES["f32"] if kind == "s7" else 0) for size, kind in formats)
 
 
 @given(descriptions())

@@ -55,6 +55,14 @@ def test_digests_of_protocols_that_were_stored_before_modes_came() -> None:
     assert spelled_out.digest == MeasurementProtocol().digest
 
 
+def test_int8_of_eight_bits_keeps_the_digest_that_int8_had() -> None:
+    """It is read where it was stored; what is measured now goes by another digest."""
+    stored = MeasurementProtocol(weights="int8_8bit")
+    assert stored.digest == "5b6006fa57a366efdce6054a5b09dd7504726b4eb22cf748e12e44d8cde465e6"
+    assert MeasurementProtocol(weights="int8").digest != stored.digest
+    assert (stored.quantisation, stored.number) == ("int8", "int8_8bit")
+
+
 def test_every_choice_has_a_digest_of_its_own() -> None:
     choices: list[dict[str, Any]] = [
         {},
@@ -65,6 +73,7 @@ def test_every_choice_has_a_digest_of_its_own() -> None:
         {"dtype": "bfloat16"},
         {"dtype": "float16"},
         {"weights": "int8"},
+        {"weights": "int8_8bit"},
         {"mode": "decode", "weights": "int8"},
     ]
     assert len({MeasurementProtocol(**choice).digest for choice in choices}) == len(choices)

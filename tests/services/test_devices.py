@@ -13,7 +13,7 @@ from core.services import devices, keys
 from core.services.keys import Principal
 from core.store.database import Database
 from core.store.tables import Device
-from core.wire.agent import LEAST_FOR_WORK, PROTOCOL_VERSION, EnrolRequest, EnrolResponse
+from core.wire.agent import PROTOCOL_VERSION, EnrolRequest, EnrolResponse
 from core.wire.service import EnrolmentTokenRequest
 
 ROOT = Principal("key_r", "root", "root", "admin")
@@ -176,7 +176,7 @@ def test_agents_of_this_protocol_version_and_the_one_before_are_served(world: Wo
         with pytest.raises(Conflict, match=f"update the {culprit}"):
             devices.check_protocol_version(version)
     with pytest.raises(Conflict, match="update the agent"):
-        enrol(world, token(world)[1], protocol_version=LEAST_FOR_WORK - 1)
+        enrol(world, token(world)[1], protocol_version=PROTOCOL_VERSION - 2)
     with pytest.raises(Conflict):
         enrol(world, token(world)[1], protocol_version=99)
     assert world.rows(Device) == []

@@ -227,7 +227,7 @@ const cellsOf = (row) => Object.fromEntries(COLUMNS.map(({ name }, index) => [na
 /** What the ONNX file of what was measured computes in; PyTorch's models are not files. */
 function numbersOf({ runtime, dtype, weights }) {
   if (runtime !== "onnxruntime") return "float32";
-  return weights === "int8" ? "int8" : dtype;
+  return weights === "full" ? dtype : "int8";
 }
 
 function downloadLink(record, { format, label, what }, number, numbers) {

@@ -17,7 +17,7 @@ export function showTarget(target, job, candidate) {
     `${stateTitle(target.state)} on ${target.device}`,
     `${protocol.runtime} ${protocol.provider}, ${count(protocol.threads, "thread")}`,
     onePass(protocol),
-    `batch ${protocol.batch}, ${scores(protocol, candidate)}, ${protocol.dtype}${protocol.weights === "int8" ? ", int8 weights" : ""}`,
+    `batch ${protocol.batch}, ${scores(protocol, candidate)}, ${protocol.dtype}${protocol.weights === "full" ? "" : `, ${protocol.weights} weights`}`,
     ...(limits.latency_ms ? [`at most ${limits.latency_ms} ms`] : []),
     ...(limits.memory_mb ? [`at most ${limits.memory_mb} MiB`] : []),
   ].join(" · "));

@@ -1,0 +1,86 @@
+"""Int8 measurements of weights of eight bits keep their name and digest, and never meet those of seven."""
+
+from __future__ import annotations
+
+import io
+from datetime import datetime, timezone
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import select
+
+from core.measurement.protocol import MeasurementProtocol
+from core.store.database import MIGRATIONS, Database
+from core.store.tables import Device, Measurement
+
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+OLD = MeasurementProtocol(weights="int8_8bit")
+RUNTIME = {"runtime": "onnxruntime", "version": "1", "providers": ["cpu"], "memory_methods": ["anonymous"]}
+
+
+def _config(database: Database) -> Config:
+    config = Config(str(MIGRATIONS.parent / "alembic.ini"), stdout=io.StringIO())
+    config.attributes["url"] = database.url.render_as_string(hide_password=False)
+    return config
+
+
+def _store(database: Database, protocol: dict[str, Any], digest: str) -> None:
+    numbers = {"cpu": ["float32", "int8"]}
+    facts = {"cores": 4, "memory_bytes": 1, "runtimes": [{**RUNTIME, "numbers": numbers}, RUNTIME]}
+    with database.write() as session:
+        session.add(
+            Measurement(
+                digest="a" * 64,
+                architecture={"version": 1},
+                seed=1,
+                device_key="class:lab",
+                protocol=protocol,
+                protocol_digest=digest,
+                state="measured",
+                latency_ms=5.0,
+            )
+        )
+        session.add(
+            Device(
+                name="bench",
+                device_class="lab",
+                owner="ada",
+                state="active",
+                facts=facts,
+                protocol_version=2,
+                enrolled_at=NOW,
+            )
+        )
+
+
+def test_stored_int8_is_read_as_the_format_it_was_measured_in(database: Database) -> None:
+    command.downgrade(_config(database), "0005")
+    stored = {**OLD.model_dump(mode="json"), "weights": "int8"}
+    full = MeasurementProtocol()
+    _store(database, stored, OLD.digest)
+    with database.write() as session:
+        known = session.scalars(select(Measurement)).one()
+        session.add(
+            Measurement(
+                digest=known.digest,
+                architecture=known.architecture,
+                seed=2,
+                device_key="class:lab",
+                protocol=full.model_dump(mode="json"),
+                protocol_digest=full.digest,
+                state="measured",
+                latency_ms=7.0,
+            )
+        )
+    database.migrate()
+    with database.read() as session:
+        found = {row.seed: row for row in session.scalars(select(Measurement))}
+        assert MeasurementProtocol.model_validate(found[1].protocol) == OLD
+        assert OLD.digest == found[1].protocol_digest != MeasurementProtocol(weights="int8").digest
+        assert found[2].protocol == full.model_dump(mode="json")
+        runtimes = session.scalars(select(Device.facts)).one()["runtimes"]
+        assert [runtime.get("numbers", {}).get("cpu", []) for runtime in runtimes] == [["float32"], []]
+    command.downgrade(_config(database), "0005")
+    with database.read() as session:
+        assert session.scalars(select(Measurement.protocol).where(Measurement.seed == 1)).one() == stored
