@@ -11,7 +11,7 @@ demo: $(VENV)/demo.installed
 
 test: $(VENV)/dev.installed
 	@$(BIN)/python scripts/find_browser.py
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
 lint: $(VENV)/dev.installed
 	@$(BIN)/ruff check .

@@ -27,6 +27,12 @@ settings.register_profile(
 settings.load_profile("edgefront")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One process a core that this one may use, but no more than four: each holds its own copy of torch."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return min(4, len(allowed(0)) if allowed else os.cpu_count() or 1)
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[URL]:
     with servers.postgres() as url:

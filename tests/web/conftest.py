@@ -17,7 +17,6 @@ from edgefront.embedded.service import EmbeddedService
 
 FIND_BROWSER = Path(__file__).parents[2] / "scripts" / "find_browser.py"
 VIEWPORT: ViewportSize = {"width": 900, "height": 700}  # small: the chart is drawn without a GPU
-WAIT_MS = 60_000  # what never comes fails a test by this; what comes late on a busy machine does not
 FLAGS = (
     "--no-sandbox",
     "--disable-background-networking",
@@ -104,7 +103,6 @@ def submit(api: httpx.Client) -> Callable[..., dict[str, Any]]:
 def member(browser: Browser, service: EmbeddedService) -> Iterator[BrowserContext]:
     """A browser profile that has signed in."""
     context = browser.new_context(base_url=service.url, viewport=VIEWPORT)
-    context.set_default_timeout(WAIT_MS)
     page = context.new_page()
     WatchedPage(page, service.url).sign_in(service.key, "/")
     page.close()
@@ -116,7 +114,6 @@ def member(browser: Browser, service: EmbeddedService) -> Iterator[BrowserContex
 def visitor(browser: Browser, service: EmbeddedService) -> Iterator[BrowserContext]:
     """A browser profile that has not."""
     context = browser.new_context(base_url=service.url, viewport=VIEWPORT)
-    context.set_default_timeout(WAIT_MS)
     yield context
     context.close()
 

@@ -61,7 +61,7 @@ class SyntheticAgent:
     def close(self) -> None:
         self._http.close()
 
-    def measure(self, launches: int, *, wait_s: float = 10.0) -> int:
+    def measure(self, launches: int, *, wait_s: float = 30.0) -> int:
         """Measures so many launches and reports each by itself; fewer if there is no work within `wait_s`."""
         done = 0
         while done < launches:
@@ -80,7 +80,7 @@ class SyntheticAgent:
 
     def finish(self, api: httpx.Client, job_id: str) -> dict[str, Any]:
         """Measures whatever is wanted until the job has finished; returns the job."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while (job := api.get(f"/v1/jobs/{job_id}").raise_for_status().json())["state"] == "running":
             assert time.monotonic() < end, f"the job does not finish: {job}"
             self.measure(8, wait_s=0.2)

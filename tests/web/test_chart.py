@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import BrowserContext, Locator, Page
-from watched_page import EYE, WatchedPage
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+from watched_page import EYE, POINTS, WatchedPage
 
 Watch = Callable[..., WatchedPage]
 ROWS = "document.querySelectorAll('#candidates tbody tr').length"
@@ -17,10 +17,11 @@ def test_chart_is_really_drawn_and_turns_by_mouse_and_keyboard(
 ) -> None:
     seen = watch(member, f"/jobs/{finished['id']}")
     seen.until("document.querySelectorAll('#chart canvas').length > 0")
-    seen.until("Boolean(document.getElementById('chart').data)")
+    _wait_for_frontier(seen, finished)
     chart = seen.page.locator("#chart")
     chart.scroll_into_view_if_needed()
-    assert seen.page.evaluate(COLOURS) > 3  # points in the frontier's colour, the baseline's, axes: not an empty canvas
+    # Points in the frontier's colour, the baseline's, axes: not an empty canvas.
+    seen.until(f"({COLOURS})().then((count) => count > 3)")
     start = seen.eye()
     chart.focus()
     seen.page.keyboard.press("ArrowLeft")
@@ -30,11 +31,13 @@ def test_chart_is_really_drawn_and_turns_by_mouse_and_keyboard(
     seen.until("document.getElementById('chart').data.at(-1).x.length", 1)
     assert seen.eye() == by_keys
     chart.scroll_into_view_if_needed()
-    for _ in range(5):  # the scene takes the mouse up with its next frame, which may be late on a busy machine
+
+    def turned_by_mouse() -> bool:
         _drag(seen.page, chart)
-        if seen.eye() != by_keys:
-            break
-    assert seen.eye() != by_keys
+        return seen.eye() != by_keys
+
+    # Again and again: the scene takes the mouse up with its next frame, which may be late on a busy machine.
+    seen.eventually(turned_by_mouse, True)
     chart.focus()
     seen.page.keyboard.press("0")
     seen.until(EYE, start)
@@ -44,11 +47,18 @@ def test_a_phone_shows_the_whole_chart(watch: Watch, member: BrowserContext, fin
     seen = watch(member, "/")
     seen.page.set_viewport_size({"width": 390, "height": 844})
     seen.page.goto(f"/jobs/{finished['id']}")
-    seen.until("Boolean(document.getElementById('chart').data)")
+    _wait_for_frontier(seen, finished)
     width, height, left, top, right, bottom = seen.page.evaluate(INK)
     assert 0 < left < right < width - 1  # no axis, word or point is cut off at an edge
     assert 0 < top < bottom < height - 1
     assert right - left > width / 2
+
+
+def _wait_for_frontier(seen: WatchedPage, job: dict[str, Any]) -> None:
+    """Waits until the chart shows the first target's frontier and the table below it is there, so nothing moves."""
+    size = job["targets"][0]["frontier_size"]
+    seen.until(f"{POINTS}.frontier", size)
+    seen.until(ROWS, size)
 
 
 def _drag(page: Page, chart: Locator) -> None:
@@ -70,21 +80,24 @@ def test_a_point_that_is_clicked_is_marked_in_the_table(
     watch: Watch, member: BrowserContext, finished: dict[str, Any]
 ) -> None:
     seen = watch(member, f"/jobs/{finished['id']}")
-    seen.until("Boolean(document.getElementById('chart').data)")
+    _wait_for_frontier(seen, finished)
     seen.page.locator("#chart").scroll_into_view_if_needed()
     seen.until("Boolean(document.getElementById('chart')._fullLayout?.scene?._scene?.glplot?.cameraParams)")
-    seen.until(ROWS, finished["targets"][0]["frontier_size"])  # the table below the chart is there, so nothing moves
-    for _ in range(30):  # the scene takes the mouse up with its next frame, which may be late on a busy machine
-        candidate, x, y = seen.page.evaluate(FIRST_FRONTIER_POINT)
+
+    def hovered() -> bool:
+        _, x, y = seen.page.evaluate(FIRST_FRONTIER_POINT)
         seen.page.mouse.move(x - 30, y - 30)
         seen.page.mouse.move(x, y, steps=3)
-        seen.page.wait_for_timeout(300)
-        if seen.page.locator("#chart .hovertext").count():
-            break
+        seen.page.locator("#chart .hovertext").first.wait_for(timeout=1000)
+        return True
+
+    # Again and again: the scene takes the mouse up with its next frame, which may be late on a busy machine.
+    seen.eventually(hovered, True)
+    candidate, x, y = seen.page.evaluate(FIRST_FRONTIER_POINT)
     seen.page.mouse.click(x, y)
     row = seen.page.locator(f"#candidates tr.selected[data-id='{candidate}']")
     row.wait_for()
-    assert row.locator("button.pick").get_attribute("aria-pressed") == "true"
+    expect(row.locator("button.pick")).to_have_attribute("aria-pressed", "true")
     seen.until("document.getElementById('chart').data.at(-1).customdata[0]", candidate)
 
 

@@ -36,7 +36,7 @@ def test_page_recovers_when_the_server_restarts(browser: Browser, tmp_path: Path
             seen = WatchedPage(context.new_page(), url)
             seen.sign_in(key, f"/jobs/{job_id}")
             seen.until(LIVE, "live")
-            agent.measure(3)
+            assert agent.measure(3) == 3
             seen.until("Number(document.getElementById('progress').value) > 0")
             seen.page.evaluate("window.neverReloaded = true")
         seen.until(f"{LIVE}.includes('trying again')")

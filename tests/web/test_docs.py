@@ -106,6 +106,6 @@ def test_rest_walk_through_runs_as_it_stands(tmp_path: Path) -> None:
 
 def _was_resumed(service: EmbeddedService) -> bool:
     query = "SELECT data FROM event WHERE kind = 'job_state' ORDER BY number"
-    with closing(sqlite3.connect(service.home / "edgefront.db")) as rows:
+    with closing(sqlite3.connect(service.home / "edgefront.db", timeout=60)) as rows:
         states = [json.loads(data)["state"] for (data,) in rows.execute(query)]
     return states[-2:] == ["paused", "running"]

@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any
 
 import httpx
-from playwright.sync_api import BrowserContext
+from playwright.sync_api import BrowserContext, expect
 from synthetic_agent import SyntheticAgent
 from watched_page import WatchedPage
 
@@ -21,6 +21,7 @@ Submit = Callable[..., dict[str, Any]]
 ROWS = "document.querySelectorAll('#candidates tbody tr').length"
 STATE = "document.getElementById('job-state').textContent"
 LIVE = "document.getElementById('live').textContent"
+IN_SIGHT = "(cell) => cell.getBoundingClientRect().right <= cell.closest('.scroll').getBoundingClientRect().right"
 
 
 def random_search(
@@ -59,6 +60,11 @@ def counts(api: httpx.Client, job: dict[str, Any], target: int = 0) -> dict[str,
     }
 
 
+def differences(shown: dict[str, int], wanted: dict[str, int]) -> dict[str, tuple[int, int]]:
+    """What is counted otherwise, by its name; what was not drawn yet counts as none."""
+    return {name: (shown.get(name, 0), count) for name, count in wanted.items() if shown.get(name, 0) != count}
+
+
 def test_frontier_grows_without_reload_until_the_job_has_finished(
     watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: SyntheticAgent
 ) -> None:
@@ -74,14 +80,12 @@ def test_frontier_grows_without_reload_until_the_job_has_finished(
         wanted = counts(api, job)
         if wanted["baseline"] + wanted["frontier"] == 0:
             continue
-        for name, count in wanted.items():
-            chart = "Object.fromEntries((document.getElementById('chart').data ?? []).map((t) => [t.uid, t.x.length]))"
-            seen.until(f"({chart}).{name} ?? 0", count)
+        seen.eventually(lambda: differences(seen.points(), counts(api, job)), {}, "what chart and API tell apart")
         grown.append(sum(seen.points().values()))
     assert len(grown) > 2
     assert grown == sorted(grown)
     seen.until(STATE, "finished")
-    assert seen.points() == counts(api, job)
+    seen.eventually(seen.points, counts(api, job))
     view = api.get(f"/v1/jobs/{job['id']}").json()["targets"][0]
     seen.until("document.getElementById('frontier-size').textContent", str(view["frontier_size"]))
     seen.until("document.getElementById('hypervolume').textContent", f"{view['hypervolume']:.4f}")
@@ -98,19 +102,18 @@ def test_tabs_show_each_target_by_keyboard_and_by_address(
     seen = watch(member, f"/jobs/{finished['id']}")
     tabs = seen.page.get_by_role("tab")
     seen.until("document.querySelectorAll('[role=tab]').length", 2)
-    assert tabs.nth(0).get_attribute("aria-selected") == "true"
+    expect(tabs.nth(0)).to_have_attribute("aria-selected", "true")
     tabs.nth(0).focus()
     seen.page.keyboard.press("ArrowRight")
-    assert tabs.nth(1).get_attribute("aria-selected") == "true"
-    facts = seen.page.locator("#target-facts").inner_text()
-    assert "forward pass of 192 tokens" in facts
-    assert "at most 9 ms" in facts
+    expect(tabs.nth(1)).to_have_attribute("aria-selected", "true")
+    facts = seen.page.locator("#target-facts")
+    expect(facts).to_contain_text("forward pass of 192 tokens")
+    expect(facts).to_contain_text("at most 9 ms")
     wanted = counts(api, finished, target=1)
     assert wanted["outside"] > 0
-    seen.until("document.getElementById('chart').data?.find((t) => t.uid === 'outside').x.length", wanted["outside"])
-    assert seen.points() == wanted
+    seen.eventually(seen.points, wanted)
     second = finished["targets"][1]["id"]
-    assert seen.page.url.endswith(f"#target={second}")
+    expect(seen.page).to_have_url(re.compile(f"#target={second}$"))
     seen.page.reload()
     seen.until(f"document.getElementById('tab-{second}')?.getAttribute('aria-selected')", "true")
 
@@ -145,14 +148,17 @@ def test_table_sorts_filters_and_is_exported(
     seen.page.locator("#filter").select_option("baseline")
     seen.until(ROWS, counts(api, finished)["baseline"])
     seen.page.locator("#filter").select_option("all")
+    seen.until(ROWS, target["candidates"])
+
+    def latencies() -> list[float]:
+        return [float(latency.split()[0]) for _, _, latency, *_ in seen.cells("#candidates tbody tr")]
+
+    rising = sorted(latencies())
     seen.page.get_by_role("button", name="Latency").click()
-    assert seen.page.locator("th[aria-sort=ascending]").inner_text().startswith("Latency")
-    cells = seen.page.locator("#candidates tbody tr td:nth-child(3)").all_inner_texts()
-    shown = [float(text.split()[0]) for text in cells]
-    assert shown == sorted(shown)
+    expect(seen.page.locator("th[aria-sort=ascending]")).to_have_text(re.compile("^Latency"))
+    seen.eventually(latencies, rising)
     seen.page.get_by_role("button", name="Latency").click()
-    cells = seen.page.locator("#candidates tbody tr td:nth-child(3)").all_inner_texts()
-    assert [float(text.split()[0]) for text in cells] == sorted(shown, reverse=True)
+    seen.eventually(latencies, rising[::-1])
     with seen.page.expect_download() as download:
         seen.page.get_by_role("link", name="Candidates of this target as csv").click()
     assert len(download.value.path().read_text().splitlines()) == target["candidates"] + 1
@@ -162,13 +168,13 @@ def test_downloads_say_that_weights_are_untrained_and_are_the_api_s_bytes(
     watch: Watch, member: BrowserContext, finished: dict[str, Any], api: httpx.Client
 ) -> None:
     seen = watch(member, f"/jobs/{finished['id']}")
+    seen.until(ROWS, finished["targets"][0]["frontier_size"])
     row = seen.page.locator("#candidates tbody tr").first
-    row.wait_for()
     candidate = row.get_attribute("data-id")
-    assert "untrained weights" in seen.page.locator("#candidates thead").inner_text()
+    expect(seen.page.locator("#candidates thead")).to_contain_text("untrained weights")
     for format_ in ("onnx", "onnx-prefill", "onnx-decode", "safetensors"):
         link = row.locator(f"a[href$='format={format_}']")
-        assert "untrained weights" in (link.get_attribute("aria-label") or "")
+        expect(link).to_have_attribute("aria-label", re.compile("untrained weights"))
         with seen.page.expect_download() as download:
             link.click()
         assert "untrained" in download.value.suggested_filename
@@ -192,7 +198,7 @@ def test_files_are_offered_as_they_were_measured(
     seen.until(ROWS, job["targets"][0]["frontier_size"])
     links = seen.page.locator("#candidates tbody tr").first.locator("a[href*='format=']")
     onnx_files = [f"{name} int8" for name in ("ONNX", "prefill", "decode", "segment")]
-    assert links.all_inner_texts() == [*onnx_files, "safetensors", "architecture"]
+    expect(links).to_have_text([*onnx_files, "safetensors", "architecture"])
     with seen.page.expect_download() as download:
         links.nth(3).click()
     assert download.value.suggested_filename.endswith("-segment-int8.onnx")
@@ -204,11 +210,10 @@ def test_shape_and_downloads_are_in_sight_at_1280_pixels(
     seen = watch(member, f"/jobs/{finished['id']}")
     seen.page.set_viewport_size({"width": 1280, "height": 700})
     seen.until(ROWS, finished["targets"][0]["frontier_size"])
-    edge = seen.page.evaluate("document.querySelector('.scroll').getBoundingClientRect().right")
     for name in ("Shape", "Download (untrained weights)"):
-        box = seen.page.get_by_role("columnheader", name=name).bounding_box()
-        assert box is not None
-        assert box["x"] + box["width"] <= edge
+        heading = seen.page.get_by_role("columnheader", name=name)
+        expect(heading).to_be_visible()
+        seen.eventually(lambda heading=heading: heading.evaluate(IN_SIGHT), True, name)
 
 
 def test_an_encoder_is_not_offered_the_files_that_generate(
@@ -219,11 +224,11 @@ def test_an_encoder_is_not_offered_the_files_that_generate(
     seen = watch(member, f"/jobs/{job['id']}")
     seen.until(ROWS, job["targets"][0]["frontier_size"])
     links = seen.page.locator("#candidates tbody tr").first.locator("a[href*='format=']")
-    assert links.all_inner_texts() == ["ONNX", "safetensors", "architecture"]
-    assert "output pooled at the first token" in seen.page.locator("#target-facts").inner_text()
+    expect(links).to_have_text(["ONNX", "safetensors", "architecture"])
+    expect(seen.page.locator("#target-facts")).to_contain_text("output pooled at the first token")
     seen.until("document.getElementById('chart').layout?.scene.zaxis.title.text", "encoder parameters (M)")
-    assert "at equal encoder parameters" in seen.page.locator("#table-note").inner_text()
-    assert seen.page.locator("#encoder-note").is_visible()
+    expect(seen.page.locator("#table-note")).to_contain_text("at equal encoder parameters", use_inner_text=True)
+    expect(seen.page.locator("#encoder-note")).to_be_visible()
     with seen.page.expect_download() as download:
         links.first.click()
     assert "untrained" in download.value.suggested_filename
@@ -252,10 +257,9 @@ def test_lineage_names_the_parents_by_number(
     seen = watch(member, f"/jobs/{job['id']}")
     seen.page.locator("#filter").select_option("all")
     row = seen.page.locator(f"tr[data-id='{child['id']}']")
-    row.wait_for()
-    text = row.inner_text()
-    assert f"generation {child['generation']}, {child['operator']} of #{numbers[child['parents'][0]]}" in text
-    assert child["digest"][:10] in text
+    parent = numbers[child["parents"][0]]
+    expect(row).to_contain_text(f"generation {child['generation']}, {child['operator']} of #{parent}")
+    expect(row).to_contain_text(child["digest"][:10])
 
 
 def test_text_from_users_and_devices_is_shown_as_text(
@@ -271,7 +275,7 @@ def test_text_from_users_and_devices_is_shown_as_text(
     # The API takes no such names in the first place: this is the second wall.
     attack = '<img src=x onerror="window.attacked=1"><script>window.attacked=1</script>'
     with (
-        closing(sqlite3.connect(service.home / "edgefront.db")) as rows,
+        closing(sqlite3.connect(service.home / "edgefront.db", timeout=60)) as rows,
         rows,
     ):  # the API takes no such names: this is the second wall
         rows.execute("UPDATE job SET name = ?, reason = ?, state = 'failed' WHERE id = ?", (attack, attack, job["id"]))
@@ -286,11 +290,11 @@ def test_text_from_users_and_devices_is_shown_as_text(
     seen.until("document.getElementById('job-name').textContent", attack)
     seen.page.locator("#filter").select_option("all")
     seen.until(f"{ROWS} > 0")
-    assert attack in seen.page.locator("#candidates tbody").inner_text()
-    assert attack in seen.page.locator("#notice").inner_text()
+    expect(seen.page.locator("#candidates tbody")).to_contain_text(attack)
+    expect(seen.page.locator("#notice")).to_contain_text(attack)
     seen.page.goto("/")
     seen.until(f"document.body.innerText.includes({json.dumps(attack)})")
-    seen.page.wait_for_timeout(200)
+    seen.page.wait_for_timeout(200)  # what must not happen gets the time to
     assert seen.page.evaluate("window.attacked") is None
     assert seen.page.locator("main img").count() == 0
 
@@ -303,14 +307,15 @@ def test_a_job_whose_proxy_misleads_says_so(
     seen = watch(member, f"/jobs/{job['id']}")
     seen.until(ROWS, job["targets"][0]["frontier_size"])
     caveat = seen.page.locator("#caveat")
-    caveat.wait_for()
-    assert caveat.inner_text() == f"About the proxy: {job['proxy_trust']['sentence']}"
+    expect(caveat).to_be_visible()
+    expect(caveat).to_have_text(f"About the proxy: {job['proxy_trust']['sentence']}")
     assert "do not compare kinds of blocks" in job["proxy_trust"]["caveat"]
     seen.page.locator("#filter").select_option("all")
     seen.until(ROWS, job["targets"][0]["candidates"])
-    shown = seen.page.locator("#candidates tbody").inner_text()
-    assert "1 layer × 128" in shown  # the stock model
-    assert re.search(r"\d (attention|SRU\+\+|feed-forward)[^\n]* × 128", shown)
+    shapes = seen.page.locator("#candidates tbody td:nth-child(9)")
+    expect(shapes.filter(has_text=re.compile("1 layer × 128")).first).to_be_visible()  # the stock model
+    mixed = re.compile(r"\d (attention|SRU\+\+|feed-forward).* × 128")
+    expect(shapes.filter(has_text=mixed).first).to_be_visible()
     other = watch(member, f"/jobs/{finished['id']}")
     other.until(STATE, "finished")
-    assert "Decoder parameters ranked 200 fully trained models" in other.page.locator("#caveat").inner_text()
+    expect(other.page.locator("#caveat")).to_contain_text("Decoder parameters ranked 200 fully trained models")

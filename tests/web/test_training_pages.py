@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import BrowserContext
+from playwright.sync_api import BrowserContext, expect
 from watched_page import WatchedPage
 
 from core.services import training_claims, trainings
@@ -114,19 +115,20 @@ def test_curves_grow_without_reload_and_the_result_stands_beside_the_files(
     seen.until(STATE, "queued")
     seen.until(LIVE, "live")
     seen.page.evaluate("window.neverReloaded = true")
-    assert "No report yet" in seen.page.locator("#curves").inner_text()
+    expect(seen.page.locator("#curves")).to_contain_text("No report yet")
     claim = pool.claim()
     validated = {"valid_loss": 3.5, "valid_perplexity": 33.1, "valid_bpc": 1.4}
     metrics = [metric(10), metric(20), metric(30, 3.0, **validated)]
     pool.report(claim, step=30, metrics=metrics, seconds_left=135.0)
     seen.until(f"JSON.stringify({LENGTHS})", json.dumps({"lr": 3, "loss": 3, "valid_loss": 1}, separators=(",", ":")))
     seen.until("document.getElementById('loss').textContent", "3.000")
-    figures = ("valid-loss", "tokens-per-s", "mfu", "time-left", "quality-name", "quality")
-    shown = [seen.page.locator(f"#{name}").inner_text() for name in figures]
-    assert shown == ["3.500", "2,048", "31 %", "2 min", "Perplexity, last validation", "33.1"]
+    figures = {"valid-loss": "3.500", "tokens-per-s": "2,048", "mfu": "31 %", "time-left": "2 min"}
+    quality = {"quality-name": "Perplexity, last validation", "quality": "33.1"}
+    for name, text in {**figures, **quality}.items():
+        expect(seen.page.locator(f"#{name}")).to_have_text(text)
     seen.page.locator("#axis").select_option("tokens")
     seen.until("document.getElementById('curves').layout.xaxis.title.text", "tokens")
-    assert seen.page.evaluate("document.getElementById('curves').data[1].x") == [10240, 20480, 30720]
+    seen.until("document.getElementById('curves').data[1].x", [10240, 20480, 30720])
     # A crash takes back what came after the checkpoint.
     pool.report(claim, step=20, metrics=[metric(10), metric(20, 2.5)], whole=True, checkpoint=20)
     seen.until(f"({LENGTHS}).loss", 2)
@@ -139,7 +141,7 @@ def test_curves_grow_without_reload_and_the_result_stands_beside_the_files(
     pool.finish(claim, 21.75)
     seen.until(STATE, "done")
     seen.until("document.getElementById('quality').textContent", "21.8")
-    assert seen.page.locator("#scores tbody tr").all_inner_texts() == ["python\ttest\t3.080\t21.750"]
+    seen.eventually(lambda: seen.cells("#scores tbody tr"), [["python", "test", "3.080", "21.750"]])
     seen.until("document.getElementById('log').textContent.endsWith('</script>')")
     with seen.page.expect_download() as download:
         seen.page.get_by_role("link", name="model.safetensors").click()
@@ -167,6 +169,7 @@ def test_pause_resume_cancel_and_delete_ask_before_they_destroy(
     seen.until(STATE, "starting")
     seen.page.get_by_role("button", name="Cancel…").click()
     seen.page.keyboard.press("Escape")  # thought better of it
+    expect(seen.page.locator("#confirm")).not_to_be_visible()
     assert api.get(f"/v1/trainings/{training}").json()["wanted"] == "run"
     seen.page.get_by_role("button", name="Cancel…").click()
     seen.page.get_by_role("button", name="Cancel the training").click()
@@ -181,8 +184,7 @@ def test_pause_resume_cancel_and_delete_ask_before_they_destroy(
     assert api.get(f"/v1/trainings/{training}").status_code == 404
     seen.page.goto(f"/trainings/{training}")
     seen.page.get_by_text("There is no such training").wait_for()
-    assert all("404" in text for text in seen.complaints)
-    seen.complaints.clear()
+    seen.forgive(404)
 
 
 def test_a_supernet_shows_what_each_layer_chooses(watch: Watch, member: BrowserContext, pool: Pool) -> None:
@@ -194,14 +196,15 @@ def test_a_supernet_shows_what_each_layer_chooses(watch: Watch, member: BrowserC
     pool.report(claim, step=200, metrics=metrics)
     seen = watch(member, f"/trainings/{training}")
     seen.until("document.getElementById('layer-bars').data?.map((t) => t.y.length).join()", "3,3,3")
-    assert seen.page.evaluate("document.getElementById('layer-bars').data[1].y") == [0.15, 0.7, 0.3]
-    assert seen.page.evaluate("document.getElementById('layer-steps').data[0].z") == [[0.8], [0.1], [0.6]]
+    seen.until("document.getElementById('layer-bars').data[1].y", [0.15, 0.7, 0.3])
+    seen.until("document.getElementById('layer-steps').data[0].z", [[0.8], [0.1], [0.6]])
     seen.page.get_by_label("Seed").select_option("1")
     seen.until("document.getElementById('layer-steps').data[0].x.join()", "100,110")
     seen.page.get_by_text("Numbers").click()
-    assert seen.page.locator("#probabilities tbody tr").nth(1).inner_text() == "2\t0.100\t0.700\t0.200\tf feed-forward"
-    assert "likeliest blocks sfs" in seen.page.locator("#layers-note").inner_text()
-    assert not seen.page.locator("#model").is_visible()  # a supernet is no model with a latency
+    second = "#probabilities tbody tr:nth-child(2)"
+    seen.eventually(lambda: seen.cells(second), [["2", "0.100", "0.700", "0.200", "f feed-forward"]])
+    expect(seen.page.locator("#layers-note")).to_contain_text("likeliest blocks sfs")
+    expect(seen.page.locator("#model")).not_to_be_visible()  # a supernet is no model with a latency
     pool.report(claim, step=210, metrics=[metric(210, extra={**extra, "seed": 2, "probabilities": rows[::-1]})])
     seen.page.get_by_label("Seed").select_option("2")
     seen.until("document.getElementById('layer-bars').data[0].y.join()", "0.6,0.1,0.8")
@@ -218,15 +221,15 @@ def test_the_list_is_live_narrowed_and_shows_text_as_text(
     seen = watch(member, "/trainings")
     found = seen.page.locator(f"tr[data-id='{running}']")
     found.wait_for()
-    assert seen.page.locator("#trainings tbody tr").first.get_attribute("data-id") == failed  # newest first
-    assert ATTACK in seen.page.locator(f"tr[data-id='{failed}']").inner_text()
+    expect(seen.page.locator("#trainings tbody tr").first).to_have_attribute("data-id", failed)  # newest first
+    expect(seen.page.locator(f"tr[data-id='{failed}']")).to_contain_text(ATTACK)
     validated = {"valid_loss": 3.4, "valid_perplexity": 30.0}
     pool.report(claim, step=150, metrics=[metric(100, **validated), metric(150, 3.25)], seconds_left=75.0)
     found.get_by_text("150 of 300 steps").wait_for()
-    text = found.inner_text()
-    for part in ("1 layer × 32", "training", "3.250", "30.0\nlast validation", "2,048", "1 min"):
-        assert part in text
-    assert "python\tquick" in text
+    figures = ["150 of 300 steps", "3.250", "30.0 last validation", "2,048", "1 min", "python", "quick"]
+    row = ["1 layer × 32", "training", *figures, "", ""]  # whenever it began, and whoever owns it
+    expect(found.locator("td")).to_have_count(len(row))
+    expect(found.locator("td")).to_contain_text(row, use_inner_text=True)
     seen.page.get_by_label("Show").select_option("failed")
     seen.until("document.querySelectorAll('#trainings tbody tr').length", 1)
     seen.page.get_by_role("link", name=ATTACK).click()
@@ -249,35 +252,37 @@ def test_a_selected_candidate_is_trained_and_its_perplexity_stands_beside_it(
     for waiting in api.get("/v1/trainings", params={"state": "queued"}).json()["items"]:
         api.delete(f"/v1/trainings/{waiting['id']}").raise_for_status()
     seen = watch(member, f"/jobs/{finished['id']}")
-    row = seen.page.locator("#candidates tbody tr").nth(1)
+    seen.until("document.querySelectorAll('#candidates tbody tr').length", finished["targets"][0]["frontier_size"])
+    chosen = seen.page.locator("#candidates tbody tr").nth(1).get_attribute("data-id")
+    row = seen.page.locator(f"#candidates tr[data-id='{chosen}']")
     row.get_by_role("button", name="show in the chart").click()
-    assert not seen.page.get_by_role("columnheader", name="Perplexity").is_visible()
+    expect(seen.page.get_by_role("columnheader", name="Perplexity")).not_to_be_visible()
     seen.page.keyboard.press("Tab")
     seen.page.keyboard.press("Enter")  # the row's own button comes next
     dialog = seen.page.get_by_role("dialog")
-    seen.until("document.getElementById('training-go').disabled", False)
-    assert dialog.get_by_label("Data set").input_value() == "python"
-    assert dialog.get_by_label("Recipe").input_value() == "quick"
-    assert "masked" not in dialog.get_by_label("Recipe").inner_text()
+    expect(dialog.get_by_role("button", name="Train", exact=True)).to_be_enabled()
+    expect(dialog.get_by_label("Data set")).to_have_value("python")
+    expect(dialog.get_by_label("Recipe")).to_have_value("quick")
+    expect(dialog.get_by_label("Recipe")).not_to_contain_text("masked")
     dialog.get_by_label("Recipe").select_option("lts-pile")  # longer than the candidate has positions
     dialog.get_by_role("button", name="Train", exact=True).click()
     seen.page.get_by_role("alert").filter(has_text="Not trained: overrides.segment").wait_for()
-    assert all("422" in text for text in seen.complaints)
-    seen.complaints.clear()
+    seen.forgive(422)
     dialog.get_by_label("Recipe").select_option("quick")
     dialog.get_by_label("Steps").fill("25")
     dialog.get_by_role("button", name="Train", exact=True).click()
     bar = seen.page.locator("#chosen-trainings")
     bar.get_by_text("1 training: python, quick (queued)").wait_for()
     (made,) = api.get("/v1/trainings", params={"job": finished["id"]}).json()["items"]
-    assert (made["candidate_id"], made["budget"]["steps"]) == (row.get_attribute("data-id"), 25)
-    assert row.get_by_role("link", name="queued, training queued").get_attribute("href") == f"/trainings/{made['id']}"
+    assert (made["candidate_id"], made["budget"]["steps"]) == (chosen, 25)
+    waiting = row.get_by_role("link", name="queued, training queued")
+    expect(waiting).to_have_attribute("href", f"/trainings/{made['id']}")
     claim = pool.claim()
     pool.report(claim, step=25, metrics=[metric(25)])
     pool.finish(claim, 43.21)
     link = row.get_by_role("link", name="43.2, perplexity on the test split of python, trained by quick for 25 steps")
     link.wait_for()
-    assert bar.inner_text() == "1 training: python, quick (perplexity 43.2)"
+    expect(bar).to_have_text("1 training: python, quick (perplexity 43.2)")
     seen.page.get_by_label("Quality", exact=True).select_option("perplexity")
     seen.page.get_by_text("Only the models that were trained: perplexity on the test split of python").wait_for()
     seen.until(FRONTIER_POINTS, [[made["candidate_id"], 43.21]])
@@ -292,10 +297,12 @@ def test_a_selected_candidate_is_trained_and_its_perplexity_stands_beside_it(
         for point in api.get(f"/v1/jobs/{finished['id']}/frontier").json()["points"]
         if point["id"] == made["candidate_id"]
     )
-    shown = [seen.page.locator(f"#{name}").inner_text() for name in ("quality", "latency", "memory")]
-    assert shown[0] == "43.2"
-    assert float(shown[1].removesuffix(" ms")) == pytest.approx(candidate["latency_ms"], rel=0.01)
-    assert float(shown[2].removesuffix(" MiB")) == pytest.approx(candidate["memory_bytes"] / 2**20, rel=0.01)
+    expect(seen.page.locator("#quality")).to_have_text("43.2")
+    figures = {"latency": ("ms", candidate["latency_ms"]), "memory": ("MiB", candidate["memory_bytes"] / 2**20)}
+    for name, (unit, wanted) in figures.items():
+        figure = seen.page.locator(f"#{name}")
+        expect(figure).to_have_text(re.compile(f" {unit}$"))
+        assert float(figure.inner_text().removesuffix(f" {unit}")) == pytest.approx(wanted, rel=0.01)
     seen.page.get_by_role("link", name="job", exact=True).click()
     seen.page.wait_for_url(f"{seen.origin}/jobs/{finished['id']}#target=*")
     api.delete(f"/v1/trainings/{made['id']}").raise_for_status()

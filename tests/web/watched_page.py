@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Page
+from playwright.sync_api import Error, Page, expect
 
+WAIT_MS = 60_000  # what never comes fails a test by this; what comes late on a busy machine does not
+expect.set_options(timeout=WAIT_MS)
+
+# Points in each trace of the chart, by its name in the code; empty before the first drawing.
+POINTS = "Object.fromEntries((document.getElementById('chart').data ?? []).map((trace) => [trace.uid, trace.x.length]))"
 EYE = """(() => {
   const {x, y, z} = document.getElementById('chart')._fullLayout.scene._scene.getCamera().eye;
   return [x, y, z].map((part) => Math.round(1000 * part) / 1000);
 })()"""
+CELLS = """(rows) => rows.filter((row) => row.checkVisibility())
+  .map((row) => Array.from(row.cells, (cell) => cell.textContent))"""
 
 
 class WatchedPage:
@@ -22,6 +30,7 @@ class WatchedPage:
         self.origin = origin
         self.complaints: list[str] = []
         self.strangers: list[str] = []
+        page.set_default_timeout(WAIT_MS)
         page.on("console", lambda message: message.type == "error" and self.complaints.append(message.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self._look_at(request.url, origin))
@@ -29,29 +38,53 @@ class WatchedPage:
     def account(self) -> str:
         """What the page says of itself, for the message of a failed test."""
         page = self.page
-        shown = page.evaluate("[document.visibilityState, document.readyState, document.body.innerText.slice(0, 400)]")
+        told = "[document.visibilityState, document.readyState, document.body.innerText.slice(0, 400)]"
+        shown = _tried(lambda: page.evaluate(told))
         return f"{page.url} {shown} console: {self.complaints}"
 
     def sign_in(self, key: str, path: str) -> None:
         self.page.goto(f"{self.origin}/login#key={key}&next={path}")
         self.page.wait_for_url(lambda url: urlsplit(url).path == path)
 
+    def forgive(self, status: int) -> None:
+        """Lets go of what the browser itself writes to its console of a refused request, and of nothing else."""
+        self.eventually(lambda: len(self.complaints) > 0, True, "a complaint")
+        assert all(str(status) in text for text in self.complaints), self.complaints
+        self.complaints.clear()
+
     def points(self) -> dict[str, int]:
-        """Points in each trace of the chart, by its name in the code; empty before the first drawing."""
-        traces = "(document.getElementById('chart').data ?? []).map((trace) => [trace.uid, trace.x.length])"
-        return {str(name): int(count) for name, count in self.page.evaluate(traces)}
+        """`POINTS`, as they are now."""
+        return {str(name): int(count) for name, count in self.page.evaluate(POINTS).items()}
+
+    def cells(self, rows: str) -> list[list[str]]:
+        """The text in each cell of the table rows that are in sight, as they are now: without tabs and line breaks."""
+        found: list[list[str]] = self.page.locator(rows).evaluate_all(CELLS)
+        return found
 
     def eye(self) -> list[float]:
-        """Where the chart's camera really stands."""
+        """Where the chart's camera really stands, once there is one."""
+        self.until(f"{EYE}.length", 3)
         return [float(part) for part in self.page.evaluate(EYE)]
 
     def _look_at(self, url: str, origin: str) -> None:
         if urlsplit(url).scheme not in ("data", "blob") and not url.startswith(f"{origin}/"):
             self.strangers.append(url)
 
-    def until(self, expression: str, wanted: Any = True, *, within_s: float = 60.0) -> None:
+    def until(self, expression: str, wanted: Any = True) -> None:
         """Waits until a JavaScript expression has a value. Playwright's own wait needs eval, which the page forbids."""
-        end = time.monotonic() + within_s
-        while (found := self.page.evaluate(expression)) != wanted:
-            assert time.monotonic() < end, f"{expression} is {found!r}, not {wanted!r}; {self.account()}"
+        self.eventually(lambda: self.page.evaluate(expression), wanted, expression)
+
+    def eventually(self, read: Callable[[], Any], wanted: Any, what: str = "what was read") -> None:
+        """Waits until `read` gives a value: for what Playwright's `expect` has no word for."""
+        end = time.monotonic() + WAIT_MS / 1000
+        while (found := _tried(read)) != wanted:
+            assert time.monotonic() < end, f"{what} is {found!r}, not {wanted!r}; {self.account()}"
             self.page.wait_for_timeout(50)
+
+
+def _tried(read: Callable[[], Any]) -> Any:
+    """What it gives; or the browser's error, as long as there is nothing to read yet."""
+    try:
+        return read()
+    except Error as error:
+        return error
