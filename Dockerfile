@@ -54,7 +54,7 @@ VOLUME /data
 EXPOSE 8090
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8090/v1/ready', timeout=4)"]
-CMD ["python", "-m", "api"]
+CMD ["python", "-m", "edgefront.api"]
 
 FROM base AS trainer
 COPY --from=trainer-build /opt/edgefront /opt/edgefront
@@ -66,10 +66,10 @@ FROM base AS agent
 COPY --from=agent-build /opt/edgefront /opt/edgefront
 USER edgefront
 VOLUME /data
-ENTRYPOINT ["python", "-m", "agents", "--data-dir", "/data"]
+ENTRYPOINT ["python", "-m", "edgefront.agents", "--data-dir", "/data"]
 
 FROM base AS agent-torch
 COPY --from=agent-torch-build /opt/edgefront /opt/edgefront
 USER edgefront
 VOLUME /data
-ENTRYPOINT ["python", "-m", "agents", "--data-dir", "/data"]
+ENTRYPOINT ["python", "-m", "edgefront.agents", "--data-dir", "/data"]

@@ -1,10 +1,10 @@
-"""`python -m agents`."""
+"""`python -m edgefront.agents`."""
 
 from __future__ import annotations
 
 import sys
 
-from agents.main import run
+from edgefront.agents.main import run
 
 if __name__ == "__main__":
     sys.exit(run())

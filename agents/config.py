@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.wire.agent import MAX_BATCH
+from edgefront.core.wire.agent import MAX_BATCH
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from core.errors import EdgefrontError
+from edgefront.core.errors import EdgefrontError
 
 
 class DataFolderBusy(EdgefrontError):

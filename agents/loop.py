@@ -16,22 +16,29 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from agents import credential
-from agents.client import AgentClient, ProtocolMismatch
-from agents.config import AgentConfig
-from agents.cores import CorePlan, keep_to
-from agents.failures import failure
-from agents.holdings import HeldItem
-from agents.leasing import Leasing
-from agents.measure import Aborted, Measurer
-from agents.probe import probe
-from agents.sender import Sender
-from agents.spool import Spool
-from core.errors import Forbidden, Gone, InvalidInput, MeasurementError, Unauthenticated, Unavailable
-from core.measurement.record import LaunchResult
-from core.measurement.statistics import median
-from core.spaces.architecture import Architecture
-from core.wire.agent import DeviceFacts, LaunchReport, LeaseItem
+from edgefront.agents.config import AgentConfig
+from edgefront.agents.device.cores import CorePlan, keep_to
+from edgefront.agents.device.probe import probe
+from edgefront.agents.measuring.failures import failure
+from edgefront.agents.measuring.measure import Aborted, Measurer
+from edgefront.agents.server import credential
+from edgefront.agents.server.client import AgentClient, ProtocolMismatch
+from edgefront.agents.server.holdings import HeldItem
+from edgefront.agents.server.leasing import Leasing
+from edgefront.agents.server.sender import Sender
+from edgefront.agents.server.spool import Spool
+from edgefront.core.errors import (
+    Forbidden,
+    Gone,
+    InvalidInput,
+    MeasurementError,
+    Unauthenticated,
+    Unavailable,
+)
+from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.measurement.statistics import median
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.wire.agent import DeviceFacts, LaunchReport, LeaseItem
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The agent as a program: `edgefront agent`, or `python -m agents`.
+"""The agent as a program: `edgefront agent`, or `python -m edgefront.agents`.
 
 Exit codes: 0 drained; 2 wrong settings, or nothing to measure with; 4 the server does not accept this device; 7 it
 was revoked; 8 agent and server do not speak the same protocol; 9 another agent uses the data folder; 1 anything else.
@@ -17,12 +17,18 @@ from pathlib import Path
 
 from platformdirs import user_data_dir
 
-from agents.client import ProtocolMismatch, check_url
-from agents.config import AgentConfig
-from agents.cores import parse_cores
-from agents.datafolder import DataFolderBusy, own_folder
-from agents.loop import Agent
-from core.errors import EdgefrontError, Forbidden, Gone, InvalidInput, Unauthenticated
+from edgefront.agents.config import AgentConfig
+from edgefront.agents.datafolder import DataFolderBusy, own_folder
+from edgefront.agents.device.cores import parse_cores
+from edgefront.agents.loop import Agent
+from edgefront.agents.server.client import ProtocolMismatch, check_url
+from edgefront.core.errors import (
+    EdgefrontError,
+    Forbidden,
+    Gone,
+    InvalidInput,
+    Unauthenticated,
+)
 
 OK, ERROR, USAGE, NO_ACCESS, REVOKED, PROTOCOL, BUSY = 0, 1, 2, 4, 7, 8, 9
 FINAL_CODES = frozenset({USAGE, NO_ACCESS, REVOKED, PROTOCOL, BUSY})
@@ -121,7 +127,7 @@ class _JsonLines(logging.Formatter):
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Parse a command line and run; `edgefront agent` offers the same."""
-    parser = argparse.ArgumentParser(prog="python -m agents", description="The measuring agent of a device.")
+    parser = argparse.ArgumentParser(prog="python -m edgefront.agents", description="The measuring agent of a device.")
     parser.add_argument("--server", required=True, help="URL of the service")
     parser.add_argument("--token-file", type=Path, help="file with an enrolment token; for the first start")
     parser.add_argument("--data-dir", type=Path, help="credential, spool and weight cache")

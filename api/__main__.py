@@ -1,12 +1,12 @@
-"""`python -m api`: the API of a team's server, by the settings in the environment."""
+"""`python -m edgefront.api`: the API of a team's server, by the settings in the environment."""
 
 from __future__ import annotations
 
 import sys
 
-from api.serve import serve
-from core.errors import InvalidInput, Unavailable
-from core.services.settings import Settings
+from edgefront.api.serve import serve
+from edgefront.core.errors import InvalidInput, Unavailable
+from edgefront.core.services.settings import Settings
 
 
 def main() -> int:

@@ -10,42 +10,43 @@ import anyio
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from api import examples, openapi, problems
-from api.agents import enrolment, leases, reports
-from api.auth import Anyone, Authenticate
-from api.candidates import endpoints as candidates
-from api.catalogue import endpoints as catalogue
-from api.context import Context
-from api.credentials import Credentials
-from api.devices import endpoints as devices
-from api.devices import tokens
-from api.feeds import Feeds
-from api.guard import BodyBound, Guard
-from api.health import endpoints as health
-from api.jobs import endpoints as jobs
-from api.jobs import stream
-from api.keys import endpoints as keys
-from api.keys import sessions
-from api.metrics import Fresh, Metrics
-from api.models import endpoints as models
-from api.rates import RateBound
-from api.trainings import choices as training_choices
-from api.trainings import endpoints as trainings
-from api.trainings import files as training_files
-from api.trainings import probabilities as training_probabilities
-from api.trainings import stream as training_stream
-from api.version import VERSION
-from api.waiting import WaitingRoom
-from api.web import pages
-from core.services.dispatch import sender
-from core.services.events import read_events
-from core.services.leases import wanted_keys
-from core.services.overview import Overview, overview
-from core.services.settings import Settings
-from core.services.training_events import read_events as read_training_events
-from core.store.database import Database
-from core.wire.jobs import EventView
-from core.wire.trainings import TrainingEventView
+from edgefront.api.agents import enrolment, leases, reports
+from edgefront.api.candidates import endpoints as candidates
+from edgefront.api.catalogue import endpoints as catalogue
+from edgefront.api.context import Context
+from edgefront.api.devices import endpoints as devices
+from edgefront.api.devices import tokens
+from edgefront.api.docs import examples, openapi
+from edgefront.api.health import endpoints as health
+from edgefront.api.http import problems
+from edgefront.api.http.auth import Anyone, Authenticate
+from edgefront.api.http.credentials import Credentials
+from edgefront.api.http.guard import BodyBound, Guard
+from edgefront.api.http.metrics import Fresh, Metrics
+from edgefront.api.http.rates import RateBound
+from edgefront.api.jobs import endpoints as jobs
+from edgefront.api.jobs import stream
+from edgefront.api.keys import endpoints as keys
+from edgefront.api.keys import sessions
+from edgefront.api.live.feeds import Feeds
+from edgefront.api.live.waiting import WaitingRoom
+from edgefront.api.models import endpoints as models
+from edgefront.api.trainings import choices as training_choices
+from edgefront.api.trainings import endpoints as trainings
+from edgefront.api.trainings import files as training_files
+from edgefront.api.trainings import probabilities as training_probabilities
+from edgefront.api.trainings import stream as training_stream
+from edgefront.api.version import VERSION
+from edgefront.api.web import pages
+from edgefront.core.services.dispatch import sender
+from edgefront.core.services.fleet.overview import Overview, overview
+from edgefront.core.services.jobs.events import read_events
+from edgefront.core.services.measuring.leases import wanted_keys
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.events import read_events as read_training_events
+from edgefront.core.store.database import Database
+from edgefront.core.wire.jobs import EventView
+from edgefront.core.wire.trainings import TrainingEventView
 
 SPARE_THREADS = 8
 """Threads beyond one for each database connection: for files, and for those that wait for a connection."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import anyio
 
-from api.credentials import Credentials
-from api.feeds import Feeds
-from api.metrics import Fresh, Metrics
-from api.rates import RateBound
-from api.waiting import WaitingRoom
-from core.services.settings import Settings
-from core.store.database import Database
+from edgefront.api.http.credentials import Credentials
+from edgefront.api.http.metrics import Fresh, Metrics
+from edgefront.api.http.rates import RateBound
+from edgefront.api.live.feeds import Feeds
+from edgefront.api.live.waiting import WaitingRoom
+from edgefront.core.services.settings import Settings
+from edgefront.core.store.database import Database
 
 
 @dataclass

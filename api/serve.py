@@ -1,4 +1,4 @@
-"""Runs the API: `python -m api`, and the embedded service."""
+"""Runs the API: `python -m edgefront.api`, and the embedded service."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from api.app import create_app
-from api.context import Context
-from core.errors import InvalidInput
-from core.services.object_store import check_store
-from core.services.settings import Settings
-from core.services.training_removal import finish_deletions
+from edgefront.api.app import create_app
+from edgefront.api.context import Context
+from edgefront.core.errors import InvalidInput
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.files.objects import check_store
+from edgefront.core.services.trainings.files.removal import finish_deletions
 
 GRACE_S = 10
 """What requests in progress get when the server is told to stop."""

@@ -1,4 +1,4 @@
-"""`python -m api.setup FOLDER`: makes a team's server ready before its API and workers start. Safe to repeat.
+"""`python -m edgefront.api.setup FOLDER`: makes a team's server ready before its API and workers start. Safe to repeat.
 
 Migrates the database that the settings name. Then the folder holds, readable by this user only:
 
@@ -17,12 +17,12 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from core.errors import EdgefrontError, Unauthenticated
-from core.services.devices import create_enrolment_token
-from core.services.keys import Principal, authenticate, create_key
-from core.services.settings import Settings
-from core.store.database import Database
-from core.wire.service import EnrolmentTokenRequest
+from edgefront.core.errors import EdgefrontError, Unauthenticated
+from edgefront.core.services.access.keys import Principal, authenticate, create_key
+from edgefront.core.services.fleet.devices import create_enrolment_token
+from edgefront.core.services.settings import Settings
+from edgefront.core.store.database import Database
+from edgefront.core.wire.service import EnrolmentTokenRequest
 
 TOKEN_MINUTES = 24 * 60
 TOKEN_USES = 8
@@ -61,7 +61,7 @@ def _write_private(path: Path, secret: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m api.setup", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m edgefront.api.setup", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, help="where the admin key and the enrolment token are put")
     given = parser.parse_args()
     settings = Settings()

@@ -5,6 +5,6 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 try:
-    VERSION = version("edgefront")
+    VERSION = version("edgefront-lm")
 except PackageNotFoundError:  # run from a source tree without an installation
     VERSION = "0"

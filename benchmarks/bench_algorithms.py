@@ -20,15 +20,15 @@ from collections.abc import Callable
 import numpy as np
 from record import append, table
 
-from core.cost.costs import costs
-from core.cost.parameters import count
-from core.pareto.baseline import Baseline, reference, versus
-from core.pareto.frontier import hypervolume, nondominated
-from core.search.interface import Evaluated, Snapshot, objectives
-from core.search.registry import make
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, FeedForward
-from core.spaces.lts import LTS_GPT2
+from edgefront.core.cost.costs import costs
+from edgefront.core.cost.parameters import count
+from edgefront.core.pareto.baseline import Baseline, reference, versus
+from edgefront.core.pareto.frontier import hypervolume, nondominated
+from edgefront.core.search.interface import Evaluated, Snapshot, objectives
+from edgefront.core.search.registry import make
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, FeedForward
+from edgefront.core.spaces.lts import LTS_GPT2
 
 SEQUENCE = 192
 NAMES = ("random", "lts", "nsga2")

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from record import append, table
 
-from core.pareto.frontier import hypervolume, nondominated
+from edgefront.core.pareto.frontier import hypervolume, nondominated
 
 Points = NDArray[np.float64]
 REFERENCE = {"proxy": 0.0, "proxy_scale": 1.7e8, "latency_ms": 2000.0, "memory_bytes": 1.6e9}

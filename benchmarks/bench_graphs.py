@@ -26,10 +26,10 @@ import onnx
 import onnxruntime as ort
 from record import append, table
 
-from core.graph.build import EXTERNAL_FOLDER, build, unfilled_model
-from core.graph.state import Mode
-from core.graph.weights import WeightCache
-from core.spaces.architecture import Architecture
+from edgefront.core.graph.build import EXTERNAL_FOLDER, build, unfilled_model
+from edgefront.core.graph.state import Mode
+from edgefront.core.graph.weights import WeightCache
+from edgefront.core.spaces.architecture import Architecture
 
 MODES: tuple[Mode, ...] = ("forward", "segment", "prefill", "decode")
 LAYER = [{"kind": "attention", "n_head": 8}, {"kind": "feed_forward", "d_inner": 2048}]

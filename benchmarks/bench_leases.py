@@ -40,8 +40,8 @@ from fleet_agents import Task
 from fleet_limit import bare
 from record import append, table
 
-from core.services.sweep import sweep
-from core.store.database import Database
+from edgefront.core.services.sweep import sweep
+from edgefront.core.store.database import Database
 
 ROOT = Path(__file__).resolve().parents[1]
 PER_MINUTE = 30
@@ -69,7 +69,7 @@ def api(url: str, processes: int) -> Iterator[tuple[int, list[psutil.Process]]]:
             "EDGEFRONT_HOME": home,
             "EDGEFRONT_HTTP__REQUESTS_PER_MINUTE": "1000000",
         }
-        command = [sys.executable, "-m", "api"]
+        command = [sys.executable, "-m", "edgefront.api"]
         started = [
             subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL) for _ in range(processes)
         ]

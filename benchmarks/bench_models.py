@@ -24,15 +24,15 @@ from typing import Any, get_args
 
 from record import RESULTS, append, markdown
 
-from agents.measure import Measurer
-from agents.nvml import Gpu
-from agents.processor import processor
-from core.cost.costs import costs
-from core.measurement.protocol import Dtype, MeasurementProtocol, Runtime
-from core.measurement.record import LaunchResult
-from core.measurement.statistics import median
-from core.spaces.architecture import Architecture
-from core.spaces.models import named_model
+from edgefront.agents.device.nvml import Gpu
+from edgefront.agents.device.processor import processor
+from edgefront.agents.measuring.measure import Measurer
+from edgefront.core.cost.costs import costs
+from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol, Runtime
+from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.measurement.statistics import median
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models import named_model
 
 SEED = 7
 TIME_LIMIT_S = 1800.0

@@ -25,19 +25,19 @@ from bench_models import take_turns
 from record import RESULTS, append, table
 from trainings import run_all
 
-from agents.measure import Measurer
-from core.cost.costs import costs
-from core.measurement.protocol import MeasurementProtocol
-from core.measurement.statistics import median
-from core.spaces.pattern import contract, expand, sandwich_pattern
-from core.supernet.picture import draw
-from core.supernet.result import FILE, Found, SupernetResult
-from core.supernet.run import run
-from core.supernet.settings import SupernetSettings
-from core.training.data.preparation import Preparation, prepare
-from core.training.data.prepared import Prepared
-from core.training.recipe import Recipe
-from core.training.run_folder import RESULT, RunSpec
+from edgefront.agents.measuring.measure import Measurer
+from edgefront.core.cost.costs import costs
+from edgefront.core.data.prepared.preparation import Preparation, prepare
+from edgefront.core.data.prepared.prepared import Prepared
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.statistics import median
+from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.spaces.pattern import contract, expand, sandwich_pattern
+from edgefront.core.supernet.picture import draw
+from edgefront.core.supernet.result import FILE, Found, SupernetResult
+from edgefront.core.supernet.run import run
+from edgefront.core.supernet.settings import SupernetSettings
+from edgefront.core.training.run_folder import RESULT, RunSpec
 
 
 def recipe(arguments: argparse.Namespace, steps: int) -> Recipe:

@@ -21,13 +21,13 @@ import numpy as np
 from record import append, table
 from trainings import run_all, spec
 
-from core.cost.costs import costs
-from core.proxies.correlation import common_ratio, interval, kendall, spearman
-from core.spaces.architecture import Architecture
-from core.spaces.catalogue import space
-from core.training.data.planning import Preparation
-from core.training.data.preparation import prepare
-from core.training.recipes import recipe
+from edgefront.core.cost.costs import costs
+from edgefront.core.data.prepared.planning import Preparation
+from edgefront.core.data.prepared.preparation import prepare
+from edgefront.core.proxies.correlation import common_ratio, interval, kendall, spearman
+from edgefront.core.recipes.papers import recipe
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.catalogue import space
 
 NARROWED = {
     "n_layer": [2, 3, 4, 5],

@@ -35,7 +35,7 @@ import torch
 from record import append, table
 from torch import Tensor
 
-from core.nn.recurrence import compiled, function, sru_recurrence, vectorised
+from edgefront.core.nn.recurrence import compiled, function, sru_recurrence, vectorised
 
 Run = Callable[[], Any]
 GOAL_SHARE = 0.6
@@ -154,7 +154,7 @@ def on_the_cpu(options: argparse.Namespace) -> None:
 def on_the_gpu(options: argparse.Namespace) -> None:
     from triton.testing import get_dram_gbps
 
-    from core.nn.recurrence import triton_kernel
+    from edgefront.core.nn.recurrence import triton_kernel
 
     shape = (2, 64, 512) if options.quick else GPU_SHAPE
     name, nominal, copied = torch.cuda.get_device_name(), 1e9 * get_dram_gbps(), copy_bandwidth()

@@ -18,13 +18,13 @@ from pathlib import Path
 
 from record import append, table
 
-from agents.measure import Measurer
-from core.measurement.protocol import MeasurementProtocol
-from core.measurement.record import LaunchResult
-from core.spaces.architecture import Architecture
 from edgefront import Client
+from edgefront.agents.measuring.measure import Measurer
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.spaces.architecture import Architecture
 from edgefront.embedded.service import EmbeddedService
-from edgefront.up import agent_is_ready
+from edgefront.workflows.up import agent_is_ready
 
 NARROW = {"d_model": [512], "d_inner": {"min": 1024, "max": 3072}}
 SEED = 7

@@ -19,13 +19,13 @@ from typing import Any
 from record import append, table
 from trainings import run_all, spec
 
-from core.cost.costs import costs
-from core.spaces.architecture import Architecture
-from core.spaces.models.srupp import every, srupp_layers, stack
-from core.training.data.planning import Preparation
-from core.training.data.preparation import prepare
-from core.training.recipe import Recipe
-from core.training.recipes import recipe
+from edgefront.core.cost.costs import costs
+from edgefront.core.data.prepared.planning import Preparation
+from edgefront.core.data.prepared.preparation import prepare
+from edgefront.core.recipes.papers import recipe
+from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models.srupp import every, srupp_layers, stack
 
 D_ATTN, RATIO, LAYERS_OF_TRANSFORMER = 64, 4, 4
 

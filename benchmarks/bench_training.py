@@ -26,18 +26,18 @@ from record import append, table
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from core.cost.costs import costs
-from core.nn.model import LanguageModel
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, FeedForward
-from core.spaces.ends import Embedding, LearnedPositions
-from core.spaces.models import named_model
-from core.training.initialise import initialise
-from core.training.objective import Objective, Rows
-from core.training.optimizers import make_optimizer
-from core.training.peak import peak_flops
-from core.training.precision import autocast
-from core.training.recipe import Optimizer, Precision
+from edgefront.core.cost.costs import costs
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.recipes.recipe import Optimizer, Precision
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, FeedForward
+from edgefront.core.spaces.ends import Embedding, LearnedPositions
+from edgefront.core.spaces.models import named_model
+from edgefront.core.training.initialise import initialise
+from edgefront.core.training.objective import Objective, Rows
+from edgefront.core.training.optimizers import make_optimizer
+from edgefront.core.training.peak import peak_flops
+from edgefront.core.training.precision import autocast
 
 Step = Callable[[], Tensor]
 OPTIMIZER = Optimizer(name="adamw", lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1)

@@ -15,10 +15,10 @@ from typing import Any
 import psycopg
 from sqlalchemy import make_url
 
-from core.measurement.protocol import MeasurementProtocol
-from core.store.database import Database
-from core.store.tables import new_id
-from core.wire.jobs import JobRequest, TargetRequest
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import new_id
+from edgefront.core.wire.jobs import JobRequest, TargetRequest
 
 PROTOCOL = MeasurementProtocol()
 BASELINES = 12

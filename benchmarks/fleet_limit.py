@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 from fleet_agents import _ENVIRONMENT
 
-from core.store.tables import new_id
+from edgefront.core.store.tables import new_id
 
 Figures = dict[str, list[float]]
 

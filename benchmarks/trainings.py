@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from core.spaces.architecture import Architecture
-from core.training.journal import read_metrics
-from core.training.recipe import Recipe
-from core.training.run_folder import EXIT_DONE, LOG, METRICS, RESULT, SPEC, RunSpec
+from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training.journal import read_metrics
+from edgefront.core.training.run_folder import EXIT_DONE, LOG, METRICS, RESULT, SPEC, RunSpec
 
 
 def spec(architecture: Architecture, data: Path, recipe: Recipe, seed: int, threads: int = 1) -> RunSpec:
@@ -59,7 +59,7 @@ def _start(spec: RunSpec, folder: Path) -> subprocess.Popen[bytes]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SPEC).write_text(spec.model_dump_json(indent=1))
     with (folder / LOG).open("ab") as log:
-        command = [sys.executable, "-m", "core.training.run", str(folder)]
+        command = [sys.executable, "-m", "edgefront.core.training.run", str(folder)]
         return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput
 
 _IN_WORDS = {
     "model_type": "an object",

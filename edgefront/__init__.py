@@ -9,20 +9,22 @@ for point in client.frontier("job_01J…", target="jetson").points:
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgefront.client import Client
 
 __all__ = ["Client", "__version__"]
-__version__ = version("edgefront")
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy, so that `edgefront --help` and shell completion need not load the HTTP client.
+    # Lazy: every process of the project imports this package, and few need the HTTP client.
     if name == "Client":
         from edgefront.client import Client
 
         return Client
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("edgefront-lm")
     raise AttributeError(f"module 'edgefront' has no attribute {name!r}")

@@ -104,7 +104,7 @@ def main() -> None:
 
 def _expected(error: Exception) -> int:
     """The message and code of an error that users can cause; anything else is a bug and goes on with its trace."""
-    from core.errors import EdgefrontError, InvalidInput
+    from edgefront.core.errors import EdgefrontError, InvalidInput
     from edgefront.exits import ERROR, exit_code
 
     if isinstance(error, TimeoutError):
@@ -119,7 +119,7 @@ def _expected(error: Exception) -> int:
 
 
 def _complain(message: str, label: str = "error") -> None:
-    from edgefront.output import console
+    from edgefront.show.output import console
 
     text = console(stderr=True)
     text.print(f"[bold red]{label}:[/] ", end="")

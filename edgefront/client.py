@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from core.errors import Unavailable
-from core.spaces.architecture import Architecture
-from core.wire.jobs import FrontierView, Quality
-from core.wire.service import Costs, HealthView
+from edgefront.core.errors import Unavailable
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.wire.jobs import FrontierView, Quality
+from edgefront.core.wire.service import Costs, HealthView
 from edgefront.local import LocalServer, default_home, read_key
 from edgefront.resources.access import Keys
 from edgefront.resources.candidates import Candidates, frontier

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.errors import (
+from edgefront.core.errors import (
     Conflict,
     EdgefrontError,
     Forbidden,

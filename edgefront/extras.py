@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from core.errors import EdgefrontError
+from edgefront.core.errors import EdgefrontError
 
 _EXTRAS = {
     "torch": ("torch",),
@@ -53,4 +53,4 @@ def need(what: str, *extras: str, install: str | None = None, otherwise: str = "
 
 
 def _sentence(what: str, missing: str, extra: str) -> str:
-    return f"{what} needs {missing}, which is not installed: pip install 'edgefront[{extra}]'"
+    return f"{what} needs {missing}, which is not installed: pip install 'edgefront-lm[{extra}]'"

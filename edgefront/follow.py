@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from core.errors import EdgefrontError
-from core.wire.jobs import EventView, JobView
 from edgefront.client import Client
+from edgefront.core.errors import EdgefrontError
+from edgefront.core.wire.jobs import EventView, JobView
 from edgefront.resources.jobs import ENDED
 
 _LOOK_AGAIN_S = 2.0

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from platformdirs import user_data_dir
 
-from core.errors import Unavailable
+from edgefront.core.errors import Unavailable
 
 START_ONE = "start one with `edgefront up`, or name one with --url (EDGEFRONT_URL)"
 

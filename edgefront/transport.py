@@ -18,8 +18,15 @@ import httpx
 from pydantic import BaseModel
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
-from core import errors
-from core.errors import EdgefrontError, InvalidInput, MeasurementError, TooManyRequests, Unauthenticated, Unavailable
+from edgefront.core import errors
+from edgefront.core.errors import (
+    EdgefrontError,
+    InvalidInput,
+    MeasurementError,
+    TooManyRequests,
+    Unauthenticated,
+    Unavailable,
+)
 
 Query = Mapping[str, str | int | float | bool | None]
 

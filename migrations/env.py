@@ -8,10 +8,10 @@ from alembic import context
 from alembic.autogenerate.api import AutogenContext
 from sqlalchemy import JSON, Connection
 
-from core.services.settings import Settings
-from core.store.connection import WRITE, make_engine, parse_url
-from core.store.tables import Base
-from core.store.tables.base import UtcDateTime
+from edgefront.core.services.settings import Settings
+from edgefront.core.store.connection import WRITE, make_engine, parse_url
+from edgefront.core.store.tables import Base
+from edgefront.core.store.tables.base import UtcDateTime
 
 
 def render_item(kind: str, item: Any, _context: AutogenContext) -> str | Literal[False]:

@@ -26,12 +26,12 @@ import numpy as np  # noqa: E402
 from passes import in_onnx, in_torch, inputs, onnx_pieces  # noqa: E402
 from tiny_models import onnx_session  # noqa: E402
 
-from core.graph.build import build  # noqa: E402
-from core.graph.weights import WeightCache  # noqa: E402
-from core.nn.model import LanguageModel  # noqa: E402
-from core.nn.weights import fill  # noqa: E402
-from core.spaces.architecture import Architecture  # noqa: E402
-from core.spaces.models import named_models  # noqa: E402
+from edgefront.core.graph.build import build  # noqa: E402
+from edgefront.core.graph.weights import WeightCache  # noqa: E402
+from edgefront.core.nn.model import LanguageModel  # noqa: E402
+from edgefront.core.nn.weights import fill  # noqa: E402
+from edgefront.core.spaces.architecture import Architecture  # noqa: E402
+from edgefront.core.spaces.models import named_models  # noqa: E402
 
 SHAPES = [(1, 24), (3, 11)]
 PREFILL = 7

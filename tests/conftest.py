@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from sqlalchemy import URL, make_url
 
 import servers
-from core.store.database import Database
+from edgefront.core.store.database import Database
 
 # ONNX Runtime would report from a thread that it starts on import.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

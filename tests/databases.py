@@ -20,8 +20,8 @@ from typing import Any
 import psycopg
 from sqlalchemy import URL
 
-from core.store.database import Database
-from core.store.tables import Base
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Base
 
 _MEMORY = Path("/dev/shm")
 _ROOM = 256 << 20

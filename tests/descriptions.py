@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from core.spaces.architecture import Architecture
-from core.spaces.block import BLOCK_KINDS
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import BLOCK_KINDS
 
 LENGTH = 24
 """Places of every learned position table."""

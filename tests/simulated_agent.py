@@ -10,14 +10,15 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 
-from core.cost.costs import costs
-from core.measurement.protocol import MeasurementProtocol
-from core.measurement.record import LatencySamples, LaunchResult, PeakMemory
-from core.services import devices, leases, reports
-from core.services.keys import Principal, create_key
-from core.spaces.architecture import Architecture
-from core.store.database import Database
-from core.wire.agent import (
+from edgefront.core.cost.costs import costs
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
+from edgefront.core.services.access.keys import Principal, create_key
+from edgefront.core.services.fleet import devices
+from edgefront.core.services.measuring import leases, reports
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.database import Database
+from edgefront.core.wire.agent import (
     DeviceFacts,
     EnrolRequest,
     LaunchReport,
@@ -27,7 +28,7 @@ from core.wire.agent import (
     ReportResponse,
     RuntimeFacts,
 )
-from core.wire.service import EnrolmentTokenRequest
+from edgefront.core.wire.service import EnrolmentTokenRequest
 
 Measure = Callable[[Architecture, MeasurementProtocol, int], LaunchResult]
 """Architecture, protocol and how many launches of it came before → result."""

@@ -15,16 +15,23 @@ from typing import Any
 import simulated_agent as simulated
 from sqlalchemy import select
 
-from core.services import training_claims, trainings
-from core.services.settings import BrokerSettings, DatabaseSettings, LeaseSettings, Settings, TrainingSettings
-from core.services.training_claims import Claim, Machine
-from core.services.training_files import training_folder
-from core.store.database import Database
-from core.store.tables import Training, TrainingEvent
-from core.training.data.prepared import MANIFEST, Manifest
-from core.wire.trainings import TrainingRequest, TrainingView
-from workers.launching import running
-from workers.trainings import start_waiting
+from edgefront.core.data.prepared.prepared import MANIFEST, Manifest
+from edgefront.core.services.settings import (
+    BrokerSettings,
+    DatabaseSettings,
+    LeaseSettings,
+    Settings,
+    TrainingSettings,
+)
+from edgefront.core.services.trainings import claims as training_claims
+from edgefront.core.services.trainings import lifecycle as trainings
+from edgefront.core.services.trainings.claims import Claim, Machine
+from edgefront.core.services.trainings.files.folder import training_folder
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Training, TrainingEvent
+from edgefront.core.wire.trainings import TrainingRequest, TrainingView
+from edgefront.workers.training.launch import running
+from edgefront.workers.training.pickup import start_waiting
 
 ARCHITECTURE: dict[str, Any] = {
     "version": 1,

@@ -6,11 +6,11 @@ from typing import Any
 
 import simulated_agent as simulated
 
-from core.services import jobs
-from core.services.tasks import ADVANCE, SCORE
-from core.store.database import Database
-from core.wire.jobs import JobRequest, JobView
-from workers.tasks import advance_target
+from edgefront.core.services.jobs import lifecycle as jobs
+from edgefront.core.services.tasks import ADVANCE, SCORE
+from edgefront.core.store.database import Database
+from edgefront.core.wire.jobs import JobRequest, JobView
+from edgefront.workers.tasks import advance_target
 
 SMALL = {"n_layer": {"max": 3}, "d_model": [128, 192], "d_inner": {"max": 640}}
 

@@ -13,26 +13,50 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("core", "api", "workers", "agents", "edgefront", "migrations")
 
 # Package → those that it may import besides itself; the longest prefix that matches decides.
-LEAVES = {"core.errors", "core.canonical", "core.validation"}
+LEAVES = {"edgefront.core.errors", "edgefront.core.canonical", "edgefront.core.validation"}
 ALLOWED: dict[str, set[str]] = {
-    "core.errors": set(),
-    "core.canonical": set(),
-    "core.validation": {"core.errors"},
-    "core.processes": set(),
-    "core.spaces": LEAVES,
-    "core.cost": LEAVES | {"core.spaces"},
-    "core.measurement": LEAVES | {"core.spaces", "core.cost"},
-    "core.pareto": LEAVES,
-    "core.search": LEAVES | {"core.spaces", "core.pareto", "core.cost", "core.supernet.settings"},  # data, no torch
-    "core.wire": LEAVES | {"core.measurement"},
-    "core.graph": LEAVES | {"core.spaces"},
-    "core.nn": LEAVES | {"core.spaces", "core.graph"},
-    "core.training": LEAVES | {"core.spaces", "core.cost", "core.graph", "core.nn"},
-    "core.proxies": LEAVES | {"core.spaces", "core.cost", "core.graph", "core.nn", "core.training"},
-    "core.supernet": LEAVES | {"core.spaces", "core.cost", "core.graph", "core.nn", "core.training"},
-    "core.store": LEAVES | {"core.measurement", "migrations"},
-    "migrations": {"core.store", "core.services.settings"},  # alembic's command line reads the settings
-    "core.services": LEAVES
+    "edgefront.core.errors": set(),
+    "edgefront.core.canonical": set(),
+    "edgefront.core.validation": {"edgefront.core.errors"},
+    "edgefront.core.processes": set(),
+    "edgefront.core.spaces": LEAVES,
+    "edgefront.core.cost": LEAVES | {"edgefront.core.spaces"},
+    "edgefront.core.measurement": LEAVES | {"edgefront.core.spaces", "edgefront.core.cost"},
+    "edgefront.core.pareto": LEAVES,
+    "edgefront.core.search": LEAVES
+    | {
+        "edgefront.core.spaces",
+        "edgefront.core.pareto",
+        "edgefront.core.cost",
+        "edgefront.core.supernet.settings",
+    },  # data, no torch
+    "edgefront.core.wire": LEAVES | {"edgefront.core.measurement"},
+    "edgefront.core.graph": LEAVES | {"edgefront.core.spaces"},
+    "edgefront.core.nn": LEAVES | {"edgefront.core.spaces", "edgefront.core.graph"},
+    "edgefront.core.training": LEAVES
+    | {"edgefront.core.spaces", "edgefront.core.cost", "edgefront.core.graph", "edgefront.core.nn"},
+    "edgefront.core.proxies": LEAVES
+    | {
+        "edgefront.core.spaces",
+        "edgefront.core.cost",
+        "edgefront.core.graph",
+        "edgefront.core.nn",
+        "edgefront.core.training",
+    },
+    "edgefront.core.supernet": LEAVES
+    | {
+        "edgefront.core.spaces",
+        "edgefront.core.cost",
+        "edgefront.core.graph",
+        "edgefront.core.nn",
+        "edgefront.core.training",
+    },
+    "edgefront.core.store": LEAVES | {"edgefront.core.measurement", "migrations"},
+    "migrations": {
+        "edgefront.core.store",
+        "edgefront.core.services.settings",
+    },  # alembic's command line reads the settings
+    "edgefront.core.services": LEAVES
     | {
         f"core.{name}"
         for name in (
@@ -43,7 +67,15 @@ ALLOWED: dict[str, set[str]] = {
     "api": {"core"},
     "workers": {"core"},
     "agents": LEAVES
-    | {"core.processes", "core.spaces", "core.measurement", "core.wire", "core.graph", "core.nn", "core.cost"},
+    | {
+        "edgefront.core.processes",
+        "edgefront.core.spaces",
+        "edgefront.core.measurement",
+        "edgefront.core.wire",
+        "edgefront.core.graph",
+        "edgefront.core.nn",
+        "edgefront.core.cost",
+    },
     "edgefront": {"core", "api", "workers", "agents"},
 }
 
@@ -91,24 +123,24 @@ HEAVY_FREE = {
     # What must load without what (import in a fresh process).
     "edgefront.cli": ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "moocore", "pymoo"),
     "edgefront": ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery"),
-    "agents.main": ("torch", "sqlalchemy", "fastapi", "celery"),
-    "core.graph.build": ("torch", "sqlalchemy", "onnxruntime"),
-    "core.graph.export": ("torch", "sqlalchemy"),
-    "core.search.registry": ("torch", "sqlalchemy", "matplotlib"),
-    "core.spaces.catalogue": ("torch", "sqlalchemy", "onnx"),
-    "core.cost.costs": ("torch", "sqlalchemy", "numpy"),
-    "core.wire.jobs": ("torch", "sqlalchemy", "numpy"),
-    "core.services.advance": ("torch", "fastapi", "matplotlib"),
-    "core.supernet.result": ("torch", "sqlalchemy", "matplotlib"),
-    "core.supernet.picture": ("torch", "sqlalchemy", "matplotlib"),
-    "core.training.recipe": ("torch", "sqlalchemy"),
-    "core.training.recipes": ("torch", "sqlalchemy"),
-    "core.training.run_folder": ("torch", "sqlalchemy"),
-    "core.training.data.batches": ("torch", "sqlalchemy", "tokenizers"),
-    "core.training.data.preparation": ("torch", "sqlalchemy"),
-    "api.app": ("torch", "workers", "agents"),
-    "workers.app": ("torch", "api", "agents", "fastapi"),
-    "workers.supervisor": ("torch", "api", "agents", "fastapi", "celery"),
+    "edgefront.agents.main": ("torch", "sqlalchemy", "fastapi", "celery"),
+    "edgefront.core.graph.build": ("torch", "sqlalchemy", "onnxruntime"),
+    "edgefront.core.graph.export": ("torch", "sqlalchemy"),
+    "edgefront.core.search.registry": ("torch", "sqlalchemy", "matplotlib"),
+    "edgefront.core.spaces.catalogue": ("torch", "sqlalchemy", "onnx"),
+    "edgefront.core.cost.costs": ("torch", "sqlalchemy", "numpy"),
+    "edgefront.core.wire.jobs": ("torch", "sqlalchemy", "numpy"),
+    "edgefront.core.services.search.advance": ("torch", "fastapi", "matplotlib"),
+    "edgefront.core.supernet.result": ("torch", "sqlalchemy", "matplotlib"),
+    "edgefront.core.supernet.picture": ("torch", "sqlalchemy", "matplotlib"),
+    "edgefront.core.recipes.recipe": ("torch", "sqlalchemy"),
+    "edgefront.core.recipes.papers": ("torch", "sqlalchemy"),
+    "edgefront.core.training.run_folder": ("torch", "sqlalchemy"),
+    "edgefront.core.data.batches.batches": ("torch", "sqlalchemy", "tokenizers"),
+    "edgefront.core.data.prepared.preparation": ("torch", "sqlalchemy"),
+    "edgefront.api.app": ("torch", "workers", "agents"),
+    "edgefront.workers.app": ("torch", "api", "agents", "fastapi"),
+    "edgefront.workers.training.supervisor": ("torch", "api", "agents", "fastapi", "celery"),
 }
 
 

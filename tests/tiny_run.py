@@ -15,8 +15,8 @@ import threading
 import time
 from pathlib import Path
 
-from core.training.journal import Journal
-from core.training.run_folder import CHECKPOINTS, RESULT, SPEC, Metric, RunSpec
+from edgefront.core.training.journal import Journal
+from edgefront.core.training.run_folder import CHECKPOINTS, RESULT, SPEC, Metric, RunSpec
 
 
 def main(folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""The Celery application: `celery --app workers.app worker` for a server, `workers.embedded` within one process.
+"""The Celery application: `celery --app edgefront.workers.app worker`; `workers.embedded` runs it in-process.
 
 Tasks are short, idempotent and may run twice or never: the database rows are the truth, and the sweep, which each
 worker asks for when it starts and every few seconds, finds what was not done. So nothing is acknowledged late, retried
@@ -14,14 +14,14 @@ from typing import Any
 
 from celery import Celery
 
-from core.errors import EdgefrontError
-from core.services.dispatch import queue_name, sender, transport_options
-from core.services.object_store import check_store
-from core.services.settings import Settings
-from core.store.database import Database
-from workers.sweeps import Sweeps
-from workers.tasks import register
-from workers.trainings import EndTrainings, Trainings
+from edgefront.core.errors import EdgefrontError
+from edgefront.core.services.dispatch import queue_name, sender, transport_options
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.files.objects import check_store
+from edgefront.core.store.database import Database
+from edgefront.workers.sweeps import Sweeps
+from edgefront.workers.tasks import register
+from edgefront.workers.training.pickup import EndTrainings, Trainings
 
 
 def create_celery(settings: Settings, database: Database | None = None) -> Celery:

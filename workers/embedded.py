@@ -10,11 +10,11 @@ from celery import Celery
 from celery.exceptions import WorkerShutdown
 from celery.worker import WorkController
 
-from core.services.dispatch import queue_name, training_queue
-from core.services.settings import Settings
-from core.store.database import Database
-from workers.app import create_celery, open_database
-from workers.machine import served_queues
+from edgefront.core.services.dispatch import queue_name, training_queue
+from edgefront.core.services.settings import Settings
+from edgefront.core.store.database import Database
+from edgefront.workers.app import create_celery, open_database
+from edgefront.workers.training.machine import served_queues
 
 WAKE = "edgefront.wake"
 """A task that does nothing: it ends the worker's wait for messages, so that it stops at once."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from celery import bootsteps
 
-from core.services.tasks import SWEEP
+from edgefront.core.services.tasks import SWEEP
 
 _log = logging.getLogger(__name__)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from core.errors import EdgefrontError, Unavailable
-from core.services import advance as advancing
-from core.services import tasks
-from core.services.settings import Settings
-from core.services.sweep import sweep
-from core.store.database import Database
-from workers.scoring import Scoring
-from workers.trainings import start_waiting
+from edgefront.core.errors import EdgefrontError, Unavailable
+from edgefront.core.services import tasks
+from edgefront.core.services.search import advance as advancing
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.sweep import sweep
+from edgefront.core.store.database import Database
+from edgefront.workers.scoring.scoring import Scoring
+from edgefront.workers.training.pickup import start_waiting
 
 ATTEMPTS = 3
 """Tries of one step at once: two transactions of Postgres may meet in a deadlock, of which one is undone."""

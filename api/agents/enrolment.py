@@ -6,12 +6,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body
 
-from api import examples
-from api.auth import EnrolmentToken, Here
-from api.json_body import JsonRoute
-from api.openapi import answer, errors, sample
-from core.services import devices
-from core.wire.agent import EnrolRequest, EnrolResponse
+from edgefront.api.docs import examples
+from edgefront.api.docs.openapi import answer, errors, sample
+from edgefront.api.http.auth import EnrolmentToken, Here
+from edgefront.api.http.json_body import JsonRoute
+from edgefront.core.services.fleet import devices
+from edgefront.core.wire.agent import EnrolRequest, EnrolResponse
 
 router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=JsonRoute)
 

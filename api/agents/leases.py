@@ -9,16 +9,17 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from api import examples
-from api.auth import DeviceId, Here
-from api.context import Context
-from api.json_body import JsonRoute
-from api.openapi import answer, errors, sample
-from api.parameters import LaunchId, LeaseId
-from core.errors import EdgefrontError, Unavailable
-from core.services import devices, leases
-from core.services.capability import device_keys
-from core.wire.agent import (
+from edgefront.api.context import Context
+from edgefront.api.docs import examples
+from edgefront.api.docs.openapi import answer, errors, sample
+from edgefront.api.http.auth import DeviceId, Here
+from edgefront.api.http.json_body import JsonRoute
+from edgefront.api.http.parameters import LaunchId, LeaseId
+from edgefront.core.errors import EdgefrontError, Unavailable
+from edgefront.core.services.fleet import devices
+from edgefront.core.services.fleet.capability import device_keys
+from edgefront.core.services.measuring import leases
+from edgefront.core.wire.agent import (
     HeartbeatResponse,
     LeaseRequest,
     LeaseResponse,

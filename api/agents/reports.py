@@ -6,12 +6,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Response
 
-from api import examples
-from api.auth import DeviceId, Here
-from api.json_body import JsonRoute
-from api.openapi import answer, errors, sample
-from core.services import devices, reports
-from core.wire.agent import ReportRequest, ReportResponse
+from edgefront.api.docs import examples
+from edgefront.api.docs.openapi import answer, errors, sample
+from edgefront.api.http.auth import DeviceId, Here
+from edgefront.api.http.json_body import JsonRoute
+from edgefront.core.services.fleet import devices
+from edgefront.core.services.measuring import reports
+from edgefront.core.wire.agent import ReportRequest, ReportResponse
 
 router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
 

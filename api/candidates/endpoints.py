@@ -10,16 +10,30 @@ from fastapi import APIRouter, Depends, Query, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
-from api import examples
-from api.auth import Here, Person
-from api.candidates import tables
-from api.context import Context
-from api.openapi import answer, errors, kept
-from api.parameters import CandidateId, Cursor, JobId, LatencyBound, MemoryBound, TargetName
-from core.services import candidates, frontier
-from core.services.candidates import SORTABLE, CandidateFilter
-from core.services.keys import Principal
-from core.wire.jobs import CandidatePage, CandidateState, CandidateView, FrontierView, LaunchView, Quality
+from edgefront.api.candidates import tables
+from edgefront.api.context import Context
+from edgefront.api.docs import examples
+from edgefront.api.docs.openapi import answer, errors, kept
+from edgefront.api.http.auth import Here, Person
+from edgefront.api.http.parameters import (
+    CandidateId,
+    Cursor,
+    JobId,
+    LatencyBound,
+    MemoryBound,
+    TargetName,
+)
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.jobs import candidates, frontier
+from edgefront.core.services.jobs.candidates import SORTABLE, CandidateFilter
+from edgefront.core.wire.jobs import (
+    CandidatePage,
+    CandidateState,
+    CandidateView,
+    FrontierView,
+    LaunchView,
+    Quality,
+)
 
 router = APIRouter(prefix="/v1", tags=["candidates"])
 

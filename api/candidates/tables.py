@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sqlalchemy.orm import Session
 
-from core.services.candidates import EXPORT_COLUMNS
-from core.store.database import Database
-from core.wire.jobs import CandidateView, FrontierView
+from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS
+from edgefront.core.store.database import Database
+from edgefront.core.wire.jobs import CandidateView, FrontierView
 
 PARQUET = "application/vnd.apache.parquet"
 MEDIA_TYPES = {"csv": "text/csv; charset=utf-8", "parquet": PARQUET}

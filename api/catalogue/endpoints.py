@@ -8,18 +8,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from api import examples
-from api.auth import Anyone
-from api.json_body import JsonRoute
-from api.openapi import answer, errors, sample
-from api.parameters import CatalogueName
-from core.cost.costs import Dtype, Logits, Mode, Weights, costs
-from core.errors import NotFound
-from core.search.registry import algorithms
-from core.spaces import catalogue
-from core.spaces.architecture import Architecture
-from core.spaces.models import NamedModel, named_model, named_models
-from core.wire.service import AlgorithmView, Costs, NamedModelView, SpaceView
+from edgefront.api.docs import examples
+from edgefront.api.docs.openapi import answer, errors, sample
+from edgefront.api.http.auth import Anyone
+from edgefront.api.http.json_body import JsonRoute
+from edgefront.api.http.parameters import CatalogueName
+from edgefront.core.cost.costs import Dtype, Logits, Mode, Weights, costs
+from edgefront.core.errors import NotFound
+from edgefront.core.search.registry import algorithms
+from edgefront.core.spaces import catalogue
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models import NamedModel, named_model, named_models
+from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, SpaceView
 
 _TOKENS = "Tokens of the pass in each sequence: 192, in decode 1, if absent."
 _MODE = (

@@ -9,16 +9,16 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from sqlalchemy.orm import Session
 
-from api import examples
-from api.auth import Anyone, Here, Person
-from api.context import Context
-from api.openapi import answer, errors
-from api.parameters import Cursor, DeviceName
-from core.services import devices
-from core.services.keys import Principal
-from core.store.tables import Device
-from core.wire.agent import EnrolResponse
-from core.wire.service import DevicePage, DeviceView
+from edgefront.api.context import Context
+from edgefront.api.docs import examples
+from edgefront.api.docs.openapi import answer, errors
+from edgefront.api.http.auth import Anyone, Here, Person
+from edgefront.api.http.parameters import Cursor, DeviceName
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.fleet import devices
+from edgefront.core.store.tables import Device
+from edgefront.core.wire.agent import EnrolResponse
+from edgefront.core.wire.service import DevicePage, DeviceView
 
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
 

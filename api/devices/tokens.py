@@ -6,13 +6,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body
 
-from api import examples
-from api.auth import Admin, Here
-from api.json_body import JsonRoute
-from api.openapi import answer, errors, sample
-from api.parameters import TokenId
-from core.services import devices
-from core.wire.service import EnrolmentTokenRequest, EnrolmentTokenView
+from edgefront.api.docs import examples
+from edgefront.api.docs.openapi import answer, errors, sample
+from edgefront.api.http.auth import Admin, Here
+from edgefront.api.http.json_body import JsonRoute
+from edgefront.api.http.parameters import TokenId
+from edgefront.core.services.fleet import devices
+from edgefront.core.wire.service import EnrolmentTokenRequest, EnrolmentTokenView
 
 router = APIRouter(prefix="/v1/enrolment-tokens", tags=["devices"], route_class=JsonRoute)
 

@@ -10,9 +10,9 @@ from redis import Redis
 from redis.exceptions import RedisError
 from sqlalchemy import text
 
-from core.errors import Unavailable
-from core.services.settings import Settings
-from core.store.database import Database
+from edgefront.core.errors import Unavailable
+from edgefront.core.services.settings import Settings
+from edgefront.core.store.database import Database
 
 BROKER_TIMEOUT_S = 2.0
 _log = logging.getLogger("edgefront.api")

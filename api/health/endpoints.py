@@ -9,15 +9,15 @@ import anyio.to_thread
 from fastapi import APIRouter, Response
 from starlette.concurrency import run_in_threadpool
 
-from api import examples
-from api.auth import Here, Person
-from api.health import checks
-from api.metrics import MEDIA_TYPE
-from api.openapi import answer
-from api.version import VERSION
-from core.errors import Unavailable
-from core.services.overview import Overview
-from core.wire.service import HealthView
+from edgefront.api.docs import examples
+from edgefront.api.docs.openapi import answer
+from edgefront.api.health import checks
+from edgefront.api.http.auth import Here, Person
+from edgefront.api.http.metrics import MEDIA_TYPE
+from edgefront.api.version import VERSION
+from edgefront.core.errors import Unavailable
+from edgefront.core.services.fleet.overview import Overview
+from edgefront.core.wire.service import HealthView
 
 router = APIRouter(tags=["service"])
 

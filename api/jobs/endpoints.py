@@ -9,14 +9,14 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Header, Query, Response
 from sqlalchemy.orm import Session
 
-from api import examples
-from api.auth import Here, Person
-from api.json_body import JsonRoute
-from api.openapi import answer, errors, sample
-from api.parameters import Cursor, JobId
-from core.services import jobs
-from core.services.keys import Principal
-from core.wire.jobs import JobPage, JobRequest, JobState, JobView
+from edgefront.api.docs import examples
+from edgefront.api.docs.openapi import answer, errors, sample
+from edgefront.api.http.auth import Here, Person
+from edgefront.api.http.json_body import JsonRoute
+from edgefront.api.http.parameters import Cursor, JobId
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.jobs import lifecycle as jobs
+from edgefront.core.wire.jobs import JobPage, JobRequest, JobState, JobView
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
 

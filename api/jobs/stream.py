@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from sse_starlette import EventSourceResponse
 
-from api import examples
-from api.auth import Here, Person
-from api.openapi import answer, errors
-from api.parameters import JobId
-from api.streaming import After, LastEventId, event_stream
-from core.services import events
+from edgefront.api.docs import examples
+from edgefront.api.docs.openapi import answer, errors
+from edgefront.api.http.auth import Here, Person
+from edgefront.api.http.parameters import JobId
+from edgefront.api.live.streaming import After, LastEventId, event_stream
+from edgefront.core.services.jobs import events
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

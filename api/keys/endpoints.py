@@ -7,13 +7,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body
 
-from api import examples
-from api.auth import Admin, Anyone, Here, Person
-from api.json_body import JsonRoute
-from api.openapi import answer, errors, sample
-from api.parameters import KeyId
-from core.services import keys
-from core.wire.service import KeyRequest, KeyView, MeView
+from edgefront.api.docs import examples
+from edgefront.api.docs.openapi import answer, errors, sample
+from edgefront.api.http.auth import Admin, Anyone, Here, Person
+from edgefront.api.http.json_body import JsonRoute
+from edgefront.api.http.parameters import KeyId
+from edgefront.core.services.access import keys
+from edgefront.core.wire.service import KeyRequest, KeyView, MeView
 
 router = APIRouter(prefix="/v1", tags=["access"], route_class=JsonRoute)
 

@@ -7,15 +7,15 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from api import examples
-from api.auth import COOKIE, Anyone, Here, address_of
-from api.context import Context
-from api.credentials import Credential
-from api.json_body import JsonRoute
-from api.openapi import answer, errors, sample
-from core.errors import Forbidden, Unauthenticated
-from core.services import keys
-from core.wire.service import MeView, SessionRequest
+from edgefront.api.context import Context
+from edgefront.api.docs import examples
+from edgefront.api.docs.openapi import answer, errors, sample
+from edgefront.api.http.auth import COOKIE, Anyone, Here, address_of
+from edgefront.api.http.credentials import Credential
+from edgefront.api.http.json_body import JsonRoute
+from edgefront.core.errors import Forbidden, Unauthenticated
+from edgefront.core.services.access import keys
+from edgefront.core.wire.service import MeView, SessionRequest
 
 router = APIRouter(prefix="/v1/session", tags=["access"], route_class=JsonRoute)
 

@@ -9,13 +9,13 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import FileResponse
 
-from api import examples
-from api.auth import Here, Person
-from api.openapi import errors
-from api.parameters import CandidateId
-from api.sending import IfNoneMatch, send_file
-from core.graph.model_file import ModelFormat, Numbers
-from core.services.artifacts import artifact_for
+from edgefront.api.docs import examples
+from edgefront.api.docs.openapi import errors
+from edgefront.api.http.auth import Here, Person
+from edgefront.api.http.parameters import CandidateId
+from edgefront.api.http.sending import IfNoneMatch, send_file
+from edgefront.core.graph.model_file import ModelFormat, Numbers
+from edgefront.core.services.jobs.model_files import artifact_for
 
 router = APIRouter(prefix="/v1", tags=["models"])
 

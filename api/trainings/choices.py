@@ -5,11 +5,11 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 
-from api import training_examples as examples
-from api.auth import Anyone, Here, Person
-from api.openapi import answer
-from core.services.training_choices import list_datasets, list_recipes
-from core.wire.training_choices import DatasetView, RecipeView
+from edgefront.api.docs import training_examples as examples
+from edgefront.api.docs.openapi import answer
+from edgefront.api.http.auth import Anyone, Here, Person
+from edgefront.core.services.trainings.choices import list_datasets, list_recipes
+from edgefront.core.wire.training_choices import DatasetView, RecipeView
 
 router = APIRouter()
 

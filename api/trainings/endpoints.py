@@ -11,18 +11,24 @@ from fastapi import APIRouter, Body, Query, Response
 from fastapi.responses import PlainTextResponse
 from sqlalchemy.orm import Session
 
-from api import training_examples as examples
-from api.auth import Here, Person
-from api.jobs.endpoints import IdempotencyKey
-from api.json_body import JsonRoute
-from api.openapi import answer, errors
-from api.parameters import Cursor, TrainingId
-from core.services import trainings
-from core.services.keys import Principal
-from core.services.training_files import files_of
-from core.services.training_removal import mark_deleted, remove_folder
-from core.services.trainings import MAX_METRICS
-from core.wire.trainings import MetricPage, TrainingPage, TrainingRequest, TrainingState, TrainingView
+from edgefront.api.docs import training_examples as examples
+from edgefront.api.docs.openapi import answer, errors
+from edgefront.api.http.auth import Here, Person
+from edgefront.api.http.json_body import JsonRoute
+from edgefront.api.http.parameters import Cursor, TrainingId
+from edgefront.api.jobs.endpoints import IdempotencyKey
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.trainings import lifecycle as trainings
+from edgefront.core.services.trainings.files.folder import files_of
+from edgefront.core.services.trainings.files.removal import mark_deleted, remove_folder
+from edgefront.core.services.trainings.lifecycle import MAX_METRICS
+from edgefront.core.wire.trainings import (
+    MetricPage,
+    TrainingPage,
+    TrainingRequest,
+    TrainingState,
+    TrainingView,
+)
 
 router = APIRouter(prefix="/v1/trainings", tags=["trainings"], route_class=JsonRoute)
 

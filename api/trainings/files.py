@@ -8,13 +8,13 @@ import anyio.to_thread
 from fastapi import APIRouter, Path, Request, Response
 from starlette.responses import FileResponse
 
-from api import training_examples as examples
-from api.auth import Here, Person
-from api.openapi import answer, errors
-from api.parameters import TrainingId
-from api.sending import IfNoneMatch, send_file
-from core.services.training_files import FoundFile, files_of
-from core.wire.trainings import TrainingFile
+from edgefront.api.docs import training_examples as examples
+from edgefront.api.docs.openapi import answer, errors
+from edgefront.api.http.auth import Here, Person
+from edgefront.api.http.parameters import TrainingId
+from edgefront.api.http.sending import IfNoneMatch, send_file
+from edgefront.core.services.trainings.files.folder import FoundFile, files_of
+from edgefront.core.wire.trainings import TrainingFile
 
 router = APIRouter(prefix="/v1/trainings", tags=["trainings"])
 

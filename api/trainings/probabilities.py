@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 import anyio.to_thread
 from fastapi import APIRouter, Query, Response
 
-from api.auth import Here, Person
-from api.openapi import answer, errors
-from api.parameters import TrainingId
-from core.services.probabilities import MAX_RECORDS, draw_probabilities, read_probabilities
-from core.wire.supernets import ProbabilitiesView, ProbabilityRecord, SearchProgress
+from edgefront.api.docs.openapi import answer, errors
+from edgefront.api.http.auth import Here, Person
+from edgefront.api.http.parameters import TrainingId
+from edgefront.core.services.trainings.probabilities import MAX_RECORDS, draw_probabilities, read_probabilities
+from edgefront.core.wire.supernets import ProbabilitiesView, ProbabilityRecord, SearchProgress
 
 router = APIRouter(prefix="/v1/trainings", tags=["trainings"])
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from sse_starlette import EventSourceResponse
 
-from api import training_examples as examples
-from api.auth import Here, Person
-from api.openapi import answer, errors
-from api.parameters import TrainingId
-from api.streaming import After, LastEventId, event_stream
-from core.services import training_events
+from edgefront.api.docs import training_examples as examples
+from edgefront.api.docs.openapi import answer, errors
+from edgefront.api.http.auth import Here, Person
+from edgefront.api.http.parameters import TrainingId
+from edgefront.api.live.streaming import After, LastEventId, event_stream
+from edgefront.core.services.trainings import events as training_events
 
 router = APIRouter(prefix="/v1/trainings", tags=["trainings"])
 

@@ -13,9 +13,17 @@ from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from api.auth import COOKIE
-from api.web.assets import Asset, own_address, own_assets, own_version, plotly_address, plotly_bundle, plotly_version
-from core.errors import NotFound
+from edgefront.api.http.auth import COOKIE
+from edgefront.api.web.assets import (
+    Asset,
+    own_address,
+    own_assets,
+    own_version,
+    plotly_address,
+    plotly_bundle,
+    plotly_version,
+)
+from edgefront.core.errors import NotFound
 
 KEEP_FOR_GOOD = "public, max-age=31536000, immutable"
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from core.cost.flops import Logits, Mode, Pass, products
-from core.cost.parameters import count, linear_maps
-from core.errors import InvalidInput
-from core.spaces.architecture import Architecture
-from core.spaces.ends import MAX_LENGTH
-from core.validation import one_of
+from edgefront.core.cost.flops import Logits, Mode, Pass, products
+from edgefront.core.cost.parameters import count, linear_maps
+from edgefront.core.errors import InvalidInput
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.ends import MAX_LENGTH
+from edgefront.core.validation import one_of
 
 __all__ = ["Costs", "Dtype", "Logits", "Mode", "Weights", "costs"]
 

@@ -24,10 +24,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from core.cost.parameters import attention_width, clusters, projected, scores_tokens, tables
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, Block, FeedForward, Sru, Srupp
-from core.spaces.ends import RelativePositions
+from edgefront.core.cost.parameters import attention_width, clusters, projected, scores_tokens, tables
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, Block, FeedForward, Sru, Srupp
+from edgefront.core.spaces.ends import RelativePositions
 
 Mode = Literal["forward", "prefill", "decode"]
 Logits = Literal["all", "last", "none"]

@@ -21,9 +21,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, Block, FeedForward, Sru, Srupp
-from core.spaces.ends import LearnedPositions, RelativePositions
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, Block, FeedForward, Sru, Srupp
+from edgefront.core.spaces.ends import LearnedPositions, RelativePositions
 
 
 class Parameters(NamedTuple):

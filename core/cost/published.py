@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from core.cost.parameters import attention_width, clusters, projected
-from core.errors import InvalidInput
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, FeedForward
+from edgefront.core.cost.parameters import attention_width, clusters, projected
+from edgefront.core.errors import InvalidInput
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, FeedForward
 
 Convention = Literal["every_position", "queries_only", "fitted"]
 

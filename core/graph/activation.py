@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from core.graph.writer import GraphWriter
+    from edgefront.core.graph.writer import GraphWriter
 
 
 def activate(graph: GraphWriter, activation: str, x: str) -> str:

@@ -32,22 +32,31 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
-from core.errors import InvalidInput
-from core.graph.blocks import block_graph
-from core.graph.context import GraphContext
-from core.graph.embedding import write_embedding
-from core.graph.formats import BYTES, RANDOM_SCALE, Format, Precision, encode, format_of, is_linear_map, quantise
-from core.graph.output import write_end
-from core.graph.parameter import ParameterSpec
-from core.graph.parameters import parameters
-from core.graph.positions import write_positions
-from core.graph.state import Logits as Logits
-from core.graph.state import Mode as Mode
-from core.graph.state import check_pass
-from core.graph.weights import WeightCache, values
-from core.graph.writer import IR_VERSION, OPSET, Dtype, GraphWriter
-from core.spaces.architecture import Architecture
-from core.validation import one_of
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.blocks import block_graph
+from edgefront.core.graph.context import GraphContext
+from edgefront.core.graph.embedding import write_embedding
+from edgefront.core.graph.formats import (
+    BYTES,
+    RANDOM_SCALE,
+    Format,
+    Precision,
+    encode,
+    format_of,
+    is_linear_map,
+    quantise,
+)
+from edgefront.core.graph.output import write_end
+from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.graph.positions import write_positions
+from edgefront.core.graph.state import Logits as Logits
+from edgefront.core.graph.state import Mode as Mode
+from edgefront.core.graph.state import check_pass
+from edgefront.core.graph.weights import WeightCache, values
+from edgefront.core.graph.writer import IR_VERSION, OPSET, Dtype, GraphWriter
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.validation import one_of
 
 
 def build(

@@ -8,11 +8,11 @@ from functools import partial
 
 from onnx import TensorProto
 
-from core.graph.positions import write_sinusoids
-from core.graph.state import AXIS_OF, Attends, Form, Mode, StateSpec, state_specs
-from core.graph.writer import GraphWriter
-from core.spaces.architecture import Architecture
-from core.spaces.ends import RelativePositions
+from edgefront.core.graph.positions import write_sinusoids
+from edgefront.core.graph.state import AXIS_OF, Attends, Form, Mode, StateSpec, state_specs
+from edgefront.core.graph.writer import GraphWriter
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.ends import RelativePositions
 
 Project = Callable[[str], tuple[str, str]]
 """Raw layer inputs [batch·n, d_model] to keys and values, [batch, head, n, d_head] each (norms included)."""

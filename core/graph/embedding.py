@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from core.graph.parameters import clusters, projected, table_specs
-from core.spaces.architecture import Architecture
+from edgefront.core.graph.parameters import clusters, projected, table_specs
+from edgefront.core.spaces.architecture import Architecture
 
 if TYPE_CHECKING:
-    from core.graph.writer import GraphWriter
+    from edgefront.core.graph.writer import GraphWriter
 
 
 def write_embedding(

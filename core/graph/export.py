@@ -15,15 +15,22 @@ from typing import BinaryIO
 import numpy as np
 from onnx import TensorProto
 
-from core.errors import TooLarge
-from core.graph.build import ELEMENTS, Logits, Mode, int8_scale, unfilled_model, used_parameters
-from core.graph.files import whole_file
-from core.graph.formats import BYTES, Format, Precision, encode, format_of
-from core.graph.parameter import ParameterSpec
-from core.graph.parameter_values import FORMAT, ParameterValues, SeededValues
-from core.graph.parameters import parameters
-from core.graph.writer import Dtype
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import TooLarge
+from edgefront.core.files import whole_file
+from edgefront.core.graph.build import (
+    ELEMENTS,
+    Logits,
+    Mode,
+    int8_scale,
+    unfilled_model,
+    used_parameters,
+)
+from edgefront.core.graph.formats import BYTES, Format, Precision, encode, format_of
+from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.graph.parameter_values import FORMAT, ParameterValues, SeededValues
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.graph.writer import Dtype
+from edgefront.core.spaces.architecture import Architecture
 
 ONNX_LIMIT_BYTES = (1 << 31) - 1
 """Protobuf reads no larger message."""

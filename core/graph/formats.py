@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from core.graph.random_values import STANDARD_DEVIATION
+from edgefront.core.graph.random_values import STANDARD_DEVIATION
 
 Format = Literal["f32", "f16", "bf16", "s7"]
 Precision = Literal["full", "int8"]

@@ -9,13 +9,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from core.errors import InvalidInput
-from core.graph.state import Logits, Mode, check_pass
-from core.spaces.architecture import Architecture
-from core.validation import one_of
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.state import Logits, Mode, check_pass
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.validation import one_of
 
 if TYPE_CHECKING:
-    from core.graph.parameter_values import ParameterValues
+    from edgefront.core.graph.parameter_values import ParameterValues
 
 Numbers = Literal["float32", "float16", "bfloat16", "int8"]
 """What an ONNX file computes in: a floating-point type, or float32 with int8 linear maps (`core.graph.formats`)."""
@@ -92,7 +92,7 @@ def write_model(
     if format_ == "architecture":
         path.write_text(json.dumps(architecture.canonical, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         return
-    from core.graph.export import write_onnx, write_safetensors
+    from edgefront.core.graph.export import write_onnx, write_safetensors
 
     if format_ == "safetensors":
         write_safetensors(architecture, weights, path)

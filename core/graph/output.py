@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.graph.activation import activate
-from core.graph.parameters import Cluster, clusters, own_projection, projected, table_specs
-from core.graph.state import Logits
-from core.spaces.architecture import Architecture
+from edgefront.core.graph.activation import activate
+from edgefront.core.graph.parameters import Cluster, clusters, own_projection, projected, table_specs
+from edgefront.core.graph.state import Logits
+from edgefront.core.spaces.architecture import Architecture
 
 if TYPE_CHECKING:
-    from core.graph.writer import GraphWriter
+    from edgefront.core.graph.writer import GraphWriter
 
 
 def write_end(

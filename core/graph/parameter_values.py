@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import InvalidInput
-from core.graph.formats import LARGEST, RANDOM_SCALE
-from core.graph.parameter import ParameterSpec
-from core.graph.parameters import parameters
-from core.graph.random_values import CHUNK, chunks
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.formats import LARGEST, RANDOM_SCALE
+from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.graph.random_values import CHUNK, chunks
+from edgefront.core.spaces.architecture import Architecture
 
 FORMAT = "edgefront"
 _LARGEST_HEADER = 100_000_000

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from core.graph.blocks import block_graph
-from core.graph.parameter import ParameterSpec, linear, norm
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention
-from core.spaces.ends import LearnedPositions, RelativePositions
+from edgefront.core.graph.blocks import block_graph
+from edgefront.core.graph.parameter import ParameterSpec, linear, norm
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention
+from edgefront.core.spaces.ends import LearnedPositions, RelativePositions
 
 __all__ = [
     "Cluster",

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import DTypeLike
 
-from core.spaces.architecture import Architecture
-from core.spaces.ends import LearnedPositions, SinusoidalPositions
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.ends import LearnedPositions, SinusoidalPositions
 
 if TYPE_CHECKING:
-    from core.graph.writer import GraphWriter
+    from edgefront.core.graph.writer import GraphWriter
 
 
 def frequencies(d_model: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.graph.parameter import ParameterSpec
+from edgefront.core.graph.parameter import ParameterSpec
 
 STANDARD_DEVIATION = 0.02
 CHUNK = 1 << 16

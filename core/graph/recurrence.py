@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from core.graph.parameter import ParameterSpec
-from core.spaces.architecture import Architecture
+from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.spaces.architecture import Architecture
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-    from core.graph.writer import GraphWriter
+    from edgefront.core.graph.writer import GraphWriter
 
 STAYS = 1e4
 """Before the forget gate's sigmoid: all of the old cell stays, whatever weight and bias add; float16 holds it."""

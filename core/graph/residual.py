@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.spaces.architecture import Architecture
+from edgefront.core.spaces.architecture import Architecture
 
 if TYPE_CHECKING:
-    from core.graph.writer import GraphWriter
+    from edgefront.core.graph.writer import GraphWriter
 
 
 def normed(graph: GraphWriter, architecture: Architecture, prefix: str, hidden: str) -> str:

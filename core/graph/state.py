@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from core.errors import InvalidInput
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, Sru, Srupp
-from core.spaces.ends import LearnedPositions, SinusoidalPositions
-from core.validation import one_of
+from edgefront.core.errors import InvalidInput
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, Sru, Srupp
+from edgefront.core.spaces.ends import LearnedPositions, SinusoidalPositions
+from edgefront.core.validation import one_of
 
 Form = Literal["memory", "cache"]
 Attends = Literal["self", "source", "both", "none"]

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import InvalidInput
-from core.graph.files import locked, refusing_full_disk
-from core.graph.formats import BYTES, Format, encode
-from core.graph.parameter import ParameterSpec
-from core.graph.random_values import chunks, values
+from edgefront.core.errors import InvalidInput
+from edgefront.core.files import locked, refusing_full_disk
+from edgefront.core.graph.formats import BYTES, Format, encode
+from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.graph.random_values import chunks, values
 
 __all__ = ["WeightCache", "values"]
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from core.graph.formats import Precision, is_linear_map
+from edgefront.core.graph.formats import Precision, is_linear_map
 
 if TYPE_CHECKING:
-    from core.graph.context import GraphContext
+    from edgefront.core.graph.context import GraphContext
 
 OPSET = 21
 IR_VERSION = 10

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from core.cost.costs import Costs, costs
-from core.measurement.protocol import MeasurementProtocol
-from core.spaces.architecture import Architecture
+from edgefront.core.cost.costs import Costs, costs
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.spaces.architecture import Architecture
 
 
 def protocol_costs(architecture: Architecture, protocol: MeasurementProtocol) -> Costs:

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
-from core.canonical import digest
-from core.errors import ProtocolError
-from core.validation import form
+from edgefront.core.canonical import digest
+from edgefront.core.errors import ProtocolError
+from edgefront.core.validation import form
 
 Runtime = Literal["pytorch", "onnxruntime"]
 MemoryMethod = Literal["anonymous", "allocator", "device", "resident"]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from core.measurement.protocol import MemoryMethod
+from edgefront.core.measurement.protocol import MemoryMethod
 
 FailureReason = Literal[
     "out_of_memory",  # infeasible: the device has not enough memory for it

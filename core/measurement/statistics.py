@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from core.measurement.interval import t_quantile
+from edgefront.core.measurement.interval import t_quantile
 
 P90_SAMPLES = 20
 """Fewer samples than this say nothing about the slowest tenth."""

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from core.graph.state import Attends
-from core.nn.dropout import NO_DROPOUT, Dropout
-from core.nn.layers import drop
-from core.nn.positions import RelativePositions
-from core.nn.state import State
-from core.spaces.architecture import Architecture
+from edgefront.core.graph.state import Attends
+from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
+from edgefront.core.nn.layers import drop
+from edgefront.core.nn.positions import RelativePositions
+from edgefront.core.nn.state import State
+from edgefront.core.spaces.architecture import Architecture
 
 Project = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Raw layer inputs [batch, n, d_model] to keys and values, [batch, head, n, d_head] each (norms included)."""

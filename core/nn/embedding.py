@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from core.errors import InvalidInput
-from core.graph.parameters import clusters, projected, table_specs
-from core.nn.layers import LayerNorm, drop
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.parameters import clusters, projected, table_specs
+from edgefront.core.nn.layers import LayerNorm, drop
+from edgefront.core.spaces.architecture import Architecture
 
 
 class TokenEmbedding(nn.Module):

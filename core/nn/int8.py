@@ -13,10 +13,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from core.graph.formats import is_linear_map
-from core.nn.blocks.attention import AttentionBlock
-from core.nn.layers import Linear
-from core.nn.model import LanguageModel
+from edgefront.core.graph.formats import is_linear_map
+from edgefront.core.nn.blocks.attention import AttentionBlock
+from edgefront.core.nn.layers import Linear
+from edgefront.core.nn.model import LanguageModel
 
 Quantised = Callable[[str], tuple[Tensor, float]]
 """Name of a weight → its int8 values (out, in) and their scale."""

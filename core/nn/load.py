@@ -8,10 +8,10 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from core.errors import InvalidInput
-from core.graph.parameters import parameters
-from core.nn.model import LanguageModel
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.spaces.architecture import Architecture
 
 
 def load_safetensors(path: Path | str) -> LanguageModel:

@@ -7,18 +7,23 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
-from core.errors import InvalidInput
-from core.graph.state import Form, Logits, check_pass
-from core.nn.blocks import make_block
-from core.nn.context import Context
-from core.nn.dropout import NO_DROPOUT, Dropout
-from core.nn.embedding import TokenEmbedding
-from core.nn.layers import LayerNorm, drop
-from core.nn.output import OutputLayer, wanted
-from core.nn.positions import LearnedPositions, RelativePositions, SinusoidalPositions, make_positions
-from core.nn.state import State
-from core.spaces.architecture import Architecture
-from core.validation import one_of
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.state import Form, Logits, check_pass
+from edgefront.core.nn.blocks import make_block
+from edgefront.core.nn.context import Context
+from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
+from edgefront.core.nn.embedding import TokenEmbedding
+from edgefront.core.nn.layers import LayerNorm, drop
+from edgefront.core.nn.output import OutputLayer, wanted
+from edgefront.core.nn.positions import (
+    LearnedPositions,
+    RelativePositions,
+    SinusoidalPositions,
+    make_positions,
+)
+from edgefront.core.nn.state import State
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.validation import one_of
 
 
 class LanguageModel(nn.Module):

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from core.errors import InvalidInput
-from core.graph.parameters import (
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.parameters import (
     Cluster,
     ParameterSpec,
     clusters,
@@ -21,11 +21,11 @@ from core.graph.parameters import (
     own_projection,
     projected,
 )
-from core.graph.state import Logits
-from core.nn.blocks.feed_forward import ACTIVATIONS
-from core.nn.embedding import TokenEmbedding
-from core.nn.layers import LayerNorm, Linear, drop
-from core.spaces.architecture import Architecture
+from edgefront.core.graph.state import Logits
+from edgefront.core.nn.blocks.feed_forward import ACTIVATIONS
+from edgefront.core.nn.embedding import TokenEmbedding
+from edgefront.core.nn.layers import LayerNorm, Linear, drop
+from edgefront.core.spaces.architecture import Architecture
 
 IGNORED = -100
 """A target that counts in no loss."""

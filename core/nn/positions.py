@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from core.errors import InvalidInput
-from core.graph.positions import frequencies
-from core.nn.layers import Table
-from core.spaces import ends
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.positions import frequencies
+from edgefront.core.nn.layers import Table
+from edgefront.core.spaces import ends
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention
 
 
 class LearnedPositions(Table):

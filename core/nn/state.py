@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from core.errors import InvalidInput
-from core.graph.state import Form, StateSpec, state_specs
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.state import Form, StateSpec, state_specs
+from edgefront.core.spaces.architecture import Architecture
 
 
 class State(dict[str, Tensor]):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from core.graph.formats import RANDOM_SCALE, Format, Precision, format_of, is_linear_map
-from core.graph.parameter import ParameterSpec
-from core.graph.parameters import parameters
-from core.graph.weights import WeightCache, values
-from core.nn.int8 import use_int8
-from core.nn.model import LanguageModel
+from edgefront.core.graph.formats import RANDOM_SCALE, Format, Precision, format_of, is_linear_map
+from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.graph.weights import WeightCache, values
+from edgefront.core.nn.int8 import use_int8
+from edgefront.core.nn.model import LanguageModel
 
 
 def fill(

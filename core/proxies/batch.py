@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from core.errors import InvalidInput
-from core.proxies.settings import ProxySettings
-from core.spaces.architecture import Architecture
-from core.training.data.batch import IGNORED, Batch, Tokens
-from core.training.data.batches import make_batches
-from core.training.data.prepared import open_prepared
-from core.training.recipe import Recipe, Task
+from edgefront.core.data.batches.batch import IGNORED, Batch, Tokens
+from edgefront.core.data.batches.batches import make_batches
+from edgefront.core.data.prepared.prepared import open_prepared
+from edgefront.core.errors import InvalidInput
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.recipes.recipe import Recipe, Task
+from edgefront.core.spaces.architecture import Architecture
 
 MASKED_FRACTION = 0.15
 """Share of an encoder's tokens that are predicted (Devlin et al. 2019, §3.1)."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from core.cost.parameters import count
-from core.spaces.architecture import Architecture
+from edgefront.core.cost.parameters import count
+from edgefront.core.spaces.architecture import Architecture
 
 
 def score(architecture: Architecture, *_: object) -> float:

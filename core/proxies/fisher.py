@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from core.proxies.settings import ProxySettings
-from core.proxies.untrained import batch_for, linear_weights, loss_of, untrained
-from core.spaces.architecture import Architecture
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.proxies.untrained import batch_for, linear_weights, loss_of, untrained
+from edgefront.core.spaces.architecture import Architecture
 
 
 def score(

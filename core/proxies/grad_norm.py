@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.proxies.settings import ProxySettings
-from core.proxies.untrained import batch_for, gradients, untrained
-from core.spaces.architecture import Architecture
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.proxies.untrained import batch_for, gradients, untrained
+from edgefront.core.spaces.architecture import Architecture
 
 
 def score(

@@ -8,12 +8,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from core.nn.model import LanguageModel
-from core.proxies.settings import ProxySettings
-from core.proxies.untrained import batch_for, gradients, linear_weights, loss_of, plain_attention, untrained
-from core.spaces.architecture import Architecture
-from core.spaces.block import Sru, Srupp
-from core.training.data.batch import Batch
+from edgefront.core.data.batches.batch import Batch
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.proxies.untrained import (
+    batch_for,
+    gradients,
+    linear_weights,
+    loss_of,
+    plain_attention,
+    untrained,
+)
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Sru, Srupp
 
 STEP = 1e-4
 """Length of the step along g, relative to the weights', where H·g is a difference of gradients."""

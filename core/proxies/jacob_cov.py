@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.proxies.batch import generator
-from core.proxies.settings import ProxySettings
-from core.proxies.untrained import batch_for, hidden_states, untrained
-from core.spaces.architecture import Architecture
+from edgefront.core.proxies.batch import generator
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.proxies.untrained import batch_for, hidden_states, untrained
+from edgefront.core.spaces.architecture import Architecture
 
 K = 1e-5
 

@@ -9,15 +9,15 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-from core.errors import Diverged, InvalidInput
-from core.proxies.scorable import scorable
-from core.proxies.settings import ProxySettings
-from core.spaces.architecture import Architecture
-from core.training.distributed import joined
-from core.training.journal import Journal
-from core.training.loop import Trainer
-from core.training.recipes import recipe
-from core.training.run_folder import RunBudget, RunSpec
+from edgefront.core.errors import Diverged, InvalidInput
+from edgefront.core.proxies.scorable import scorable
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.recipes.papers import recipe
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training.distributed import joined
+from edgefront.core.training.journal import Journal
+from edgefront.core.training.loop import Trainer
+from edgefront.core.training.run_folder import RunBudget, RunSpec
 
 
 def score(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from core.proxies.settings import ProxySettings
-from core.spaces.architecture import Architecture
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.spaces.architecture import Architecture
 
 Cost = Callable[[Architecture, ProxySettings], int]
 """FLOPs (two for each multiply-accumulate) that one score takes."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from core.cost.costs import costs
-from core.errors import InvalidInput
-from core.proxies.proxy import Proxy
-from core.proxies.scorable import scorable
-from core.proxies.settings import ProxySettings
-from core.spaces.architecture import Architecture
-from core.spaces.block import FeedForward
-from core.training.recipes import recipe
+from edgefront.core.cost.costs import costs
+from edgefront.core.errors import InvalidInput
+from edgefront.core.proxies.proxy import Proxy
+from edgefront.core.proxies.scorable import scorable
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.recipes.papers import recipe
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import FeedForward
 
 _BATCH = ("rows", "length", "data")
 _ABDELFATTAH = "Abdelfattah et al. 2021 (arXiv 2101.08134)"

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.errors import InvalidInput
-from core.nn.blocks.feed_forward import FeedForwardBlock
-from core.proxies.settings import ProxySettings
-from core.proxies.untrained import batch_for, hidden_states, untrained
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import InvalidInput
+from edgefront.core.nn.blocks.feed_forward import FeedForwardBlock
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.proxies.untrained import batch_for, hidden_states, untrained
+from edgefront.core.spaces.architecture import Architecture
 
 
 def score(

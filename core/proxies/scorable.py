@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.spaces.architecture import Architecture
+from edgefront.core.spaces.architecture import Architecture
 
 
 def scorable(architecture: Architecture) -> Architecture:

@@ -6,11 +6,11 @@ import math
 from importlib import import_module
 from pathlib import Path
 
-from core.errors import InvalidInput
-from core.proxies.proxy import Proxy
-from core.proxies.registry import proxy_named
-from core.proxies.settings import ProxySettings
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import InvalidInput
+from edgefront.core.proxies.proxy import Proxy
+from edgefront.core.proxies.registry import proxy_named
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.spaces.architecture import Architecture
 
 
 def score(
@@ -61,9 +61,9 @@ def score(
 
 def _over(architecture: Architecture, data: Path) -> Architecture:
     """The model over the data's vocabulary. Imported here: numpy is not everywhere that counts parameters."""
-    from core.proxies.scorable import scorable
-    from core.training.data.prepared import open_prepared
-    from core.training.vocabulary import with_vocabulary
+    from edgefront.core.data.prepared.prepared import open_prepared
+    from edgefront.core.proxies.scorable import scorable
+    from edgefront.core.training.vocabulary import with_vocabulary
 
     prepared = open_prepared(data)
     return with_vocabulary(scorable(architecture), prepared.vocab_size, prepared.source_vocab_size)

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
 
-from core.canonical import digest
-from core.errors import InvalidInput
-from core.validation import invalid_input
+from edgefront.core.canonical import digest
+from edgefront.core.errors import InvalidInput
+from edgefront.core.validation import invalid_input
 
 
 class ProxySettings(BaseModel):

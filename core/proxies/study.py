@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from core.errors import InvalidInput
-from core.proxies.correlation import LEAST, best, common_ratio, interval, kendall, spearman
-from core.proxies.proxy import Proxy
-from core.proxies.settings import ProxySettings
-from core.proxies.table import Quality, Row, architecture_of, number_in, value_of
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import InvalidInput
+from edgefront.core.proxies.correlation import LEAST, best, common_ratio, interval, kendall, spearman
+from edgefront.core.proxies.proxy import Proxy
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.proxies.table import Quality, Row, architecture_of, number_in, value_of
+from edgefront.core.spaces.architecture import Architecture
 
 SHARES = (100, 50, 30, 10)
 """Percent of the best models by quality, as in LTS's figures."""

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.errors import InvalidInput
-from core.proxies.batch import generator
-from core.proxies.settings import ProxySettings
-from core.proxies.untrained import linear_weights, untrained
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import InvalidInput
+from edgefront.core.proxies.batch import generator
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.proxies.untrained import linear_weights, untrained
+from edgefront.core.spaces.architecture import Architecture
 
 
 def score(architecture: Architecture, seed: int, settings: ProxySettings, device: str = "cpu", *_: object) -> float:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.errors import InvalidInput
-from core.spaces.architecture import Architecture
-from core.spaces.catalogue import space
+from edgefront.core.errors import InvalidInput
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.catalogue import space
 
 Row = dict[str, Any]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.proxies.correlation import LEAST, interval, spearman
+from edgefront.core.proxies.correlation import LEAST, interval, spearman
 
 _LOGS = "LTS's logs of fully trained models (arXiv 2203.02094, microsoft/archai), WikiText-103"
 _FIGURE_5 = "LTS (arXiv 2203.02094) Figure 5, WikiText-103"

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from core.nn.layers import Linear
-from core.nn.model import LanguageModel
-from core.nn.weights import fill
-from core.proxies.batch import batch_of
-from core.proxies.scorable import scorable
-from core.proxies.settings import ProxySettings
-from core.spaces.architecture import Architecture
-from core.training.data.batch import IGNORED, Batch
+from edgefront.core.data.batches.batch import IGNORED, Batch
+from edgefront.core.nn.layers import Linear
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import fill
+from edgefront.core.proxies.batch import batch_of
+from edgefront.core.proxies.scorable import scorable
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.spaces.architecture import Architecture
 
 
 def untrained(

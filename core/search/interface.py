@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from core.spaces.architecture import Architecture
-from core.spaces.space import Genome
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.space import Genome
 
 ResultState = Literal["waiting", "measured", "out_of_bounds", "infeasible", "failed", "cancelled"]
 _STATES = frozenset(get_args(ResultState))

@@ -33,13 +33,21 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from core.errors import InvalidInput
-from core.pareto.frontier import nondominated
-from core.search.interface import CROSSOVER, MUTATE, Evaluated, Proposal, Snapshot, generator, objectives
-from core.search.proposals import Proposals
-from core.search.settings import shared
-from core.spaces.architecture import Architecture
-from core.spaces.space import Genome, SearchSpace
+from edgefront.core.errors import InvalidInput
+from edgefront.core.pareto.frontier import nondominated
+from edgefront.core.search.interface import (
+    CROSSOVER,
+    MUTATE,
+    Evaluated,
+    Proposal,
+    Snapshot,
+    generator,
+    objectives,
+)
+from edgefront.core.search.proposals import Proposals
+from edgefront.core.search.settings import shared
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.space import Genome, SearchSpace
 
 _PARTS = {"parents": 20, "mutants": 40, "crossovers": 40}
 

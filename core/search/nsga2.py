@@ -16,10 +16,10 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.search.interface import Evaluated, Proposal, Snapshot, generator, objectives
-from core.search.proposals import ATTEMPTS, Proposals
-from core.spaces.architecture import Architecture
-from core.spaces.space import Genome, SearchSpace
+from edgefront.core.search.interface import Evaluated, Proposal, Snapshot, generator, objectives
+from edgefront.core.search.proposals import ATTEMPTS, Proposals
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.space import Genome, SearchSpace
 
 OFFSPRING = "offspring"
 

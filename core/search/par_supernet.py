@@ -19,16 +19,22 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, StrictFloat, StrictInt
 
-from core.errors import InvalidInput
-from core.search.interface import Evaluated, Proposal, Snapshot, generator
-from core.search.proposals import Proposals
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, FeedForward
-from core.spaces.ends import RelativePositions
-from core.spaces.pattern import expand, par_pattern
-from core.spaces.space import Genome, SearchSpace
-from core.spaces.stack import StackSpace
-from core.supernet.settings import CHOICES, LETTERS, LatencyTerm, SearchSettings, SupernetSettings
+from edgefront.core.errors import InvalidInput
+from edgefront.core.search.interface import Evaluated, Proposal, Snapshot, generator
+from edgefront.core.search.proposals import Proposals
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, FeedForward
+from edgefront.core.spaces.ends import RelativePositions
+from edgefront.core.spaces.pattern import expand, par_pattern
+from edgefront.core.spaces.space import Genome, SearchSpace
+from edgefront.core.spaces.stack import StackSpace
+from edgefront.core.supernet.settings import (
+    CHOICES,
+    LETTERS,
+    LatencyTerm,
+    SearchSettings,
+    SupernetSettings,
+)
 
 PROBE, FOUND, RULE, SAMPLED = "probe", "supernet", "par_rule", "supernet_sample"
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from core.search.interface import SAMPLE, Proposal, Snapshot
-from core.spaces.architecture import Architecture
-from core.spaces.space import Genome, SearchSpace
+from edgefront.core.search.interface import SAMPLE, Proposal, Snapshot
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.space import Genome, SearchSpace
 
 ATTEMPTS = 200
 """Fruitless attempts in a row before a generation gives up making one more proposal in a given way."""

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.search.interface import Proposal, Snapshot, generator
-from core.search.proposals import Proposals
-from core.spaces.architecture import Architecture
-from core.spaces.space import SearchSpace
+from edgefront.core.search.interface import Proposal, Snapshot, generator
+from edgefront.core.search.proposals import Proposals
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.space import SearchSpace
 
 
 class RandomSettings(BaseModel):

@@ -8,15 +8,15 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from core.errors import InvalidInput
-from core.search.interface import Algorithm
-from core.search.lts import LightweightTransformerSearch, LtsSettings
-from core.search.nsga2 import Nsga2, Nsga2Settings
-from core.search.par_supernet import ParSupernet, ParSupernetSettings
-from core.search.random_search import RandomSearch, RandomSettings
-from core.spaces.architecture import Architecture
-from core.spaces.space import SearchSpace
-from core.validation import invalid_input
+from edgefront.core.errors import InvalidInput
+from edgefront.core.search.interface import Algorithm
+from edgefront.core.search.lts import LightweightTransformerSearch, LtsSettings
+from edgefront.core.search.nsga2 import Nsga2, Nsga2Settings
+from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings
+from edgefront.core.search.random_search import RandomSearch, RandomSettings
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.validation import invalid_input
 
 Accept = Callable[[Architecture], bool]
 

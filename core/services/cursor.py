@@ -8,7 +8,7 @@ import json
 from datetime import datetime, timezone
 from typing import Any
 
-from core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput
 
 MAX_LENGTH = 500
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from core.services.settings import Settings
-from core.services.tasks import TRAIN
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.tasks import TRAIN
 
 Send = Callable[[str, dict[str, Any]], None]
 

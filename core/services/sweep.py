@@ -9,12 +9,17 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from core.services import advance, keys, scoring, tasks, training_claims
-from core.services.settlement import end_badly, settle
-from core.services.verdict import MAX_ATTEMPTS
-from core.store import outbox
-from core.store.repositories import demand, launches, leases
-from core.store.repositories import measurements as rows
+from edgefront.core.services import tasks
+from edgefront.core.services.access import keys
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.measuring.queries import launches, leases
+from edgefront.core.services.measuring.queries import measurements as rows
+from edgefront.core.services.measuring.settling import end_badly, settle
+from edgefront.core.services.measuring.verdict import MAX_ATTEMPTS
+from edgefront.core.services.quality import scoring
+from edgefront.core.services.search import advance
+from edgefront.core.services.trainings import claims as training_claims
+from edgefront.core.store import outbox
 
 KEEP_ENDED_LEASES = timedelta(hours=1)
 """So long a late heartbeat is told that its lease ended, rather than that there is none."""

@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from core.canonical import canonical_json, digest
-from core.errors import ArchitectureError, InvalidInput
-from core.spaces.block import BLOCK_KINDS, Attention, Block, Part, Srupp, Width
-from core.spaces.ends import (
+from edgefront.core.canonical import canonical_json, digest
+from edgefront.core.errors import ArchitectureError, InvalidInput
+from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Block, Part, Srupp, Width
+from edgefront.core.spaces.ends import (
     POSITION_KINDS,
     Embedding,
     LearnedPositions,
@@ -27,9 +27,9 @@ from core.spaces.ends import (
     RelativePositions,
     SinusoidalPositions,
 )
-from core.spaces.pattern import expand
-from core.spaces.versions import upgraded
-from core.validation import form, invalid_input, short
+from edgefront.core.spaces.pattern import expand
+from edgefront.core.spaces.versions import upgraded
+from edgefront.core.validation import form, invalid_input, short
 
 VERSION = 1
 MAX_BLOCKS = 1024

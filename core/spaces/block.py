@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from core.errors import ArchitectureError
+from edgefront.core.errors import ArchitectureError
 
 MAX_WIDTH = 1 << 16
 

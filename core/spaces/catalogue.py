@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from core.errors import SpaceError
-from core.spaces.lts import LTS_GPT2, LTS_OPT, LTS_TRANSFORMER_XL
-from core.spaces.sandwich import SANDWICH
-from core.spaces.space import SearchSpace
-from core.spaces.stacks import BERT, HYBRID, PAR_32, SRUPP
+from edgefront.core.errors import SpaceError
+from edgefront.core.spaces.lts import LTS_GPT2, LTS_OPT, LTS_TRANSFORMER_XL
+from edgefront.core.spaces.sandwich import SANDWICH
+from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.spaces.stacks import BERT, HYBRID, PAR_32, SRUPP
 
 _SPACES = (LTS_GPT2, LTS_TRANSFORMER_XL, LTS_OPT, PAR_32, SANDWICH, SRUPP, BERT, HYBRID)
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from core.errors import ArchitectureError
-from core.spaces.block import Part, Width
+from edgefront.core.errors import ArchitectureError
+from edgefront.core.spaces.block import Part, Width
 
 MAX_VOCABULARY = 1 << 22
 MAX_LENGTH = 1 << 20

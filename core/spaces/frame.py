@@ -9,12 +9,12 @@ from functools import cached_property, lru_cache
 from math import gcd
 from typing import Literal, TypeVar
 
-from core.errors import SpaceError
-from core.spaces.architecture import Architecture
-from core.spaces.block import Block
-from core.spaces.ends import Embedding, Output, Positions
-from core.spaces.gene import Gene, Value, in_words
-from core.spaces.space import Genome, Locus, SearchSpace
+from edgefront.core.errors import SpaceError
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Block
+from edgefront.core.spaces.ends import Embedding, Output, Positions
+from edgefront.core.spaces.gene import Gene, Value, in_words
+from edgefront.core.spaces.space import Genome, Locus, SearchSpace
 
 LIKE_D_MODEL = "d_model"
 """The value of d_embed that follows d_model, whatever it is."""

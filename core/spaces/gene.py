@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.errors import SpaceError
-from core.validation import short
+from edgefront.core.errors import SpaceError
+from edgefront.core.validation import short
 
 Value = int | str
 _RANGE_KEYS = frozenset({"min", "max", "step"})

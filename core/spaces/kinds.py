@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import comb
 from typing import Any, Literal
 
-from core.spaces.block import Attention, Block, FeedForward, Srupp
-from core.spaces.gene import Value
+from edgefront.core.spaces.block import Attention, Block, FeedForward, Srupp
+from edgefront.core.spaces.gene import Value
 
 IDENTITY = "identity"
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, Block, FeedForward
-from core.spaces.ends import Embedding, LearnedPositions
-from core.spaces.frame import LIKE_D_MODEL, Frame, FramedSpace, Stock
-from core.spaces.gene import Gene, steps
-from core.spaces.space import Genome
-from core.spaces.transformer_xl import BASE, OWN_BIASES
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, Block, FeedForward
+from edgefront.core.spaces.ends import Embedding, LearnedPositions
+from edgefront.core.spaces.frame import LIKE_D_MODEL, Frame, FramedSpace, Stock
+from edgefront.core.spaces.gene import Gene, steps
+from edgefront.core.spaces.space import Genome
+from edgefront.core.spaces.transformer_xl import BASE, OWN_BIASES
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 
-from core.errors import ArchitectureError
+from edgefront.core.errors import ArchitectureError
 
 MAX_LETTERS = 1024
 _GROUP = 32  # letters of a group that a pattern is contracted to

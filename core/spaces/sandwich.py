@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from core.errors import SpaceError
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, Block, FeedForward
-from core.spaces.frame import LIKE_D_MODEL, FramedSpace
-from core.spaces.gene import Gene, Value, steps
-from core.spaces.pattern import expand, sandwich_pattern
-from core.spaces.space import Genome, Locus
-from core.spaces.transformer_xl import BASE, SHARED_BIASES
+from edgefront.core.errors import SpaceError
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, Block, FeedForward
+from edgefront.core.spaces.frame import LIKE_D_MODEL, FramedSpace
+from edgefront.core.spaces.gene import Gene, Value, steps
+from edgefront.core.spaces.pattern import expand, sandwich_pattern
+from edgefront.core.spaces.space import Genome, Locus
+from edgefront.core.spaces.transformer_xl import BASE, SHARED_BIASES
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from core.errors import SpaceError
-from core.spaces.architecture import Architecture
-from core.spaces.gene import Gene, Value
+from edgefront.core.errors import SpaceError
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.gene import Gene, Value
 
 if TYPE_CHECKING:
     # The client and command line list spaces without numpy; whoever samples brings a generator along.

@@ -17,13 +17,22 @@ from itertools import combinations, product
 from math import prod
 from typing import Any
 
-from core.errors import SpaceError
-from core.spaces.architecture import Architecture
-from core.spaces.block import Block
-from core.spaces.frame import FramedSpace
-from core.spaces.gene import Value, in_words
-from core.spaces.kinds import GENES, IDENTITY, WIDTHS, Choice, Floor, block_of, choices, genes_of
-from core.spaces.space import Genome, Locus
+from edgefront.core.errors import SpaceError
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Block
+from edgefront.core.spaces.frame import FramedSpace
+from edgefront.core.spaces.gene import Value, in_words
+from edgefront.core.spaces.kinds import (
+    GENES,
+    IDENTITY,
+    WIDTHS,
+    Choice,
+    Floor,
+    block_of,
+    choices,
+    genes_of,
+)
+from edgefront.core.spaces.space import Genome, Locus
 
 MIN_ATTENTION, MIN_MIXING = "min_attention_percent", "min_mixing_percent"
 """The genes of the floor; a space without one of them asks for nothing there."""

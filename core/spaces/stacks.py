@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from core.spaces.ends import Embedding, LearnedPositions, NoPositions, Output
-from core.spaces.frame import LIKE_D_MODEL, Frame, Stock
-from core.spaces.gene import Gene, steps
-from core.spaces.stack import MIN_ATTENTION, MIN_MIXING, StackSpace
-from core.spaces.transformer_xl import BASE, OWN_BIASES, SHARED_BIASES, WIKITEXT_103
+from edgefront.core.spaces.ends import Embedding, LearnedPositions, NoPositions, Output
+from edgefront.core.spaces.frame import LIKE_D_MODEL, Frame, Stock
+from edgefront.core.spaces.gene import Gene, steps
+from edgefront.core.spaces.stack import MIN_ATTENTION, MIN_MIXING, StackSpace
+from edgefront.core.spaces.transformer_xl import BASE, OWN_BIASES, SHARED_BIASES, WIKITEXT_103
 
 _PERCENT = steps(0, 100, 5)
 

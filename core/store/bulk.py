@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
-from core.store.tables import Base
+from edgefront.core.store.tables import Base
 
 _KEPT = "edgefront.kept"
 _POSTGRES = postgresql.dialect()  # type: ignore[no-untyped-call]

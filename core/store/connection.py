@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, Opera
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from core.errors import EdgefrontError, InvalidInput, Unavailable
+from edgefront.core.errors import EdgefrontError, InvalidInput, Unavailable
 
 WRITE = "edgefront_write"
 """Execution option: begin with the write lock (SQLite)."""

@@ -18,10 +18,16 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
-from core.store import outbox
-from core.store.clock import Clock
-from core.store.connection import WRITE, make_engine, parse_url, unavailable_when_away, writer_lock
-from core.store.tables.base import UtcDateTime
+from edgefront.core.store import outbox
+from edgefront.core.store.clock import Clock
+from edgefront.core.store.connection import (
+    WRITE,
+    make_engine,
+    parse_url,
+    unavailable_when_away,
+    writer_lock,
+)
+from edgefront.core.store.tables.base import UtcDateTime
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 _MIGRATION_LOCK = 0x65646765  # any constant number: Postgres advisory locks have no names

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from core.supernet.settings import CHOICES, LETTERS, Choice, LatencyTerm
+from edgefront.core.supernet.settings import CHOICES, LETTERS, Choice, LatencyTerm
 
 
 class Mixture(nn.Module):

@@ -7,8 +7,8 @@ from io import BytesIO
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
-from core.errors import Unavailable
-from core.supernet.settings import CHOICES
+from edgefront.core.errors import Unavailable
+from edgefront.core.supernet.settings import CHOICES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +53,7 @@ def draw(
     try:
         import matplotlib
     except ImportError as error:
-        raise Unavailable("pictures need matplotlib: install edgefront[demo], or take the JSON") from error
+        raise Unavailable("pictures need matplotlib: install edgefront-lm[demo], or take the JSON") from error
     from matplotlib.figure import Figure
 
     with _LOCK, matplotlib.rc_context(_STYLE):

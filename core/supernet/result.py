@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from core.errors import InvalidInput
-from core.graph.files import whole_file
-from core.supernet.settings import CHOICES, LETTERS, Choice, SupernetSettings
-from core.validation import invalid_input
+from edgefront.core.errors import InvalidInput
+from edgefront.core.files import whole_file
+from edgefront.core.supernet.settings import CHOICES, LETTERS, Choice, SupernetSettings
+from edgefront.core.validation import invalid_input
 
 FILE, SUMMARY = "supernet.json", "result.json"
 

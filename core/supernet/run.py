@@ -15,20 +15,35 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from core.errors import InvalidInput, Unavailable
-from core.supernet.result import Found, SupernetResult
-from core.supernet.search import Search, Step
-from core.supernet.settings import SupernetSettings
-from core.supernet.supernet import Supernet
-from core.training.checkpoint import Checkpoints, Progress, read_memory, read_model, read_optimizer, read_progress
-from core.training.data.batches import make_batches
-from core.training.data.prepared import open_prepared
-from core.training.distributed import Ranks, joined
-from core.training.initialise import initialise
-from core.training.journal import Journal, read_limit, write_limit
-from core.training.optimizers import learning_rate, make_optimizer
-from core.training.run_folder import CHECKPOINTS, EXIT_DONE, EXIT_STOPPED, RESULT, Metric, RunSpec, recipe_of
-from core.training.task import check_task
+from edgefront.core.data.batches.batches import make_batches
+from edgefront.core.data.prepared.prepared import open_prepared
+from edgefront.core.errors import InvalidInput, Unavailable
+from edgefront.core.recipes.task import check_task
+from edgefront.core.supernet.result import Found, SupernetResult
+from edgefront.core.supernet.search import Search, Step
+from edgefront.core.supernet.settings import SupernetSettings
+from edgefront.core.supernet.supernet import Supernet
+from edgefront.core.training.checkpoint import (
+    Checkpoints,
+    Progress,
+    read_memory,
+    read_model,
+    read_optimizer,
+    read_progress,
+)
+from edgefront.core.training.distributed import Ranks, joined
+from edgefront.core.training.initialise import initialise
+from edgefront.core.training.journal import Journal, read_limit, write_limit
+from edgefront.core.training.optimizers import learning_rate, make_optimizer
+from edgefront.core.training.run_folder import (
+    CHECKPOINTS,
+    EXIT_DONE,
+    EXIT_STOPPED,
+    RESULT,
+    Metric,
+    RunSpec,
+    recipe_of,
+)
 
 _log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from core.errors import InvalidInput
-from core.supernet.settings import SearchSettings
-from core.training.data.batch import Batch, Batches
+from edgefront.core.data.batches.batch import Batch, Batches
+from edgefront.core.errors import InvalidInput
+from edgefront.core.supernet.settings import SearchSettings
 
 Kind = Literal["weights", "architecture"]
 

@@ -10,19 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.errors import Diverged, InvalidInput, Unavailable
-from core.nn.state import State
-from core.spaces.pattern import contract
-from core.supernet.mixture import Mixture
-from core.supernet.result import Found, Record
-from core.supernet.schedule import Kind, Moment, Parts, Schedule
-from core.supernet.supernet import Supernet
-from core.training.data.batch import IGNORED, Batch, Batches
-from core.training.objective import Objective, rows_of
-from core.training.precision import autocast
-from core.training.recipe import Recipe
-from core.training.step import is_out_of_memory, seed_of
-from core.training.task import carries_state
+from edgefront.core.data.batches.batch import IGNORED, Batch, Batches
+from edgefront.core.errors import Diverged, InvalidInput, Unavailable
+from edgefront.core.nn.state import State
+from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.recipes.task import carries_state
+from edgefront.core.spaces.pattern import contract
+from edgefront.core.supernet.mixture import Mixture
+from edgefront.core.supernet.result import Found, Record
+from edgefront.core.supernet.schedule import Kind, Moment, Parts, Schedule
+from edgefront.core.supernet.supernet import Supernet
+from edgefront.core.training.objective import Objective, rows_of
+from edgefront.core.training.precision import autocast
+from edgefront.core.training.step import is_out_of_memory, seed_of
 
 _RECENT = 20  # architecture steps whose mean loss is told
 _DIGITS = 5  # of probabilities that are kept

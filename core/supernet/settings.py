@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, ValidationError, model_validator
 
-from core.errors import InvalidInput
-from core.spaces.architecture import Architecture
-from core.validation import invalid_input
+from edgefront.core.errors import InvalidInput
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.validation import invalid_input
 
 Choice = Literal["attention", "feed_forward", "identity"]
 CHOICES: tuple[Choice, ...] = ("attention", "feed_forward", "identity")

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
-from core.nn.context import Context
-from core.nn.load import load
-from core.nn.model import LanguageModel
-from core.nn.state import State
-from core.supernet.settings import CHOICES, LETTERS, SupernetSettings
+from edgefront.core.nn.context import Context
+from edgefront.core.nn.load import load
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.state import State
+from edgefront.core.supernet.settings import CHOICES, LETTERS, SupernetSettings
 
 
 class Supernet(LanguageModel):

@@ -25,8 +25,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from core.errors import InvalidInput, Unavailable
-from core.training.distributed import Ranks
+from edgefront.core.errors import InvalidInput, Unavailable
+from edgefront.core.training.distributed import Ranks
 
 MODEL, OPTIMIZER, TRAINER = "model.safetensors", "optimizer.pt", "trainer.json"
 _PREFIX, _PART = "step-", ".part-"

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput
 
 _TIMEOUT = timedelta(hours=2)  # an evaluation of one rank, for which the others wait
 

@@ -15,11 +15,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from core.nn.model import LanguageModel
-from core.spaces.architecture import Architecture
-from core.spaces.block import Identity, Sru, Srupp
-from core.training.recipe import Scheme
-from core.validation import one_of
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.recipes.recipe import Scheme
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Identity, Sru, Srupp
+from edgefront.core.validation import one_of
 
 RESET_BIAS = -2.0
 """SRU's reset gate begins nearly shut, so that the highway carries most of the input."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from core.graph.files import refusing_full_disk, whole_file
-from core.training.run_folder import LIMIT, METRICS, STATUS, Metric, RunStatus
+from edgefront.core.files import refusing_full_disk, whole_file
+from edgefront.core.training.run_folder import LIMIT, METRICS, STATUS, Metric, RunStatus
 
 _EVERY_S = 1.0
 

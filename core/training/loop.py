@@ -20,30 +20,37 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
-from core.errors import Diverged, InvalidInput, Unavailable
-from core.nn.load import load
-from core.nn.model import LanguageModel
-from core.nn.state import State
-from core.spaces.architecture import Architecture
-from core.training.checkpoint import Checkpoints, Progress, read_memory, read_model, read_optimizer, read_progress
-from core.training.data.batch import IGNORED, Batch
-from core.training.data.batches import make_batches
-from core.training.data.prepared import open_prepared
-from core.training.distributed import Ranks, gradients_kept, share
-from core.training.evaluation.perplexity import Perplexity
-from core.training.evaluation.validation import Validation
-from core.training.initialise import initialise
-from core.training.journal import Journal, read_limit, write_limit
-from core.training.meter import Meter
-from core.training.objective import Objective, rows_of
-from core.training.optimizers import learning_rate, make_optimizer
-from core.training.precision import autocast
-from core.training.recipe import Recipe
-from core.training.run_folder import CHECKPOINTS, Metric, RunSpec, recipe_of
-from core.training.start import begin_with
-from core.training.step import is_out_of_memory, seed_of
-from core.training.task import carries_state, check_task
-from core.training.vocabulary import with_vocabulary
+from edgefront.core.data.batches.batch import IGNORED, Batch
+from edgefront.core.data.batches.batches import make_batches
+from edgefront.core.data.prepared.prepared import open_prepared
+from edgefront.core.errors import Diverged, InvalidInput, Unavailable
+from edgefront.core.evaluation.perplexity import Perplexity
+from edgefront.core.evaluation.validation import Validation
+from edgefront.core.nn.load import load
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.state import State
+from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.recipes.task import carries_state, check_task
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training.checkpoint import (
+    Checkpoints,
+    Progress,
+    read_memory,
+    read_model,
+    read_optimizer,
+    read_progress,
+)
+from edgefront.core.training.distributed import Ranks, gradients_kept, share
+from edgefront.core.training.initialise import initialise
+from edgefront.core.training.journal import Journal, read_limit, write_limit
+from edgefront.core.training.meter import Meter
+from edgefront.core.training.objective import Objective, rows_of
+from edgefront.core.training.optimizers import learning_rate, make_optimizer
+from edgefront.core.training.precision import autocast
+from edgefront.core.training.run_folder import CHECKPOINTS, Metric, RunSpec, recipe_of
+from edgefront.core.training.start import begin_with
+from edgefront.core.training.step import is_out_of_memory, seed_of
+from edgefront.core.training.vocabulary import with_vocabulary
 
 _log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from core.cost.costs import costs
-from core.spaces.architecture import Architecture
-from core.training.distributed import Ranks
-from core.training.peak import peak_flops
-from core.training.recipe import Recipe
+from edgefront.core.cost.costs import costs
+from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training.distributed import Ranks
+from edgefront.core.training.peak import peak_flops
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from core.nn.model import LanguageModel
-from core.nn.state import State
-from core.training.data.batch import Batch
+from edgefront.core.data.batches.batch import Batch
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.state import State
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from core.training.recipe import Precision
+from edgefront.core.recipes.recipe import Precision
 
 # Dense FLOP/s of the data sheets: (16 bit, TensorFloat-32).
 _GPUS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from core.training.recipe import Precision
+from edgefront.core.recipes.recipe import Precision
 
 
 def autocast(device: torch.device, precision: Precision) -> torch.autocast:

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from core.training.evaluation.package import write_package
-from core.training.loop import Trainer
-from core.training.run_folder import RESULT
+from edgefront.core.evaluation.package import write_package
+from edgefront.core.training.loop import Trainer
+from edgefront.core.training.run_folder import RESULT
 
 
 def write_result(trainer: Trainer, folder: Path) -> None:

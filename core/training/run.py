@@ -1,4 +1,4 @@
-"""`python -m core.training.run FOLDER`: trains what the folder's `spec.json` says (see `core.training.run_folder`).
+"""`python -m edgefront.core.training.run FOLDER`: trains by `spec.json` (`core.training.run_folder`).
 
 SIGTERM, or SIGINT, makes it write a checkpoint and end; the same command goes on from there. Under `torchrun` every
 rank runs this.
@@ -16,12 +16,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from core.errors import EdgefrontError, InvalidInput
-from core.training.distributed import Ranks, joined
-from core.training.journal import Journal, read_status
-from core.training.loop import SmallerBatch, Trainer
-from core.training.result import write_result
-from core.training.run_folder import (
+from edgefront.core.errors import EdgefrontError, InvalidInput
+from edgefront.core.training.distributed import Ranks, joined
+from edgefront.core.training.journal import Journal, read_status
+from edgefront.core.training.loop import SmallerBatch, Trainer
+from edgefront.core.training.result import write_result
+from edgefront.core.training.run_folder import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_INVALID,
@@ -30,11 +30,11 @@ from core.training.run_folder import (
     SPEC,
     RunSpec,
 )
-from core.validation import invalid_input
+from edgefront.core.validation import invalid_input
 
 ENDED = ("smaller", "invalid", "failed")
 
-_log = logging.getLogger("core.training")
+_log = logging.getLogger("edgefront.core.training")
 
 
 def run(folder: Path, stop: threading.Event) -> int:
@@ -44,7 +44,7 @@ def run(folder: Path, stop: threading.Event) -> int:
         spec = read_spec(folder)
         if spec.kind == "supernet":
             # By name: the supernet stands above this layer, and is a run of the same folder.
-            status: int = import_module("core.supernet.run").run(spec, folder, stop.is_set)
+            status: int = import_module("edgefront.core.supernet.run").run(spec, folder, stop.is_set)
             return status
         with joined(spec.device, spec.threads) as ranks:
             try:
@@ -107,7 +107,7 @@ def _ended(folder: Path, state: str, text: str, code: int) -> int:
 def main() -> None:
     """The command."""
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m core.training.run FOLDER")
+        sys.exit("usage: python -m edgefront.core.training.run FOLDER")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     stop = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):

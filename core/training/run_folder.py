@@ -8,7 +8,7 @@
     checkpoints/     step-000001000/ …, each complete or not there (`core.training.checkpoint`)
     result/          what is kept when it has ended: model.safetensors, architecture.json, tokenizer files, result.json
 
-`python -m core.training.run FOLDER` trains to the end, or until SIGTERM, and goes on where a run before it stopped.
+`python -m edgefront.core.training.run FOLDER` trains to the end, or until SIGTERM, and resumes where a run stopped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.training.recipe import Recipe
+from edgefront.core.recipes.recipe import Recipe
 
 EXIT_DONE = 0
 EXIT_STOPPED = 75
@@ -63,9 +63,9 @@ class RunSpec(BaseModel):
     architecture: dict[str, Any] = Field(default_factory=dict)
     """Canonical description of what is trained; its vocabulary is the data's. Empty for a supernet."""
     data: str
-    """Folder of the prepared data set (`core.training.data.prepared`)."""
+    """Folder of the prepared data set (`core.data.prepared.prepared`)."""
     recipe: dict[str, Any]
-    """A whole `core.training.recipe.Recipe`."""
+    """A whole `core.recipes.recipe.Recipe`."""
     budget: RunBudget = RunBudget()
     start: str | None = None
     """Weights to begin with: the safetensors file of another training's result. It is read before the first step."""

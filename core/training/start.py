@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.errors import InvalidInput
-from core.graph.files import sha256
-from core.nn.load import load_safetensors
-from core.nn.model import LanguageModel
-from core.training.data.prepared import Prepared
-from core.training.data.tokenizers import same_tokens
+from edgefront.core.data.prepared.prepared import Prepared
+from edgefront.core.data.tokenizers.tokenizers import same_tokens
+from edgefront.core.errors import InvalidInput
+from edgefront.core.files import sha256
+from edgefront.core.nn.load import load_safetensors
+from edgefront.core.nn.model import LanguageModel
 
 
 def begin_with(model: LanguageModel, weights: Path, data: Prepared) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.spaces.architecture import Architecture
+from edgefront.core.spaces.architecture import Architecture
 
 
 def with_vocabulary(architecture: Architecture, vocab_size: int, source_vocab_size: int | None = None) -> Architecture:

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from core.measurement.protocol import MeasurementProtocol, MemoryMethod, Number, Runtime
-from core.measurement.record import Fact, LaunchResult
-from core.validation import form
+from edgefront.core.measurement.protocol import MeasurementProtocol, MemoryMethod, Number, Runtime
+from edgefront.core.measurement.record import Fact, LaunchResult
+from edgefront.core.validation import form
 
 PROTOCOL_VERSION = 3
 SEVEN_BIT_WEIGHTS = 3

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, model_validator
 
-from core.measurement.protocol import MeasurementProtocol
-from core.measurement.record import LaunchResult
-from core.wire.agent import Identifier, Name
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.wire.agent import Identifier, Name
 
 JobState = Literal["running", "paused", "cancelled", "finished", "failed"]
 TargetState = Literal["baselines", "searching", "refining", "finished", "cancelled", "failed"]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
-from core.wire.agent import DeviceFacts, Identifier, Name
+from edgefront.core.wire.agent import DeviceFacts, Identifier, Name
 
 Role = Literal["admin", "user", "agent"]
 

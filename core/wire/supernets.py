@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from core.wire.agent import Identifier
+from edgefront.core.wire.agent import Identifier
 
 
 class _View(BaseModel):

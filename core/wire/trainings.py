@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, model_validator
 
-from core.wire.agent import Identifier, Name
-from core.wire.jobs import Positive
+from edgefront.core.wire.agent import Identifier, Name
+from edgefront.core.wire.jobs import Positive
 
 TrainingState = Literal["queued", "starting", "training", "evaluating", "paused", "cancelled", "done", "failed"]
 Wanted = Literal["run", "pause", "cancel"]

@@ -32,7 +32,7 @@ def create_token(
 @command(tokens, "list")
 def list_tokens(session: Session) -> None:
     """List the enrolment tokens."""
-    from edgefront.output import moment, table
+    from edgefront.show.output import moment, table
 
     found = session.client.tokens.list()
 
@@ -75,7 +75,7 @@ def create_key(
 @command(keys, "list")
 def list_keys(session: Session) -> None:
     """List the API keys."""
-    from edgefront.output import moment, table
+    from edgefront.show.output import moment, table
 
     found = session.client.keys.list()
 

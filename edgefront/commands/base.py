@@ -66,13 +66,13 @@ class Session:
 
     @cached_property
     def out(self) -> Console:
-        from edgefront.output import console
+        from edgefront.show.output import console
 
         return console()
 
     @cached_property
     def err(self) -> Console:
-        from edgefront.output import console
+        from edgefront.show.output import console
 
         return console(stderr=True)
 
@@ -84,7 +84,7 @@ class Session:
     def put(self, value: Any, show: Callable[[], None]) -> None:
         """The result: as JSON, or as `show` prints it for people."""
         if self.json:
-            from edgefront.output import print_json
+            from edgefront.show.output import print_json
 
             print_json(value)
         else:

@@ -49,8 +49,8 @@ def describe(
     weights: Annotated[str, typer.Option(help="full, or int8 in the linear maps of the blocks.")] = "full",
 ) -> None:
     """Show what an architecture costs, exactly and without running it. Needs no server."""
-    from core.cost.costs import costs
-    from core.spaces.models import resolve
+    from edgefront.core.cost.costs import costs
+    from edgefront.core.spaces.models import resolve
 
     found = costs(
         resolve(architecture),
@@ -65,7 +65,7 @@ def describe(
     result = found.to_json()
 
     def show() -> None:
-        from edgefront.output import table
+        from edgefront.show.output import table
 
         shown = table("cost", "value", right=("value",))
         for name in _DESCRIBED:
@@ -82,12 +82,12 @@ def describe(
 @command(spaces, "list", server=False)
 def list_spaces(session: Session) -> None:
     """List the search spaces. Needs no server."""
-    from core.spaces import catalogue
+    from edgefront.core.spaces import catalogue
 
     found = list(catalogue.spaces().values())
 
     def show() -> None:
-        from edgefront.output import table
+        from edgefront.show.output import table
 
         shown = table("name", "architectures", "title", "source", right=("architectures",))
         for space in found:
@@ -106,13 +106,13 @@ def show_space(
     ] = None,
 ) -> None:
     """Show a search space, and what is left of it after narrowing. Needs no server."""
-    from core.spaces import catalogue
-    from edgefront.submission import narrowing
+    from edgefront.core.spaces import catalogue
+    from edgefront.requests.jobs import narrowing
 
     found = catalogue.space(space).narrow(narrowing(narrow or []))
 
     def show() -> None:
-        from edgefront.output import table
+        from edgefront.show.output import table
 
         shown = table("gene", "values", "per layer", title=f"{found.name}: {found.title}")
         for gene, described in found.genes().items():

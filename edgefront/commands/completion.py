@@ -44,7 +44,7 @@ def complete_device(incomplete: str) -> Items:
 
 
 def complete_proxy(incomplete: str) -> Items:
-    from core.proxies.registry import proxies
+    from edgefront.core.proxies.registry import proxies
 
     return [(one.name, one.title) for one in proxies().values() if one.name.startswith(incomplete)]
 
@@ -52,7 +52,7 @@ def complete_proxy(incomplete: str) -> Items:
 def complete_space(incomplete: str) -> Items:
     """Names of the catalogue's search spaces."""
     with suppress(Exception):
-        from core.spaces.catalogue import spaces
+        from edgefront.core.spaces.catalogue import spaces
 
         return [(space.name, space.title) for space in spaces().values() if space.name.startswith(incomplete)]
     return []
@@ -61,7 +61,7 @@ def complete_space(incomplete: str) -> Items:
 def complete_model(incomplete: str) -> Items:
     """Names of the catalogue's models; the shell adds files by itself where there is none."""
     with suppress(Exception):
-        from core.spaces.models import named_models
+        from edgefront.core.spaces.models import named_models
 
         return [(model.name, model.source) for model in named_models().values() if model.name.startswith(incomplete)]
     return []

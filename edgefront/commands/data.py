@@ -10,7 +10,7 @@ import typer
 from edgefront.commands.base import Session, command, group
 
 if TYPE_CHECKING:
-    from core.training.data.prepared import Prepared
+    from edgefront.core.data.prepared.prepared import Prepared
 
 app = group("Text to train on: what there is, and how it becomes tokens. Needs no server.")
 
@@ -23,10 +23,10 @@ Home = Annotated[
 @command(app, "list", server=False)
 def list_data(session: Session, home: Home = None) -> None:
     """List the data sets that have a name, and what is prepared on this machine."""
-    from core.training.data.catalogue import data_sets
-    from core.training.data.prepared import Manifest
-    from core.training.data.shelf import prepared_in
-    from edgefront.output import NONE, table
+    from edgefront.core.data.prepared.prepared import Manifest
+    from edgefront.core.data.prepared.shelf import prepared_in
+    from edgefront.core.data.sources.catalogue import data_sets
+    from edgefront.show.output import NONE, table
 
     known = list(data_sets().values())
     prepared = list(prepared_in(_home(home)))
@@ -72,8 +72,8 @@ def show_data(
     verify: Annotated[bool, typer.Option("--verify", help="Read every byte and compare the checksums.")] = False,
 ) -> None:
     """Show what is in a prepared data set."""
-    from core.training.data.prepared import open_prepared
-    from core.training.data.shelf import find_prepared
+    from edgefront.core.data.prepared.prepared import open_prepared
+    from edgefront.core.data.prepared.shelf import find_prepared
 
     found = find_prepared(_home(home), name)
     if verify:
@@ -121,8 +121,8 @@ def prepare_data(
     home: Home = None,
 ) -> None:
     """Turn text into tokens to train on. What was prepared before is found again; an interruption leaves nothing."""
-    from core.training.data.planning import Preparation
-    from core.training.data.preparation import prepare
+    from edgefront.core.data.prepared.planning import Preparation
+    from edgefront.core.data.prepared.preparation import prepare
 
     settings = Preparation.parse(
         {
@@ -168,8 +168,8 @@ class _Bar:
 
 
 def _fetched(name: str, folder: Path, url: str | None, bar: _Bar) -> Path:
-    from core.training.data.catalogue import data_set
-    from core.training.data.download import download
+    from edgefront.core.data.sources.catalogue import data_set
+    from edgefront.core.data.sources.download import download
 
     return download(data_set(name), folder, url=url, progress=bar)
 
@@ -211,7 +211,7 @@ def _summary(folder: Path, manifest: Any) -> dict[str, Any]:
 
 
 def _show(session: Session, found: Prepared) -> None:
-    from edgefront.output import table
+    from edgefront.show.output import table
 
     summary = _summary(found.folder, found.manifest)
     columns = ("tokens", "units", "characters", "words", "bytes")

@@ -10,7 +10,7 @@ from edgefront.commands.base import Session, command, group
 from edgefront.commands.completion import complete_device
 
 if TYPE_CHECKING:
-    from core.wire.service import DeviceView
+    from edgefront.core.wire.service import DeviceView
 
 app = group("Devices: see, drain, revoke.")
 
@@ -22,7 +22,7 @@ DeviceName = Annotated[
 @command(app, "list")
 def list_devices(session: Session) -> None:
     """List the devices."""
-    from edgefront.output import MIB, moment, share, table
+    from edgefront.show.output import MIB, moment, share, table
 
     devices = list(session.client.devices.list())
 
@@ -54,7 +54,7 @@ def show_device(session: Session, device: DeviceName) -> None:
     found = session.client.devices.get(device)
 
     def show() -> None:
-        from edgefront.output import plain, table
+        from edgefront.show.output import plain, table
 
         shown = table("fact", "value")
         for name, value in plain(found).items():

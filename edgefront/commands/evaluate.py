@@ -12,8 +12,8 @@ import typer
 from edgefront.commands.base import Session, command
 
 if TYPE_CHECKING:
-    from core.training.data.prepared import Prepared
-    from core.training.evaluation.package import Package
+    from edgefront.core.data.prepared.prepared import Prepared
+    from edgefront.core.evaluation.package import Package
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a trained model.")]
 Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it runs.")]
@@ -53,8 +53,8 @@ def evaluate(
     output: Output = None,
 ) -> None:
     """Evaluate a trained model: perplexity or BLEU on prepared data, or other people's tasks. Needs no server."""
-    from core.errors import InvalidInput
-    from core.training.evaluation.package import read_package
+    from edgefront.core.errors import InvalidInput
+    from edgefront.core.evaluation.package import read_package
     from edgefront.extras import need
 
     if (data is None) == (tasks is None):
@@ -66,7 +66,7 @@ def evaluate(
     package = read_package(model)
     result: dict[str, Any] = {"digest": package.architecture.digest, "dataset": package.facts.get("dataset")}
     if tasks is not None:
-        from core.training.evaluation.harness import evaluate_tasks
+        from edgefront.core.evaluation.harness import evaluate_tasks
 
         names = [name.strip() for name in tasks.split(",") if name.strip()]
         result["tasks"] = evaluate_tasks(
@@ -74,8 +74,8 @@ def evaluate(
         )
     elif package.architecture.source is not None:
         assert data is not None
-        from core.training.evaluation.bleu import translate
-        from core.training.evaluation.perplexity import first_token
+        from edgefront.core.evaluation.bleu import translate
+        from edgefront.core.evaluation.perplexity import first_token
 
         prepared = _prepared(package, data)
         chosen, end = prepared.split(split), package.tokenizer.eos
@@ -124,8 +124,8 @@ def _perplexity(
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from core.training.evaluation.perplexity import first_token, perplexity
-    from core.training.recipe import Recipe
+    from edgefront.core.evaluation.perplexity import first_token, perplexity
+    from edgefront.core.recipes.recipe import Recipe
 
     prepared, recipe = _prepared(package, data), package.recipe or Recipe(name="none")
     chosen = {name: value for name, value in changes.items() if value is not None}
@@ -149,9 +149,9 @@ def _perplexity(
 
 def _prepared(package: Package, data: str) -> Prepared:
     """The data set of that name, digest or folder; `InvalidInput` where its tokens are not the model's."""
-    from core.errors import InvalidInput
-    from core.training.data.shelf import find_prepared
-    from core.training.data.tokenizers import same_tokens
+    from edgefront.core.data.prepared.shelf import find_prepared
+    from edgefront.core.data.tokenizers.tokenizers import same_tokens
+    from edgefront.core.errors import InvalidInput
     from edgefront.local import default_home
 
     prepared = find_prepared(default_home() / "data", data)
@@ -192,7 +192,7 @@ def bar(session: Session, what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def put(session: Session, result: dict[str, Any], output: Path | None) -> None:
-    from edgefront.output import table
+    from edgefront.show.output import table
 
     if output is not None:
         write_json(output, result)
@@ -219,7 +219,7 @@ def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 def write_json(path: Path, result: dict[str, Any]) -> None:
     import json
 
-    from core.graph.files import whole_file
+    from edgefront.core.files import whole_file
 
     with whole_file(path) as file:
         file.write((json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode())

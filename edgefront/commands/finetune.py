@@ -8,7 +8,16 @@ from typing import Annotated, Any, Literal
 import typer
 
 from edgefront.commands.base import Session, command
-from edgefront.commands.evaluate import Device, Model, Output, Threads, bar, put, use_threads, write_json
+from edgefront.commands.evaluate import (
+    Device,
+    Model,
+    Output,
+    Threads,
+    bar,
+    put,
+    use_threads,
+    write_json,
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -34,15 +43,15 @@ def finetune(
     output: Output = None,
 ) -> None:
     """Fine-tune an encoder (BERT) on local files and score it: classes, numbers or answers. Needs no server."""
-    from core.training.evaluation.package import read_package
+    from edgefront.core.evaluation.package import read_package
     from edgefront.extras import need
 
     need("finetune", "torch")
     use_threads(threads)
     package = read_package(model)
-    from core.training.evaluation.answers import answer_questions, read_questions
-    from core.training.evaluation.classification import classify, read_table
-    from core.training.evaluation.finetune import FineTuning
+    from edgefront.core.finetune.answers import answer_questions, read_questions
+    from edgefront.core.finetune.classification import classify, read_table
+    from edgefront.core.finetune.finetune import FineTuning
 
     settings = FineTuning.parse(
         {"epochs": epochs, "rows": rows, "lr": lr, "max_length": max_length, "seed": seed, "precision": precision}

@@ -31,9 +31,9 @@ def frontier(
     ] = None,
 ) -> None:
     """Show the best models of a job: none of them is beaten in quality, latency and memory at once."""
-    from core.validation import one_of
-    from core.wire.jobs import Quality
-    from edgefront.tables import frontier_csv, frontier_table
+    from edgefront.core.validation import one_of
+    from edgefront.core.wire.jobs import Quality
+    from edgefront.show.tables import frontier_csv, frontier_table
 
     if csv and session.json:
         raise typer.BadParameter("give --csv or --json, not both")
@@ -52,7 +52,7 @@ def frontier(
         for name in names
     ]
     if picture is not None:
-        from edgefront.picture import draw
+        from edgefront.show.picture import draw
 
         draw(found, picture)
         session.note(f"drew {picture}")

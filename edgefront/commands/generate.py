@@ -38,13 +38,13 @@ def generate(
     """Write text with a trained model. Needs no server."""
     import sys
 
-    from core.training.evaluation.package import read_package
+    from edgefront.core.evaluation.package import read_package
     from edgefront.extras import need
 
     need("generate", "torch")
     use_threads(threads)
     package = read_package(model)
-    from core.training.generate import Sampling, generate_text
+    from edgefront.core.evaluation.generate import Sampling, generate_text
 
     text = sys.stdin.read() if prompt == "-" else prompt
     sampling = Sampling(temperature, top_k, top_p, seed)

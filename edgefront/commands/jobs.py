@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Session, command, group
-from edgefront.commands.completion import complete_device, complete_job, complete_proxy, complete_space
+from edgefront.commands.completion import (
+    complete_device,
+    complete_job,
+    complete_proxy,
+    complete_space,
+)
 from edgefront.commands.protocol import DTYPE, MEMORY_LENGTH, MODE, SEQUENCE_LENGTH, WEIGHTS
 
 if TYPE_CHECKING:
-    from core.wire.jobs import JobRequest, JobView
+    from edgefront.core.wire.jobs import JobRequest, JobView
 
 app = group("Search jobs: submit, watch, steer.")
 
@@ -71,7 +76,7 @@ def submit(
     watch: Annotated[bool, typer.Option("--watch", help="Stay and watch it.")] = False,
 ) -> None:
     """Submit a search job."""
-    from edgefront import submission
+    from edgefront.requests import jobs as submission
 
     if file is not None:
         request = submission.read_request(file)
@@ -123,7 +128,7 @@ def _submit(session: Session, request: JobRequest, idempotency_key: str | None, 
 
 
 def only_device(session: Session) -> str:
-    from core.errors import InvalidInput
+    from edgefront.core.errors import InvalidInput
 
     devices = [device for device in session.client.devices.list() if device.state == "active"]
     if len(devices) == 1:
@@ -147,7 +152,7 @@ def list_jobs(
     """List jobs, the newest first."""
     from itertools import islice
 
-    from edgefront.output import moment, table
+    from edgefront.show.output import moment, table
 
     jobs = list(islice(session.client.jobs.list(state=state, limit=min(limit, 200)), limit))
 
@@ -188,8 +193,9 @@ def watch_job(
 
 
 def _watch(session: Session, job_id: str, after: int) -> None:
-    from edgefront import follow, progress
-    from edgefront.output import print_json
+    from edgefront import follow
+    from edgefront.show import progress
+    from edgefront.show.output import print_json
 
     session.client.jobs.get(job_id)  # what is wrong from the start is said at once
     client = session.watching_client
@@ -203,7 +209,7 @@ def _watch(session: Session, job_id: str, after: int) -> None:
         if ended is not None:
             session.note(f"proxy: {ended.proxy_trust.sentence}")
     if ended is not None and ended.state == "failed":
-        from core.errors import EdgefrontError
+        from edgefront.core.errors import EdgefrontError
 
         raise EdgefrontError(f"job {job_id} failed: {ended.reason or 'see its targets'}")
 
@@ -238,8 +244,8 @@ def _steered(session: Session, job: JobView) -> None:
 
 
 def _print(session: Session, job: JobView) -> None:
-    from edgefront.output import moment
-    from edgefront.progress import progress_table
+    from edgefront.show.output import moment
+    from edgefront.show.progress import progress_table
 
     session.out.print(progress_table(job))
     facts: dict[str, Any] = {

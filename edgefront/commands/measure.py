@@ -12,7 +12,7 @@ from edgefront.commands.completion import complete_model
 from edgefront.commands.protocol import DTYPE, MEMORY_LENGTH, MODE, SEQUENCE_LENGTH, WEIGHTS
 
 if TYPE_CHECKING:
-    from edgefront.measuring import Measured
+    from edgefront.workflows.measure import Measured
 
 
 def add_to(app: typer.Typer) -> None:
@@ -48,12 +48,12 @@ def measure(
     """Measure a model on this machine: median latency, its interval, and peak memory. Needs no server."""
     from pydantic import ValidationError
 
-    from core.errors import ProtocolError
-    from core.measurement.passes import protocol_costs
-    from core.measurement.protocol import MeasurementProtocol
-    from core.spaces.architecture import Architecture
-    from core.validation import invalid_input
-    from edgefront.measuring import find_model, run
+    from edgefront.core.errors import ProtocolError
+    from edgefront.core.measurement.passes import protocol_costs
+    from edgefront.core.measurement.protocol import MeasurementProtocol
+    from edgefront.core.spaces.architecture import Architecture
+    from edgefront.core.validation import invalid_input
+    from edgefront.workflows.measure import find_model, run
 
     lengths = {"sequence_length": sequence_length, "memory_length": memory_length}
     choices: dict[str, Any] = {
@@ -84,7 +84,7 @@ def measure(
 
 
 def _show(session: Session, name: str, measured: Measured) -> None:
-    from edgefront.output import mebibytes, milliseconds, table
+    from edgefront.show.output import mebibytes, milliseconds, table
 
     report: dict[str, Any] = measured.report()
     memory = report["memory"]

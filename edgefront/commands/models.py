@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from core.graph.model_file import ModelFormat, Numbers
 from edgefront.commands.base import Session, command, group
 from edgefront.commands.completion import complete_model
+from edgefront.core.graph.model_file import ModelFormat, Numbers
 
 app = group("Models: download those of a search; list, show and build named or described ones.")
 
@@ -84,12 +84,12 @@ def build(
     seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Of the random weights.")] = 0,
 ) -> None:
     """Build a model as a file, with its trained weights or with untrained ones from a seed. Needs no server."""
-    from core.graph.model_file import check_format, file_name, write_model
-    from core.spaces.models import named_models, resolve
+    from edgefront.core.graph.model_file import check_format, file_name, write_model
+    from edgefront.core.spaces.models import named_models, resolve
 
     trained = None
     if Path(model).is_dir() and model not in named_models():
-        from core.training.evaluation.package import read_package
+        from edgefront.core.evaluation.package import read_package
 
         trained = read_package(model)
     architecture = resolve(model) if trained is None else trained.architecture
@@ -116,7 +116,7 @@ def build(
 @command(app, "show", server=False)
 def show_model(session: Session, model: Described) -> None:
     """Show a model's description in its canonical form. Needs no server."""
-    from core.spaces.models import named_models, resolve
+    from edgefront.core.spaces.models import named_models, resolve
 
     architecture, named = resolve(model), named_models().get(model)
     result = {
@@ -156,9 +156,9 @@ def _in_order(part: dict[str, Any]) -> dict[str, Any]:
 @command(app, "list", server=False)
 def list_models(session: Session) -> None:
     """List the catalogue's named models. Needs no server."""
-    from core.cost.costs import costs
-    from core.spaces.models import named_models
-    from edgefront.output import millions, table
+    from edgefront.core.cost.costs import costs
+    from edgefront.core.spaces.models import named_models
+    from edgefront.show.output import millions, table
 
     found = [(model, costs(model.architecture)) for model in named_models().values()]
     result = [

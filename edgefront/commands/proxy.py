@@ -12,11 +12,11 @@ from edgefront.commands.base import Session, command, group
 from edgefront.commands.completion import complete_model
 
 if TYPE_CHECKING:
-    from core.proxies.proxy import Proxy
-    from core.proxies.settings import ProxySettings
-    from core.proxies.study import Study
-    from core.proxies.table import Row
-    from core.spaces.architecture import Architecture
+    from edgefront.core.proxies.proxy import Proxy
+    from edgefront.core.proxies.settings import ProxySettings
+    from edgefront.core.proxies.study import Study
+    from edgefront.core.proxies.table import Row
+    from edgefront.core.spaces.architecture import Architecture
 
 app = group("Proxies: scores that stand for quality; score a model, and study how well they rank trained ones.")
 
@@ -37,12 +37,12 @@ Recipe = Annotated[str, typer.Option(help="Of partial_training.")]
 @command(app, "list", server=False)
 def list_proxies(session: Session) -> None:
     """List the proxies that a job may choose."""
-    from core.proxies.registry import proxies
+    from edgefront.core.proxies.registry import proxies
 
     found = list(proxies().values())
 
     def show() -> None:
-        from edgefront.output import table
+        from edgefront.show.output import table
 
         shown = table("name", "better", "needs", "what it is", "source")
         for one in found:
@@ -83,8 +83,8 @@ def score_model(
     recipe: Recipe = "quick",
 ) -> None:
     """Score a model by one or several proxies (by default those that need no torch)."""
-    from core.proxies.score import score
-    from core.spaces.models import resolve
+    from edgefront.core.proxies.score import score
+    from edgefront.core.spaces.models import resolve
 
     architecture = resolve(model)
     settings, chosen = _settings(rows, length, data, steps, recipe), _chosen(proxy)
@@ -92,7 +92,7 @@ def score_model(
     costs = {one.name: one.cost(architecture, settings) for one in chosen}
 
     def show() -> None:
-        from edgefront.output import table
+        from edgefront.show.output import table
 
         shown = table("proxy", "score", "better", "FLOPs", right=("score", "FLOPs"))
         for one in chosen:
@@ -143,9 +143,9 @@ def study_table(
     Spearman's rho with its 95 % interval, Kendall's tau and the common ratio, over all models and the best 50, 30 and
     10 %. A proxy's values are those of its column, or computed from what the rows say of the models.
     """
-    from core.proxies.study import study
-    from core.proxies.table import best_of, is_told, quality_of, read_table
-    from core.proxies.table import where as rows_where
+    from edgefront.core.proxies.study import study
+    from edgefront.core.proxies.table import best_of, is_told, quality_of, read_table
+    from edgefront.core.proxies.table import where as rows_where
 
     settings, chosen = _settings(rows, length, data, steps, recipe), _chosen(proxy)
     table_rows = rows_where(read_table(file), _conditions(where or []))
@@ -164,7 +164,7 @@ def study_table(
     if save is not None:
         _save(save, table_rows, scores)
     if output is not None:
-        from edgefront.proxy_picture import draw_study
+        from edgefront.show.proxy_picture import draw_study
 
         draw_study(studies, output, title=file.name)
         session.note(f"picture: {output}")
@@ -178,7 +178,7 @@ def study_table(
 
 
 def _show(session: Session, found: Study, name: str) -> None:
-    from edgefront.output import NONE, table
+    from edgefront.show.output import NONE, table
 
     direction = "higher" if found.higher_is_better else "lower"
     title = f"{name + ': ' if name else ''}{found.models} models by {found.quality} ({direction} is better)"
@@ -206,7 +206,7 @@ def _show(session: Session, found: Study, name: str) -> None:
 
 
 def _chosen(names: Sequence[str] | None) -> list[Proxy]:
-    from core.proxies.registry import proxies, proxy_named
+    from edgefront.core.proxies.registry import proxies, proxy_named
 
     chosen = [proxy_named(name) for name in names or [one.name for one in proxies().values() if not one.needs_torch]]
     if any(one.needs_torch for one in chosen):
@@ -217,7 +217,7 @@ def _chosen(names: Sequence[str] | None) -> list[Proxy]:
 
 
 def _settings(rows: int, length: int, data: str | None, steps: int, recipe: str) -> ProxySettings:
-    from core.proxies.settings import ProxySettings
+    from edgefront.core.proxies.settings import ProxySettings
 
     given = {"rows": rows, "length": length, "data": data, "steps": steps, "recipe": recipe}
     return ProxySettings.parse(given)
@@ -225,7 +225,7 @@ def _settings(rows: int, length: int, data: str | None, steps: int, recipe: str)
 
 def _folder(data: str | None) -> Path | None:
     """Where a prepared data set is: a folder, or a name as `data list` shows it."""
-    from core.training.data.shelf import find_prepared
+    from edgefront.core.data.prepared.shelf import find_prepared
     from edgefront.local import default_home
 
     return None if data is None else find_prepared(default_home() / "data", data).folder
@@ -235,7 +235,7 @@ def _scorer(
     seed: int, settings: ProxySettings, scores: dict[str, dict[str, float]], scored: Callable[[str], None]
 ) -> Callable[[Architecture, Proxy], float]:
     """Scores, each once, kept in `scores` by proxy and digest."""
-    from core.proxies.score import score
+    from edgefront.core.proxies.score import score
 
     def one(architecture: Architecture, proxy: Proxy) -> float:
         known = scores.setdefault(proxy.name, {})
@@ -281,7 +281,7 @@ def _parts(rows: Sequence[Row], by: str | None) -> dict[str, list[Row]]:
 
 
 def _conditions(given: Sequence[str]) -> dict[str, str]:
-    from core.errors import InvalidInput
+    from edgefront.core.errors import InvalidInput
 
     found = {}
     for text in given:
@@ -304,7 +304,7 @@ def _direction(given: str | None) -> tuple[str | None, bool | None]:
 def _save(path: Path, rows: Sequence[Row], scores: dict[str, dict[str, float]]) -> None:
     import json
 
-    from core.proxies.table import architecture_of
+    from edgefront.core.proxies.table import architecture_of
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
@@ -316,7 +316,7 @@ def _save(path: Path, rows: Sequence[Row], scores: dict[str, dict[str, float]]) 
 
 
 def _three(value: float | None) -> str:
-    from edgefront.output import NONE
+    from edgefront.show.output import NONE
 
     return NONE if value is None else f"{value:.3f}"
 

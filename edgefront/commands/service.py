@@ -45,7 +45,7 @@ def up(
     need("the embedded service", "server")
     if agent:
         need("its agent", "agent", install="server,agent", otherwise=", or run it with --no-agent")
-    from edgefront.up import run
+    from edgefront.workflows.up import run
 
     run(session, home or default_home(), host=host, port=port, agent=agent, cores=cores, verbose=verbose)
 
@@ -80,7 +80,7 @@ def agent(
     from edgefront.extras import need
 
     need("the agent", "agent")
-    from agents.main import main
+    from edgefront.agents.main import main
 
     if end_with_parent:
         from edgefront.embedded.agent import leave_with_parent
@@ -119,7 +119,7 @@ def demo(
     from edgefront.extras import need
 
     need("the demo", "server", "agent", "torch", "demo", install="demo")
-    from edgefront.demo import run
+    from edgefront.workflows.demo import run
 
     run(session, output, once=once, minutes=minutes, candidates=candidates, port=port)
 

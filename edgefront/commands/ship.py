@@ -13,8 +13,8 @@ from edgefront.commands.completion import complete_device, complete_job, complet
 from edgefront.commands.jobs import only_device
 
 if TYPE_CHECKING:
-    from core.wire.jobs import JobView
-    from core.wire.trainings import TrainingView
+    from edgefront.core.wire.jobs import JobView
+    from edgefront.core.wire.trainings import TrainingView
 
 
 def add_to(app: typer.Typer) -> None:
@@ -58,8 +58,9 @@ def ship(
 
     Interrupted, it goes on with `--job JOB`: what was searched and trained is not done again.
     """
-    from edgefront import shipping, training_request
-    from edgefront.training_tables import watch
+    from edgefront.requests import trainings as training_request
+    from edgefront.show.training_tables import watch
+    from edgefront.workflows import ship as shipping
 
     how: dict[str, Any] = {
         "dataset": data,
@@ -123,7 +124,7 @@ def _search(
     seed: int,
 ) -> str:
     """The id of the job that is made."""
-    from edgefront import submission
+    from edgefront.requests import jobs as submission
 
     where = submission.target(target or only_device(session))
     where["limits"] = limits
@@ -143,8 +144,9 @@ def _search(
 
 def _followed(session: Session, job_id: str) -> JobView:
     """The job once it has ended."""
-    from core.errors import EdgefrontError
-    from edgefront import follow, progress
+    from edgefront import follow
+    from edgefront.core.errors import EdgefrontError
+    from edgefront.show import progress
 
     client = session.watching_client
     found: JobView | None = client.jobs.get(job_id)

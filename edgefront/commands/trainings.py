@@ -11,7 +11,7 @@ from edgefront.commands.base import Session, command, group
 from edgefront.commands.completion import complete_training
 
 if TYPE_CHECKING:
-    from core.wire.trainings import TrainingRequest, TrainingView
+    from edgefront.core.wire.trainings import TrainingRequest, TrainingView
 
 app = group("Train models of a frontier, or any: submit, watch, steer, download.")
 
@@ -66,7 +66,7 @@ def submit(
     watch: Annotated[bool, typer.Option("--watch", help="Stay and watch.")] = False,
 ) -> None:
     """Train a model: of a frontier, a candidate, a named model or a description."""
-    from edgefront import training_request
+    from edgefront.requests import trainings as training_request
 
     if file is not None:
         request = training_request.read_request(file)
@@ -110,8 +110,8 @@ def list_recipes(
     name: Annotated[str | None, typer.Argument(help="Show every field of this one.")] = None,
 ) -> None:
     """List the recipes that trainings may use, or show one."""
-    from core.validation import one_of
-    from edgefront.training_tables import recipes_table
+    from edgefront.core.validation import one_of
+    from edgefront.show.training_tables import recipes_table
 
     found = {recipe.name: recipe for recipe in session.client.catalogue.recipes()}
     if name is None:
@@ -124,7 +124,7 @@ def list_recipes(
 @command(app, "data")
 def list_datasets(session: Session) -> None:
     """List the data sets that the service has to train on."""
-    from edgefront.training_tables import datasets_table
+    from edgefront.show.training_tables import datasets_table
 
     found = session.client.trainings.datasets()
     session.put(found, lambda: session.out.print(datasets_table(found)))
@@ -140,7 +140,7 @@ def list_trainings(
     """List trainings, the newest first."""
     from itertools import islice
 
-    from edgefront.training_tables import trainings_table
+    from edgefront.show.training_tables import trainings_table
 
     found = list(islice(session.client.trainings.list(state=state, job=job, limit=min(limit, 200)), limit))
     session.put(found, lambda: session.out.print(trainings_table(found)))
@@ -149,7 +149,7 @@ def list_trainings(
 @command(app, "show")
 def show_training(session: Session, training: TrainingId) -> None:
     """Show a training: where it stands, what it scored, and what its model was measured at."""
-    from edgefront.training_tables import facts
+    from edgefront.show.training_tables import facts
 
     found = session.client.trainings.get(training)
 
@@ -173,8 +173,8 @@ def watch_training(
 
 
 def _watch(session: Session, ids: list[str], after: int) -> None:
-    from edgefront.output import print_json
-    from edgefront.training_tables import watch
+    from edgefront.show.output import print_json
+    from edgefront.show.training_tables import watch
 
     client = session.watching_client
     for training in ids:
@@ -189,7 +189,7 @@ def _watch(session: Session, ids: list[str], after: int) -> None:
         ended = watch(client, ids, session.out)
     failed = [training for training in ended if training.state == "failed"]
     if failed:
-        from core.errors import EdgefrontError
+        from edgefront.core.errors import EdgefrontError
 
         raise EdgefrontError("; ".join(f"training {item.id} failed: {item.reason}" for item in failed))
 
@@ -212,7 +212,7 @@ def layers(
     picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw them to a PNG or SVG file.")] = None,
 ) -> None:
     """Show what a supernet's layers choose so far: the probability of each block."""
-    from edgefront.training_tables import layers_table
+    from edgefront.show.training_tables import layers_table
 
     found = session.client.trainings.probabilities(training)
     if picture is not None:

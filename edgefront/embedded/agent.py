@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from agents.cores import available_cores, keep_to
+from edgefront.agents.device.cores import available_cores, keep_to
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ def follow_the_server(folder: Path, url: str) -> None:
     """Keeps the agent's credential good where only the port has changed: it is the same service, in the same folder."""
     from pydantic import ValidationError
 
-    from agents.credential import Credential, CredentialFile
+    from edgefront.agents.server.credential import Credential, CredentialFile
 
     file = CredentialFile(folder)
     try:

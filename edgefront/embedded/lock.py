@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-from core.errors import Conflict
+from edgefront.core.errors import Conflict
 
 
 class HomeLock:

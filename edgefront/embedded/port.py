@@ -7,7 +7,7 @@ import ipaddress
 import os
 import socket
 
-from core.errors import Conflict, InvalidInput
+from edgefront.core.errors import Conflict, InvalidInput
 
 DEFAULT_PORT = 8090
 _TRIED = 50

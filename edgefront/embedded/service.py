@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from agents.cores import CorePlan, keep_to, parse_cores
-from core.errors import EdgefrontError
 from edgefront import __version__
+from edgefront.agents.device.cores import CorePlan, keep_to, parse_cores
+from edgefront.core.errors import EdgefrontError
 from edgefront.embedded.agent import AgentProcess, follow_the_server
 from edgefront.embedded.lock import HomeLock
 from edgefront.embedded.port import address, bind
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     import uvicorn
 
-    from core.services.keys import Principal
-    from core.services.settings import Settings
-    from core.store.database import Database
+    from edgefront.core.services.access.keys import Principal
+    from edgefront.core.services.settings import Settings
+    from edgefront.core.store.database import Database
 
 _log = logging.getLogger(__name__)
 
@@ -100,12 +100,12 @@ class EmbeddedService:
         if self._with_agent:
             keep_to(self._plan.home())
 
-        from core.services.dispatch import sender
-        from core.services.object_store import check_store
-        from core.services.training_removal import finish_deletions
-        from core.store.database import Database
-        from workers.embedded import EmbeddedWorker
-        from workers.launching import stop_all
+        from edgefront.core.services.dispatch import sender
+        from edgefront.core.services.trainings.files.objects import check_store
+        from edgefront.core.services.trainings.files.removal import finish_deletions
+        from edgefront.core.store.database import Database
+        from edgefront.workers.embedded import EmbeddedWorker
+        from edgefront.workers.training.launch import stop_all
 
         check_store(settings.artifact_url)
         finish_deletions(settings)
@@ -124,7 +124,7 @@ class EmbeddedService:
             started.callback(self.agent.stop, _DRAIN_S)
 
     def _settings(self) -> Settings:
-        from core.services.settings import BrokerSettings, DatabaseSettings, LeaseSettings, Settings
+        from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, LeaseSettings, Settings
 
         # With a host: kombu warns of a URL that has none.
         settings = Settings(home=self.home, broker=BrokerSettings(url="memory://localhost/"))
@@ -135,14 +135,14 @@ class EmbeddedService:
             settings.database = DatabaseSettings()
             settings.artifacts = None
         settings.http.host = self._host
-        from api.serve import check_bind
+        from edgefront.api.serve import check_bind
 
         check_bind(settings)
         return settings
 
     def _admin(self, database: Database) -> Principal:
         """Who holds the key in the data folder; the key is made if there is none that this database knows."""
-        from core.services.keys import authenticate, create_key
+        from edgefront.core.services.access.keys import authenticate, create_key
 
         kept = read_key(self.home)
         with database.write() as session:
@@ -162,7 +162,7 @@ class EmbeddedService:
         return principal
 
     def _agent(self, database: Database, principal: Principal) -> AgentProcess:
-        from agents.main import BUSY, FINAL_CODES
+        from edgefront.agents.main import BUSY, FINAL_CODES
 
         folder = self.home / "agent"
         folder.mkdir(exist_ok=True, mode=0o700)
@@ -189,8 +189,8 @@ class EmbeddedService:
     @staticmethod
     def _enrolment_token(database: Database, principal: Principal, path: Path) -> None:
         """A fresh token of one use beside the agent's data: it is asked for only where there is no credential."""
-        from core.services.devices import create_enrolment_token
-        from core.wire.service import EnrolmentTokenRequest
+        from edgefront.core.services.fleet.devices import create_enrolment_token
+        from edgefront.core.wire.service import EnrolmentTokenRequest
 
         with database.write() as session:
             request = EnrolmentTokenRequest(name="embedded agent", minutes=10, uses=1)
@@ -210,8 +210,8 @@ class _Web:
         self._failure: BaseException | None = None
 
     def __enter__(self) -> _Web:
-        from api.app import create_app
-        from api.serve import make_server
+        from edgefront.api.app import create_app
+        from edgefront.api.serve import make_server
 
         app = create_app(self._settings, database=self._database)
         options = {"log_config": None, "timeout_graceful_shutdown": _STOP_S}

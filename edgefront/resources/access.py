@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from core.wire.service import KeyRequest, KeyView
+from edgefront.core.wire.service import KeyRequest, KeyView
 from edgefront.resources.lists import views
 from edgefront.transport import Transport, segment
 

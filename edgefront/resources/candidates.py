@@ -9,7 +9,13 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from core.wire.jobs import CandidatePage, CandidateView, FrontierView, LaunchView, Quality
+from edgefront.core.wire.jobs import (
+    CandidatePage,
+    CandidateView,
+    FrontierView,
+    LaunchView,
+    Quality,
+)
 from edgefront.transport import Transport, segment
 
 ExportFormat = Literal["csv", "parquet"]

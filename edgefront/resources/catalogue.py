@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from core.spaces.architecture import Architecture
-from core.wire.service import AlgorithmView, Costs, NamedModelView, SpaceView
-from core.wire.training_choices import RecipeView
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, SpaceView
+from edgefront.core.wire.training_choices import RecipeView
 from edgefront.resources.lists import views
 from edgefront.transport import Transport, segment
 

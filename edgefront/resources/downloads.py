@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx
 
-from core.errors import EdgefrontError, Unavailable
-from core.graph.files import sha256
+from edgefront.core.errors import EdgefrontError, Unavailable
+from edgefront.core.files import sha256
 from edgefront.transport import Query, Transport
 
 Progress = Callable[[int, "int | None"], None]

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from core.wire.service import DevicePage, DeviceView, EnrolmentTokenRequest, EnrolmentTokenView
+from edgefront.core.wire.service import (
+    DevicePage,
+    DeviceView,
+    EnrolmentTokenRequest,
+    EnrolmentTokenView,
+)
 from edgefront.resources.lists import views
 from edgefront.transport import Transport, segment
 

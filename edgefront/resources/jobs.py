@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from core.errors import InvalidInput
-from core.validation import invalid_input
-from core.wire.jobs import EventView, JobPage, JobRequest, JobView
+from edgefront.core.errors import InvalidInput
+from edgefront.core.validation import invalid_input
+from edgefront.core.wire.jobs import EventView, JobPage, JobRequest, JobView
 from edgefront.resources.logs import follow_log
 from edgefront.transport import Transport, segment
 

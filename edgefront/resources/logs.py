@@ -10,7 +10,7 @@ import httpx
 from httpx_sse import EventSource
 from pydantic import BaseModel
 
-from core.errors import Unavailable
+from edgefront.core.errors import Unavailable
 from edgefront.transport import Transport
 
 # The server says something (an event or a comment) far more often: silence for so long is a dead connection.

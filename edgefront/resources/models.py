@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from core.graph.model_file import ModelFormat as ModelFormat
-from core.graph.model_file import Numbers as Numbers
+from edgefront.core.graph.model_file import ModelFormat as ModelFormat
+from edgefront.core.graph.model_file import Numbers as Numbers
 from edgefront.resources.downloads import Progress as Progress
 from edgefront.resources.downloads import download as fetch
 from edgefront.transport import Transport, segment

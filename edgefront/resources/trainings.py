@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from core.errors import Conflict, EdgefrontError, InvalidInput
-from core.graph.files import whole_file
-from core.validation import invalid_input
-from core.wire.supernets import ProbabilitiesView
-from core.wire.training_choices import DatasetView
-from core.wire.trainings import (
+from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput
+from edgefront.core.files import whole_file
+from edgefront.core.validation import invalid_input
+from edgefront.core.wire.supernets import ProbabilitiesView
+from edgefront.core.wire.training_choices import DatasetView
+from edgefront.core.wire.trainings import (
     MetricPage,
     MetricView,
     TrainingEventView,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.measure import Measurer
-from agents.probe import probe
-from core.wire.agent import DeviceFacts
+from edgefront.agents.device.probe import probe
+from edgefront.agents.measuring.measure import Measurer
+from edgefront.core.wire.agent import DeviceFacts
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -19,7 +19,7 @@ from typing import Any
 import uvicorn
 from fastapi import Depends, FastAPI, Request, Response
 
-from core.wire.agent import (
+from edgefront.core.wire.agent import (
     EnrolRequest,
     EnrolResponse,
     HeartbeatResponse,

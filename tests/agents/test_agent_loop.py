@@ -13,13 +13,13 @@ import pytest
 import subjects
 from scripted_server import CREDENTIAL, TOKEN, Script, ScriptedServer, wait_for
 
-from agents.client import ProtocolMismatch
-from agents.config import AgentConfig
-from agents.loop import Agent
-from agents.spool import Entry, Spool
-from core.errors import Gone, InvalidInput, Unauthenticated
-from core.measurement.protocol import MeasurementProtocol
-from core.wire.agent import DeviceFacts, LaunchReport, LeaseItem
+from edgefront.agents.config import AgentConfig
+from edgefront.agents.loop import Agent
+from edgefront.agents.server.client import ProtocolMismatch
+from edgefront.agents.server.spool import Entry, Spool
+from edgefront.core.errors import Gone, InvalidInput, Unauthenticated
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.wire.agent import DeviceFacts, LaunchReport, LeaseItem
 
 PROTOCOL = MeasurementProtocol(sequence_length=16)
 
@@ -200,7 +200,7 @@ def test_measures_what_it_holds_while_the_server_is_away_and_reports_later(confi
 def test_sends_what_an_earlier_run_left(config, folder):
     script = Script()
     with ScriptedServer(script) as server:
-        from agents.failures import failure
+        from edgefront.agents.measuring.failures import failure
 
         spool = Spool(folder / "spool")
         for number in range(40):
@@ -226,7 +226,7 @@ def test_receipts_of_every_kind_end_the_matter(config, folder):
 def test_a_result_that_the_server_refuses_holds_up_no_other(config, folder):
     script = Script()
     with ScriptedServer(script) as server:
-        from agents.failures import failure
+        from edgefront.agents.measuring.failures import failure
 
         spool = Spool(folder / "spool")
         for number in range(2):
@@ -334,7 +334,7 @@ def test_says_what_is_missing_to_enrol(config, tmp_path):
 
 def test_takes_no_new_work_while_the_spool_cannot_be_written(config, folder, monkeypatch):
     """The spool's folder is gone from under the agent: results wait in memory and still reach the server."""
-    monkeypatch.setattr("agents.leasing._DISK_S", 0.3)
+    monkeypatch.setattr("agents.server.leasing._DISK_S", 0.3)
     script = Script()
     with ScriptedServer(script) as server, running(config(server.url)):
         wait_for(lambda: "/v1/leases" in script.requests)

@@ -18,16 +18,16 @@ from scripted_server import TOKEN, Script, ScriptedServer, wait_for
 from test_agent_loop import endless, item, reported, slow
 from test_isolation import ended
 
-from agents import main
-from agents.datafolder import own_folder
-from core.measurement.protocol import MeasurementProtocol
+from edgefront.agents import main
+from edgefront.agents.datafolder import own_folder
+from edgefront.core.measurement.protocol import MeasurementProtocol
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def start(tmp_path, weights):
-    """Starts `python -m agents` processes; those that are left at the end are killed."""
+    """Starts `python -m edgefront.agents` processes; those that are left at the end are killed."""
     begun: list[subprocess.Popen[str]] = []
     folder = tmp_path / "agent"
     folder.mkdir()
@@ -35,7 +35,7 @@ def start(tmp_path, weights):
     (tmp_path / "token").write_text(TOKEN)
 
     def begin(url: str, *options: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "agents", "--server", url, "--data-dir", str(folder)]
+        command = [sys.executable, "-m", "edgefront.agents", "--server", url, "--data-dir", str(folder)]
         process = subprocess.Popen(
             [*command, "--token-file", str(tmp_path / "token"), *options], stderr=subprocess.PIPE, text=True, cwd=ROOT
         )

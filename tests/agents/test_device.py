@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from agents.available import available_memory_bytes, total_memory_bytes
-from agents.cores import Core, CorePlan, numbers, parse_cores, ranked
-from agents.nvml import Gpu
-from agents.probe import as_name, default_class, parse_gpus
-from agents.processor import processor
-from agents.surroundings import gpu_surroundings
-from core.errors import InvalidInput
-from core.wire.agent import EnrolRequest
+from edgefront.agents.device.available import available_memory_bytes, total_memory_bytes
+from edgefront.agents.device.cores import Core, CorePlan, numbers, parse_cores, ranked
+from edgefront.agents.device.nvml import Gpu
+from edgefront.agents.device.probe import as_name, default_class, parse_gpus
+from edgefront.agents.device.processor import processor
+from edgefront.agents.measuring.surroundings import gpu_surroundings
+from edgefront.core.errors import InvalidInput
+from edgefront.core.wire.agent import EnrolRequest
 
 RASPBERRY_PI_4 = """\
 processor\t: 0
@@ -118,7 +118,8 @@ def test_cores_are_named_by_lists():
 def test_a_narrowed_process_may_still_measure_on_a_core_it_is_given():
     code = (
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-        f"from agents.cores import CorePlan; plan = CorePlan.of_device([{max(os.sched_getaffinity(0))}])\n"
+        "from edgefront.agents.device.cores import CorePlan\n"
+        f"plan = CorePlan.of_device([{max(os.sched_getaffinity(0))}])\n"
         "print(plan.count, len(os.sched_getaffinity(0)))"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -131,7 +132,7 @@ def test_memory_is_what_a_launch_could_get():
 
 def test_control_groups_bound_the_memory(tmp_path, monkeypatch):
     """A container's limits, as files of both versions of control groups show them."""
-    from agents import available
+    from edgefront.agents.device import available
 
     v2 = tmp_path / "v2"
     v2.mkdir()
@@ -148,7 +149,7 @@ def test_control_groups_bound_the_memory(tmp_path, monkeypatch):
 
 def test_probe_tells_what_works_here_and_loads_no_runtime(facts):
     code = (
-        "import sys; from agents.probe import probe; facts = probe(); print(facts.model_dump_json())\n"
+        "import sys; from edgefront.agents.device.probe import probe; facts = probe(); print(facts.model_dump_json())\n"
         "assert not {'torch', 'onnxruntime'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import subjects
 
-from agents.inputs import lookup_sizes, random_inputs, random_tokens
-from agents.measure import measure_onnx_file
-from core.errors import MeasurementError
-from core.measurement.protocol import MeasurementProtocol
+from edgefront.agents.measuring.inputs import lookup_sizes, random_inputs, random_tokens
+from edgefront.agents.measuring.measure import measure_onnx_file
+from edgefront.core.errors import MeasurementError
+from edgefront.core.measurement.protocol import MeasurementProtocol
 
 PROTOCOL = MeasurementProtocol(batch=2, sequence_length=24)
 

@@ -15,9 +15,9 @@ import pytest
 import subjects
 from scripted_server import wait_for
 
-from agents.measure import Aborted, Measurer
-from core.measurement.protocol import MeasurementProtocol
-from core.spaces.architecture import Architecture
+from edgefront.agents.measuring.measure import Aborted, Measurer
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.spaces.architecture import Architecture
 
 ORT = MeasurementProtocol(runtime="onnxruntime", sequence_length=16, repeats=3)
 TORCH = ORT.model_copy(update={"runtime": "pytorch"})
@@ -154,8 +154,8 @@ def test_an_abort_ends_the_launch_at_once_and_the_next_one_works(measurer, tmp_p
 AGENT = """
 import sys
 from pathlib import Path
-from agents.measure import Measurer
-from core.measurement.protocol import MeasurementProtocol
+from edgefront.agents.measuring.measure import Measurer
+from edgefront.core.measurement.protocol import MeasurementProtocol
 
 with Measurer(Path(sys.argv[1])) as measurer:
     print(measurer.warm("onnxruntime"), flush=True)
@@ -186,7 +186,7 @@ def ended(process: psutil.Process) -> bool:
 
 def test_launches_of_two_agents_take_turns(weights, tmp_path):
     """While one holds the host's lock the other waits, and goes on when it is let go."""
-    from agents.hostlock import lock_path, only_measurement
+    from edgefront.agents.measuring.hostlock import lock_path, only_measurement
 
     results = []
     with Measurer(weights) as measurer:
@@ -203,10 +203,10 @@ def test_launches_of_two_agents_take_turns(weights, tmp_path):
 
 def test_a_spawned_child_measures_the_same(weights):
     """The way of GPUs and of other systems, here on the CPU."""
-    from agents.request import LaunchRequest
-    from agents.spawn import run_spawned
-    from core.graph.parameters import parameters
-    from core.graph.weights import WeightCache
+    from edgefront.agents.measuring.request import LaunchRequest
+    from edgefront.agents.measuring.spawn import run_spawned
+    from edgefront.core.graph.parameters import parameters
+    from edgefront.core.graph.weights import WeightCache
 
     model: Architecture = subjects.gpt()
     cache = WeightCache(weights)

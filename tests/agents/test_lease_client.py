@@ -9,10 +9,16 @@ import httpx
 import pytest
 from scripted_server import CREDENTIAL, TOKEN, Script, ScriptedServer, wait_for
 
-from agents.client import AgentClient, ProtocolMismatch, check_url, error_of, retryable
-from agents.retry import RetryPolicy
-from core import errors
-from core.wire.agent import LeaseRequest
+from edgefront.agents.server.client import (
+    AgentClient,
+    ProtocolMismatch,
+    check_url,
+    error_of,
+    retryable,
+)
+from edgefront.agents.server.retry import RetryPolicy
+from edgefront.core import errors
+from edgefront.core.wire.agent import LeaseRequest
 
 QUICK = RetryPolicy(base_s=0.01, cap_s=0.02, total_s=5.0)
 
@@ -98,7 +104,7 @@ def test_gives_up_in_time_and_at_once_on_what_will_not_change(caplog):
     with pytest.raises(errors.Conflict):
         asyncio.run(QUICK.run("asking", refused))
     assert calls == ["refused"]
-    with caplog.at_level(logging.WARNING, logger="agents.retry"), pytest.raises(errors.Unavailable):
+    with caplog.at_level(logging.WARNING, logger="edgefront.agents.server.retry"), pytest.raises(errors.Unavailable):
         asyncio.run(RetryPolicy(base_s=0.002, cap_s=0.004, total_s=0.3).run("asking", away))
     failures = calls.count("away")
     assert failures > 1

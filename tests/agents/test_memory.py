@@ -7,10 +7,10 @@ import statistics
 import pytest
 import subjects
 
-from agents import linux
-from agents.measure import Measurer
-from core.graph.parameters import parameters
-from core.measurement.protocol import MeasurementProtocol
+from edgefront.agents.device import linux
+from edgefront.agents.measuring.measure import Measurer
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.measurement.protocol import MeasurementProtocol
 
 MIB = 1 << 20
 RUNTIME = 6 * MIB  # what a runtime holds for itself: 4 to 5 MiB
@@ -140,7 +140,7 @@ def test_the_high_water_mark_is_of_anonymous_memory(tmp_path):
 
     import numpy as np
 
-    from agents.rulers import AnonymousRuler
+    from edgefront.agents.measuring.rulers import AnonymousRuler
 
     path = tmp_path / "file"
     path.write_bytes(b"\1" * (32 * MIB))
@@ -155,7 +155,7 @@ def test_the_high_water_mark_is_of_anonymous_memory(tmp_path):
 
 
 def test_an_unfit_cache_folder_says_so(tmp_path):
-    from core.errors import EdgefrontError
+    from edgefront.core.errors import EdgefrontError
 
     file = tmp_path / "file"
     file.write_text("")

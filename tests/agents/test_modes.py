@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.footprint import least_footprint_bytes
-from agents.inputs import random_indices, random_state
-from agents.measure import Measurer
-from core.graph.state import state_specs
-from core.measurement.passes import protocol_costs
-from core.measurement.protocol import MeasurementProtocol
-from core.spaces.architecture import Architecture
+from edgefront.agents.measuring.footprint import least_footprint_bytes
+from edgefront.agents.measuring.inputs import random_indices, random_state
+from edgefront.agents.measuring.measure import Measurer
+from edgefront.core.graph.state import state_specs
+from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.spaces.architecture import Architecture
 
 RUNTIMES = ("onnxruntime", "pytorch")
 MIB = 1 << 20

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.failures import failure
-from agents.spool import Entry, Spool
-from core.wire.agent import LaunchReport
+from edgefront.agents.measuring.failures import failure
+from edgefront.agents.server.spool import Entry, Spool
+from edgefront.core.wire.agent import LaunchReport
 
 
 def entry(number: int) -> Entry:
@@ -65,7 +65,7 @@ import resource, signal, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_spool import entry, launches
-from agents.spool import Spool
+from edgefront.agents.server.spool import Spool
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 spool = Spool(Path(sys.argv[1]))

@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 from running_api import Service, address, running
 
-from core.services.settings import BrokerSettings, DatabaseSettings, HttpSettings, LeaseSettings, Settings
-from core.store.database import Database
+from edgefront.core.services.settings import (
+    BrokerSettings,
+    DatabaseSettings,
+    HttpSettings,
+    LeaseSettings,
+    Settings,
+)
+from edgefront.core.store.database import Database
 
 
 @pytest.fixture

@@ -13,17 +13,18 @@ from typing import Any
 import httpx
 from simulated_agent import CLASS, SimulatedAgent
 
-from api import examples
-from api.app import create_app
-from api.context import Context
-from api.serve import Server, make_server
-from core.services import devices, keys
-from core.services.settings import Settings
-from core.services.tasks import ADVANCE
-from core.store.database import Database
-from core.wire.agent import EnrolRequest
-from core.wire.service import EnrolmentTokenRequest, Problem, Role
-from workers.tasks import advance_target
+from edgefront.api.app import create_app
+from edgefront.api.context import Context
+from edgefront.api.docs import examples
+from edgefront.api.serve import Server, make_server
+from edgefront.core.services.access import keys
+from edgefront.core.services.fleet import devices
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.tasks import ADVANCE
+from edgefront.core.store.database import Database
+from edgefront.core.wire.agent import EnrolRequest
+from edgefront.core.wire.service import EnrolmentTokenRequest, Problem, Role
+from edgefront.workers.tasks import advance_target
 
 
 @dataclass

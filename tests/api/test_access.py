@@ -10,12 +10,12 @@ import httpx
 import pytest
 from running_api import Service, problem
 
-from api import examples
-from api.auth import PUBLIC, is_public
-from api.credentials import REMEMBERED_S, Credential, Credentials
-from core.errors import Unauthenticated
-from core.services import keys
-from core.store.database import Database
+from edgefront.api.docs import examples
+from edgefront.api.http.auth import PUBLIC, is_public
+from edgefront.api.http.credentials import REMEMBERED_S, Credential, Credentials
+from edgefront.core.errors import Unauthenticated
+from edgefront.core.services.access import keys
+from edgefront.core.store.database import Database
 
 PAGES = {"/", "/trainings", "/login", "/favicon.ico"}
 

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from api.serve import check_bind, is_loopback, make_server
-from core.errors import InvalidInput
-from core.services.settings import HttpSettings, Settings
+from edgefront.api.serve import check_bind, is_loopback, make_server
+from edgefront.core.errors import InvalidInput
+from edgefront.core.services.settings import HttpSettings, Settings
 from servers import free_port
 
 
@@ -72,7 +72,7 @@ def test_several_processes_share_one_port(tmp_path: Path, sqlite_url: str, redis
         EDGEFRONT_HTTP__PORT=str(port),
         EDGEFRONT_HTTP__SHARE_PORT="true",
     )
-    command = [sys.executable, "-m", "api"]
+    command = [sys.executable, "-m", "edgefront.api"]
     first, second = (
         subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
@@ -98,7 +98,7 @@ def test_a_shared_port_needs_a_broker() -> None:
 def test_the_module_serves_until_sigterm(tmp_path: Path) -> None:
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "api"],
+        [sys.executable, "-m", "edgefront.api"],
         env=_environment(tmp_path, EDGEFRONT_HTTP__PORT=str(port)),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -113,7 +113,7 @@ def test_the_module_serves_until_sigterm(tmp_path: Path) -> None:
 
 def test_the_module_says_why_it_does_not_serve(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "api"],
+        [sys.executable, "-m", "edgefront.api"],
         env=_environment(tmp_path, EDGEFRONT_HTTP__HOST="0.0.0.0"),
         capture_output=True,
         text=True,

@@ -12,8 +12,8 @@ import pytest
 from running_api import Service, problem
 from simulated_agent import SimulatedAgent
 
-from core.services.candidates import EXPORT_COLUMNS
-from core.wire.jobs import CandidatePage, CandidateView, FrontierView
+from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS
+from edgefront.core.wire.jobs import CandidatePage, CandidateView, FrontierView
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from running_api import Service, problem
 
-from core.cost.costs import costs
-from core.spaces.models import named_model, named_models
+from edgefront.core.cost.costs import costs
+from edgefront.core.spaces.models import named_model, named_models
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from simulated_agent import CLASS
 from sqlalchemy import make_url
 from tcp_proxy import Proxy, proxy
 
-from api import examples
-from core.services.events import Entry, append_all
-from core.store.database import Database
-from core.wire.jobs import EventView
+from edgefront.api.docs import examples
+from edgefront.core.services.jobs.events import Entry, append_all
+from edgefront.core.store.database import Database
+from edgefront.core.wire.jobs import EventView
 
 
 @pytest.fixture

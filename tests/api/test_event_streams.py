@@ -13,10 +13,10 @@ from httpx_sse import EventSource, ServerSentEvent
 from running_api import Service, problem
 from simulated_agent import CLASS, SimulatedAgent
 
-from api import feeds
-from core.services.events import Entry, append_all
-from core.store.database import Database
-from core.wire.jobs import EventView
+from edgefront.api.live import feeds
+from edgefront.core.services.jobs.events import Entry, append_all
+from edgefront.core.store.database import Database
+from edgefront.core.wire.jobs import EventView
 
 
 @contextmanager
@@ -162,7 +162,7 @@ def test_streams_are_bounded_for_each_key(client: httpx.Client, path: str, monke
 
 
 def test_silence_is_filled_with_comments(client: httpx.Client, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.streaming.HEARTBEAT_S", 0.1)
+    monkeypatch.setattr("api.live.streaming.HEARTBEAT_S", 0.1)
     with client.stream("GET", f"{path}/events") as response:
         lines = response.iter_lines()
         assert next(line for line in lines if line.startswith("retry:")) == "retry: 2000"

@@ -15,12 +15,12 @@ from running_api import Service, problem
 from simulated_agent import CLASS
 from sqlalchemy import select
 
-from api import examples
-from core.services.progress import BASELINE_LAUNCHES
-from core.services.settings import LeaseSettings
-from core.store.database import Database
-from core.store.tables import Launch
-from core.wire.agent import PROTOCOL_VERSION, LeaseResponse, ReportResponse
+from edgefront.api.docs import examples
+from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.services.settings import LeaseSettings
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Launch
+from edgefront.core.wire.agent import PROTOCOL_VERSION, LeaseResponse, ReportResponse
 
 MEMORY = examples.REPORT_REQUEST["reports"][0]["result"]["memory"]
 

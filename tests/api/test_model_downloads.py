@@ -8,7 +8,7 @@ import httpx
 import pytest
 from running_api import Service, problem
 
-from core.spaces.architecture import Architecture
+from edgefront.core.spaces.architecture import Architecture
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import jsonschema_rs
 import pytest
 from running_api import Service
 
-from api.app import create_app
-from api.auth import is_public
-from core.services.settings import Settings
-from core.spaces.architecture import Architecture
-from core.spaces.models import named_model
+from edgefront.api.app import create_app
+from edgefront.api.http.auth import is_public
+from edgefront.core.services.settings import Settings
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models import named_model
 
 
 @pytest.fixture(scope="module")

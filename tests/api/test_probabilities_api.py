@@ -10,10 +10,11 @@ import httpx
 import pytest
 from running_api import Service, problem
 
-from core.services import training_claims, trainings
-from core.services.training_claims import Machine, Report
-from core.supernet import picture
-from core.wire.supernets import ProbabilitiesView
+from edgefront.core.services.trainings import claims as training_claims
+from edgefront.core.services.trainings import lifecycle as trainings
+from edgefront.core.services.trainings.claims import Machine, Report
+from edgefront.core.supernet import picture
+from edgefront.core.wire.supernets import ProbabilitiesView
 
 MACHINE = Machine("tester", slots=1, memory_bytes=1 << 40)
 

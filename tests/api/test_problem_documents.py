@@ -13,7 +13,7 @@ import pytest
 from running_api import Service, job, problem
 from simulated_agent import CLASS
 
-from api.health import endpoints as health
+from edgefront.api.health import endpoints as health
 
 
 def post_job(client: httpx.Client, body: bytes | str, **headers: str) -> httpx.Response:

@@ -24,9 +24,15 @@ from schemathesis.specs.openapi.checks import (
 from simulated_agent import CLASS, SimulatedAgent
 from sqlalchemy import URL
 
-from api.app import create_app
-from core.services.settings import BrokerSettings, DatabaseSettings, HttpSettings, LeaseSettings, Settings
-from core.store.database import Database
+from edgefront.api.app import create_app
+from edgefront.core.services.settings import (
+    BrokerSettings,
+    DatabaseSettings,
+    HttpSettings,
+    LeaseSettings,
+    Settings,
+)
+from edgefront.core.store.database import Database
 
 CHECKS = [
     not_a_server_error,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from running_api import Service, job, problem
 from simulated_agent import CLASS
 
-from core.spaces.catalogue import spaces
-from core.spaces.space import SearchSpace
-from core.wire.jobs import JobView
-from core.wire.service import SpaceView
+from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.wire.jobs import JobView
+from edgefront.core.wire.service import SpaceView
 
 TINY = {"d_model": 128, "n_block": [2, 3], "n_layer": [2, 3], "pairs": [2, 3], "d_inner": 512, "n_head": 4}
 """What each space is narrowed to, so far as it has these genes and values."""

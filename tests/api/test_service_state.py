@@ -11,12 +11,12 @@ from running_api import Service, running
 from simulated_agent import CLASS
 from sqlalchemy import text
 
-from api.metrics import Fresh
-from api.version import VERSION
-from core.services.overview import Overview
-from core.services.progress import BASELINE_LAUNCHES
-from core.services.settings import BrokerSettings, DatabaseSettings, Settings
-from core.store.database import Database
+from edgefront.api.http.metrics import Fresh
+from edgefront.api.version import VERSION
+from edgefront.core.services.fleet.overview import Overview
+from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, Settings
+from edgefront.core.store.database import Database
 
 
 def metrics(service: Service) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -13,11 +13,11 @@ from running_api import Service, problem
 from simulated_agent import SimulatedAgent
 from simulated_pool import ARCHITECTURE, DATA, Pool, prepare, settings_for
 
-from core.services.training_claims import Claim
-from core.services.training_removal import finish_deletions
-from core.training.recipes import recipes as all_recipes
-from core.wire.trainings import MetricPage, TrainingEventView, TrainingPage, TrainingView
-from workers.supervisor import Supervisor
+from edgefront.core.recipes.papers import recipes as all_recipes
+from edgefront.core.services.trainings.claims import Claim
+from edgefront.core.services.trainings.files.removal import finish_deletions
+from edgefront.core.wire.trainings import MetricPage, TrainingEventView, TrainingPage, TrainingView
+from edgefront.workers.training.supervisor import Supervisor
 
 OVERRIDES = {"title": "", "steps": 5, "checkpoint_every": 2, "segment": 8, "schedule": {"warmup": 0}}
 

@@ -10,10 +10,10 @@ import pytest
 from running_client import SMALL, Board, Running
 from simulated_pool import COMMAND
 
-from core.services.dispatch import sender
-from core.services.settings import DatabaseSettings, Settings
-from core.store.database import Database
 from edgefront.client import Client
+from edgefront.core.services.dispatch import sender
+from edgefront.core.services.settings import DatabaseSettings, Settings
+from edgefront.core.store.database import Database
 from edgefront.embedded.service import EmbeddedService
 
 

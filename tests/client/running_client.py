@@ -8,9 +8,9 @@ from pathlib import Path
 
 from simulated_agent import SimulatedAgent
 
-from core.store.database import Database
-from core.wire.jobs import JobView
 from edgefront.client import Client
+from edgefront.core.store.database import Database
+from edgefront.core.wire.jobs import JobView
 from edgefront.embedded.service import EmbeddedService
 
 BOARD = "simulated board"

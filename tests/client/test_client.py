@@ -14,11 +14,19 @@ import pytest
 from running_client import BOARD, SMALL, Running
 from safetensors import safe_open
 
-from core.cost.costs import costs
-from core.errors import ArchitectureError, Conflict, Forbidden, InvalidInput, NotFound, Unauthenticated, Unavailable
-from core.spaces.models import named_models
-from core.wire.jobs import JobRequest
 from edgefront import Client
+from edgefront.core.cost.costs import costs
+from edgefront.core.errors import (
+    ArchitectureError,
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    Unauthenticated,
+    Unavailable,
+)
+from edgefront.core.spaces.models import named_models
+from edgefront.core.wire.jobs import JobRequest
 from edgefront.follow import views
 
 

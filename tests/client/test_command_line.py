@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from command_line import edgefront, environment
 
-from core.cost.costs import costs
-from core.spaces.catalogue import spaces
-from core.spaces.models import named_models
 from edgefront import exits
-from edgefront.tables import stack_in_words
+from edgefront.core.cost.costs import costs
+from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.spaces.models import named_models
+from edgefront.show.tables import stack_in_words
 
 HEAVY = ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "uvicorn", "matplotlib", "numpy")
 
@@ -177,7 +177,7 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
         "import edgefront.commands.catalogue as catalogue\n"
         "def describe(*_, **__):\n"
         "    import matplotlib\n"
-        "import core.cost.costs\n"
+        "import edgefront.core.cost.costs\n"
         "core.cost.costs.costs = describe\n"
         "cli.main()\n"
     )
@@ -185,7 +185,7 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
         [sys.executable, "-c", program, "describe", "gpt2-small"], capture_output=True, text=True, env=environment(None)
     )
     assert done.returncode == exits.ERROR
-    assert "pip install 'edgefront[demo]'" in done.stderr
+    assert "pip install 'edgefront-lm[demo]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -15,11 +15,11 @@ import pytest
 import torch
 from command_line import edgefront, environment
 
-from core.graph.model_file import ModelFormat, file_name
-from core.nn.load import load_safetensors
-from core.spaces.architecture import Architecture
-from core.spaces.models import named_model
 from edgefront import exits
+from edgefront.core.graph.model_file import ModelFormat, file_name
+from edgefront.core.nn.load import load_safetensors
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models import named_model
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "generate.md"
 TINY: dict[str, Any] = {

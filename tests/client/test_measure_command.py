@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from command_line import edgefront
 
-from core.graph.export import write_onnx
-from core.spaces.architecture import Architecture
 from edgefront import exits
+from edgefront.core.graph.export import write_onnx
+from edgefront.core.spaces.architecture import Architecture
 
 TINY = {
     "d_model": 64,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import InvalidInput
-from edgefront.submission import narrowing, parse_request, read_request, settings, target
+from edgefront.core.errors import InvalidInput
+from edgefront.requests.jobs import narrowing, parse_request, read_request, settings, target
 
 
 def test_narrowing_reads_ranges_steps_lists_and_words() -> None:

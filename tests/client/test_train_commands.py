@@ -12,12 +12,13 @@ from command_line import edgefront
 from running_client import Running
 from simulated_pool import ARCHITECTURE, DATA, prepare
 
-from core.errors import Conflict, InvalidInput, NotFound
-from core.services import trainings
-from core.services.settings import Settings
-from core.store.database import Database
-from core.store.repositories import training_log
-from edgefront import exits, training_request
+from edgefront import exits
+from edgefront.core.errors import Conflict, InvalidInput, NotFound
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings import lifecycle as trainings
+from edgefront.core.services.trainings.queries import log as training_log
+from edgefront.core.store.database import Database
+from edgefront.requests import trainings as training_request
 
 RECIPE = ("--data", DATA, "--set", "segment=8 schedule.warmup=0 checkpoint_every=2", "--steps", "4")
 

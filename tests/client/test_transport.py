@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 from rough_server import Rough, answer, hang_up, rough_server
 
-from core.errors import (
+from edgefront.client import Client
+from edgefront.core.errors import (
     ArchitectureError,
     Conflict,
     EdgefrontError,
@@ -18,7 +19,6 @@ from core.errors import (
     Unauthenticated,
     Unavailable,
 )
-from edgefront.client import Client
 from edgefront.transport import Transport
 
 

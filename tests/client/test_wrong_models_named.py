@@ -18,8 +18,8 @@ from command_line import environment
 from running_client import Running
 from wrong_descriptions import RIGHT, WRONG, Wrong
 
-from core.errors import ArchitectureError, InvalidInput
 from edgefront import cli, exits
+from edgefront.core.errors import ArchitectureError, InvalidInput
 
 PATTERNS = [case for case in WRONG if "there is '" in case.words and case.field == "blocks.pattern"]
 

@@ -13,10 +13,12 @@ import signal
 import socket
 import sys
 
-from core.cost import costs
-from core.spaces import catalogue, models
-from edgefront import cli, client, submission, tables
+from edgefront import cli, client
 from edgefront.commands import base
+from edgefront.core.cost import costs
+from edgefront.core.spaces import catalogue, models
+from edgefront.requests import jobs as submission
+from edgefront.show import tables
 
 LOADED = (costs, catalogue, models, client, submission, tables, base)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from core.cost.costs import costs
-from core.errors import InvalidInput
-from core.spaces.architecture import Architecture
-from core.spaces.models import named_model
-from core.wire.service import Costs as CostsView
+from edgefront.core.cost.costs import costs
+from edgefront.core.errors import InvalidInput
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models import named_model
+from edgefront.core.wire.service import Costs as CostsView
 
 
 def example(**changes: Any) -> Architecture:

@@ -7,13 +7,13 @@ import torch
 from descriptions import descriptions
 from hypothesis import given, settings
 
-from core.cost.costs import costs
-from core.cost.parameters import count, linear_maps
-from core.graph.formats import BYTES, Precision, format_of, is_linear_map
-from core.graph.parameters import parameters
-from core.nn.model import LanguageModel
-from core.spaces.architecture import Architecture
-from core.spaces.models import named_models
+from edgefront.core.cost.costs import costs
+from edgefront.core.cost.parameters import count, linear_maps
+from edgefront.core.graph.formats import BYTES, Precision, format_of, is_linear_map
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models import named_models
 
 
 def built(architecture: Architecture) -> LanguageModel:

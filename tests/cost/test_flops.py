@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from core.cost.costs import Logits, Mode, costs
-from core.graph.build import build
-from core.graph.parameters import parameters
-from core.graph.state import state_specs
-from core.nn.model import LanguageModel
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention
-from core.spaces.ends import RelativePositions
+from edgefront.core.cost.costs import Logits, Mode, costs
+from edgefront.core.graph.build import build
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.graph.state import state_specs
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention
+from edgefront.core.spaces.ends import RelativePositions
 
 MODES: tuple[Mode, ...] = ("forward", "prefill", "decode")
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from core.cost.parameters import count
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, Block, FeedForward
-from core.spaces.ends import Embedding, LearnedPositions, NoPositions, RelativePositions
-from core.spaces.models import named_model
-from core.spaces.models.srupp import srupp_layers, stack
-from core.spaces.pattern import expand
+from edgefront.core.cost.parameters import count
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, Block, FeedForward
+from edgefront.core.spaces.ends import Embedding, LearnedPositions, NoPositions, RelativePositions
+from edgefront.core.spaces.models import named_model
+from edgefront.core.spaces.models.srupp import srupp_layers, stack
+from edgefront.core.spaces.pattern import expand
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

@@ -9,10 +9,10 @@ from typing import Any, get_args
 import pytest
 from test_published_counts import PAR
 
-from core.cost.costs import costs
-from core.cost.published import Convention, par_flops
-from core.errors import InvalidInput
-from core.spaces.models import named_model
+from edgefront.core.cost.costs import costs
+from edgefront.core.cost.published import Convention, par_flops
+from edgefront.core.errors import InvalidInput
+from edgefront.core.spaces.models import named_model
 
 ROWS = [
     row

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from core.services.dispatch import training_queue
-from core.services.settings import BrokerSettings, Settings
-from core.services.tasks import TRAIN_QUEUES
+from edgefront.core.services.dispatch import training_queue
+from edgefront.core.services.settings import BrokerSettings, Settings
+from edgefront.core.services.tasks import TRAIN_QUEUES
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -75,12 +75,11 @@ def test_environment_is_read_by_the_settings(monkeypatch: pytest.MonkeyPatch) ->
             value = value.model_fields[part].annotation
 
 
-@pytest.mark.parametrize("module", ["api", "api.setup", "agents"])
+@pytest.mark.parametrize("module", ["edgefront.api", "edgefront.api.setup", "edgefront.agents"])
 def test_modules_that_images_run_exist(module: str) -> None:
     assert f'"-m", "{module}"' in DOCKERFILE + (ROOT / "docker-compose.yml").read_text()
-    code = (
-        f"import importlib.util as u; assert u.find_spec({module + '.__main__' if module != 'api.setup' else module!r})"
-    )
+    main = module if module.endswith(".setup") else f"{module}.__main__"
+    code = f"import importlib.util as u; assert u.find_spec({main!r})"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
@@ -88,7 +87,7 @@ def test_agent_options_exist() -> None:
     given = [option.split("=")[0] for option in SERVICES["agent"]["command"]]
     given += re.findall(r'"(--[\w-]+)"', DOCKERFILE.split("AS agent\n")[1])
     shown = subprocess.run(
-        [sys.executable, "-m", "agents", "--help"], capture_output=True, text=True, check=True, cwd=ROOT
+        [sys.executable, "-m", "edgefront.agents", "--help"], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout
     for option in given:
         assert f"{option} " in shown
@@ -96,7 +95,7 @@ def test_agent_options_exist() -> None:
 
 def test_worker_options_exist() -> None:
     command = SERVICES["worker"]["command"]
-    assert command[:3] == SERVICES["trainer"]["command"][:3] == ["celery", "--app=workers.app", "worker"]
+    assert command[:3] == SERVICES["trainer"]["command"][:3] == ["celery", "--app=edgefront.workers.app", "worker"]
     shown = subprocess.run(
         [sys.executable, "-m", "celery", "worker", "--help"], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout

@@ -1,4 +1,4 @@
-"""`python -m api.setup`: what a team's server starts from."""
+"""`python -m edgefront.api.setup`: what a team's server starts from."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from api.setup import set_up
-from core.services.keys import authenticate, list_keys, revoke_key
-from core.store.database import Database
+from edgefront.api.setup import set_up
+from edgefront.core.services.access.keys import authenticate, list_keys, revoke_key
+from edgefront.core.store.database import Database
 
 
 def test_it_makes_a_key_and_a_token_that_only_the_owner_can_read(database: Database, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_revoked_or_foreign_key_is_replaced(database: Database, tmp_path: Path
 
 def test_the_command_migrates_a_new_database(tmp_path: Path) -> None:
     environment = {**os.environ, "EDGEFRONT_DATABASE__URL": f"sqlite:///{tmp_path / 'new.db'}"}
-    command = [sys.executable, "-m", "api.setup", str(tmp_path / "setup")]
+    command = [sys.executable, "-m", "edgefront.api.setup", str(tmp_path / "setup")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert str(tmp_path / "setup" / "admin-key") in done.stdout
@@ -63,7 +63,7 @@ def test_the_command_migrates_a_new_database(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["postgresql+psycopg://nobody@127.0.0.1:1/nothing"])
 def test_the_command_says_that_the_database_is_away(tmp_path: Path, url: str) -> None:
     environment = {**os.environ, "EDGEFRONT_DATABASE__URL": url}
-    command = [sys.executable, "-m", "api.setup", str(tmp_path)]
+    command = [sys.executable, "-m", "edgefront.api.setup", str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from core.spaces.catalogue import spaces
-from core.wire.jobs import JobView
 from edgefront import Client
+from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.wire.jobs import JobView
 from edgefront.embedded.service import EmbeddedService
-from edgefront.up import agent_is_ready
+from edgefront.workflows.up import agent_is_ready
 
 TINY: dict[str, dict[str, Any]] = {
     "lts-gpt2": {"n_layer": [2], "d_model": [128], "d_inner": [256, 320], "n_head": [2, 4]},

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from core.spaces.architecture import Architecture
-from core.training.data.preparation import prepare
 from edgefront import Client
+from edgefront.core.data.prepared.preparation import prepare
+from edgefront.core.spaces.architecture import Architecture
 from edgefront.embedded.service import EmbeddedService
 
 ARCHITECTURE = {

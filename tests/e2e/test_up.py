@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from processes import marked, started, until
 
-from core.errors import EdgefrontError
 from edgefront import Client, exits
+from edgefront.core.errors import EdgefrontError
 from edgefront.local import LocalServer
 
 JOB = {

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from core.errors import InvalidInput, ProtocolError
-from core.measurement.passes import protocol_costs, source_length
-from core.measurement.protocol import MeasurementProtocol
-from core.spaces.architecture import Architecture
-from core.validation import invalid_input
+from edgefront.core.errors import InvalidInput, ProtocolError
+from edgefront.core.measurement.passes import protocol_costs, source_length
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.validation import invalid_input
 
 WORDS = {"vocab_size": 100}
 ATTENTION = {"kind": "attention", "n_head": 2}

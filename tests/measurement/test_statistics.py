@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from core.measurement.interval import t_quantile
-from core.measurement.statistics import (
+from edgefront.core.measurement.interval import t_quantile
+from edgefront.core.measurement.statistics import (
     LaunchVariance,
     LogLaunches,
     half_width_ms,

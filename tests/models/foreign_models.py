@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from core.nn.load import load
-from core.nn.model import LanguageModel
-from core.spaces.architecture import Architecture
+from edgefront.core.nn.load import load
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.spaces.architecture import Architecture
 
 Rename = Callable[[Mapping[str, torch.Tensor], Architecture], dict[str, torch.Tensor]]
 

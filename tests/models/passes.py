@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tiny_models import as_tensors, lively_weights, random_tokens
 
-from core.graph.state import Form, state_specs
-from core.nn.load import load
-from core.nn.model import LanguageModel
-from core.spaces.architecture import Architecture
+from edgefront.core.graph.state import Form, state_specs
+from edgefront.core.nn.load import load
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.spaces.architecture import Architecture
 
 Arrays = dict[str, NDArray[Any]]
 

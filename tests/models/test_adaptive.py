@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from tiny_models import adaptive, as_tensors, lively_weights, onnx_session, random_tokens, run_onnx
 
-from core.graph.build import build
-from core.nn.load import load
-from core.nn.model import LanguageModel
-from core.spaces.architecture import Architecture
+from edgefront.core.graph.build import build
+from edgefront.core.nn.load import load
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.spaces.architecture import Architecture
 
 Weights = dict[str, NDArray[Any]]
 WIDTHS = [{}, {"d_embed": 24}, {"div": 1}, {"div": 1, "d_embed": 24}, {"div": 2, "d_embed": 9, "scaled": False}]

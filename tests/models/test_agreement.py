@@ -20,14 +20,14 @@ from tiny_models import (
     run_onnx,
 )
 
-from core.errors import InvalidInput
-from core.graph.build import build
-from core.graph.parameters import parameters
-from core.graph.weights import WeightCache
-from core.graph.writer import OPSET
-from core.nn.model import LanguageModel
-from core.nn.weights import fill
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.build import build
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.graph.weights import WeightCache
+from edgefront.core.graph.writer import OPSET
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import fill
+from edgefront.core.spaces.architecture import Architecture
 
 EVERY_EMBEDDING = [
     architecture(),

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from passes import in_torch, inputs, lively_model, masks
 from tiny_models import lively_weights
 
-from core.nn.blocks.attention import shifted
-from core.nn.context import Context
-from core.nn.positions import RelativePositions
-from core.nn.state import State
-from core.spaces.architecture import Architecture
+from edgefront.core.nn.blocks.attention import shifted
+from edgefront.core.nn.context import Context
+from edgefront.core.nn.positions import RelativePositions
+from edgefront.core.nn.state import State
+from edgefront.core.spaces.architecture import Architecture
 
 Array = NDArray[np.float64]
 D_MODEL = 6

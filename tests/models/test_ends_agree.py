@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from tiny_models import LENGTH, adaptive, architecture, as_tensors, lively_weights, onnx_session, random_tokens
 
-from core.errors import InvalidInput
-from core.graph.build import build
-from core.graph.parameters import parameters
-from core.nn.load import load
-from core.nn.model import LanguageModel
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.build import build
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.nn.load import load
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.spaces.architecture import Architecture
 
 
 def plain(output: dict[str, Any] | None = None, **embedding: Any) -> Architecture:

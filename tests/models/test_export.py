@@ -17,13 +17,12 @@ from onnx import numpy_helper
 from safetensors import safe_open
 from tiny_models import LENGTH, adaptive, architecture, onnx_session, random_tokens, run_onnx, seeded_weights
 
-import core.graph.export
-import core.graph.parameter_values
-from core.errors import InvalidInput, TooLarge
-from core.graph.build import build
-from core.graph.export import metadata, write_onnx, write_safetensors
-from core.nn.load import load_safetensors
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import InvalidInput, TooLarge
+from edgefront.core.graph import export, parameter_values
+from edgefront.core.graph.build import build
+from edgefront.core.graph.export import metadata, write_onnx, write_safetensors
+from edgefront.core.nn.load import load_safetensors
+from edgefront.core.spaces.architecture import Architecture
 
 S = {"kind": "attention", "n_head": 4}
 F = {"kind": "feed_forward", "d_inner": 400}
@@ -99,17 +98,17 @@ def test_both_say_what_they_are(tmp_path: Path) -> None:
 def test_the_same_seed_gives_the_same_bytes_in_any_process(write: str, tmp_path: Path) -> None:
     model = adaptive()
     here = tmp_path / "here"
-    getattr(core.graph.export, write)(model, 3, here)
+    getattr(export, write)(model, 3, here)
     program = (
-        f"import sys; from core.graph.export import {write} as write\n"
-        "from core.spaces.architecture import Architecture\n"
+        f"import sys; from edgefront.core.graph.export import {write} as write\n"
+        "from edgefront.core.spaces.architecture import Architecture\n"
         "write(Architecture.parse(sys.argv[1]), 3, sys.argv[2]); assert 'torch' not in sys.modules"
     )
     there = tmp_path / "there"
     subprocess.run([sys.executable, "-c", program, model.canonical_json, str(there)], check=True)
     assert hashlib.sha256(here.read_bytes()).digest() == hashlib.sha256(there.read_bytes()).digest()
     other = tmp_path / "other"
-    getattr(core.graph.export, write)(model, 4, other)
+    getattr(export, write)(model, 4, other)
     assert here.read_bytes() != other.read_bytes()
 
 
@@ -129,7 +128,7 @@ def test_what_goes_wrong_leaves_no_file_and_spoils_none(
     def broken(*_: object) -> object:
         raise RuntimeError("the weights stop here")
 
-    monkeypatch.setattr(core.graph.parameter_values, "chunks", broken)
+    monkeypatch.setattr(parameter_values, "chunks", broken)
     with pytest.raises(RuntimeError, match="stop here"):
         write(adaptive(), 0, path)  # type: ignore[operator]
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
@@ -147,8 +146,8 @@ def test_memory_is_bounded_whatever_the_size(tmp_path: Path) -> None:
     # 64 MiB of weights in each file; the process may grow by a quarter of one.
     program = """
 import resource, sys
-from core.graph.export import write_onnx, write_safetensors
-from core.spaces.architecture import Architecture
+from edgefront.core.graph.export import write_onnx, write_safetensors
+from edgefront.core.spaces.architecture import Architecture
 blocks = [{"kind": "feed_forward", "d_inner": 8192}]
 model = Architecture.parse({"d_model": 1024, "embedding": {"vocab_size": 9}, "blocks": blocks})
 small = model.model_copy(update={"d_model": 8})

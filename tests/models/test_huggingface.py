@@ -10,11 +10,11 @@ import torch
 from foreign_models import difference, gradient_differences, randomised, transformers, twin_of
 from tiny_models import onnx_session, random_tokens, run_onnx
 
-from core.errors import InvalidInput
-from core.graph.build import build
-from core.graph.parameters import parameters
-from core.nn.loaders import from_gpt2, from_opt
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.build import build
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.nn.loaders import from_gpt2, from_opt
+from edgefront.core.spaces.architecture import Architecture
 
 LAYERS, HEADS, WIDTH, VOCABULARY, LENGTH = 3, 4, 48, 211, 40
 

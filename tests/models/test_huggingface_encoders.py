@@ -15,11 +15,11 @@ from foreign_models import difference, gradient_differences, randomised, transfo
 from numpy.typing import NDArray
 from tiny_models import onnx_session, random_tokens
 
-from core.errors import InvalidInput
-from core.graph.build import build
-from core.graph.parameters import parameters
-from core.nn.loaders import from_bert, from_distilbert
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.build import build
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.nn.loaders import from_bert, from_distilbert
+from edgefront.core.spaces.architecture import Architecture
 
 LAYERS, HEADS, WIDTH, INNER, VOCABULARY, LENGTH, CLASSES = 3, 4, 48, 100, 211, 40, 5
 

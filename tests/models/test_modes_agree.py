@@ -16,11 +16,11 @@ from passes import Arrays, empty_state, in_onnx, in_torch, inputs, lively_model,
 from test_state import ENCODER, READERS, hybrid
 from tiny_models import lively_weights, onnx_session
 
-from core.errors import InvalidInput
-from core.graph.build import build
-from core.graph.state import Mode, state_specs
-from core.graph.weights import WeightCache
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.build import build
+from edgefront.core.graph.state import Mode, state_specs
+from edgefront.core.graph.weights import WeightCache
+from edgefront.core.spaces.architecture import Architecture
 
 SHAPES = [(1, 9), (3, 6)]
 WITHIN = {"float64": 1e-9, "float32": 1e-4}

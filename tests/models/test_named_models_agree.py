@@ -13,11 +13,11 @@ import pytest
 from passes import in_onnx, in_torch, inputs, onnx_pieces
 from tiny_models import onnx_session
 
-from core.graph.export import write_onnx
-from core.nn.model import LanguageModel
-from core.nn.weights import fill
-from core.spaces.architecture import Architecture
-from core.spaces.models import named_models
+from edgefront.core.graph.export import write_onnx
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import fill
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models import named_models
 
 Part = dict[str, Any]
 SHAPES = [(1, 11), (3, 6)]

@@ -17,18 +17,26 @@ from onnx.reference import ReferenceEvaluator
 from passes import in_torch, inputs
 from tiny_models import LENGTH, architecture, lively_weights, onnx_session, random_tokens
 
-from core.cost.costs import costs
-from core.errors import InvalidInput
-from core.graph.build import build
-from core.graph.formats import BYTES, RANDOM_SCALE, Format, encode, format_of, is_linear_map, quantise
-from core.graph.parameter import ParameterSpec
-from core.graph.parameters import parameters
-from core.graph.random_values import CHUNK
-from core.graph.weights import WeightCache, values
-from core.nn.int8 import Int8Linear
-from core.nn.model import LanguageModel
-from core.nn.weights import fill
-from core.spaces.architecture import Architecture
+from edgefront.core.cost.costs import costs
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.build import build
+from edgefront.core.graph.formats import (
+    BYTES,
+    RANDOM_SCALE,
+    Format,
+    encode,
+    format_of,
+    is_linear_map,
+    quantise,
+)
+from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.graph.random_values import CHUNK
+from edgefront.core.graph.weights import WeightCache, values
+from edgefront.core.nn.int8 import Int8Linear
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import fill
+from edgefront.core.spaces.architecture import Architecture
 
 # How far int8 may be from float32, relative to its norm: seven bits of weights, eight of inputs.
 OF_FLOAT32 = 0.05

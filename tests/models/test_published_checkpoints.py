@@ -11,9 +11,9 @@ import pytest
 import torch
 from foreign_models import transformers
 
-from core.graph.parameters import parameters
-from core.nn.loaders import from_bert, from_distilbert, from_gpt2, from_opt
-from core.spaces.models import named_model
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.nn.loaders import from_bert, from_distilbert, from_gpt2, from_opt
+from edgefront.core.spaces.models import named_model
 
 GPT2, OPT = ("GPT2Config", "GPT2LMHeadModel", from_gpt2), ("OPTConfig", "OPTForCausalLM", from_opt)
 DISTILBERT = {"sinusoidal_pos_embds": False}

@@ -26,7 +26,8 @@ def test_importing_the_torch_builder_runs_no_operator_and_starts_no_thread() -> 
 
         threads = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else []
         with Record():
-            import core.nn.load, core.nn.model, core.nn.weights, core.graph.build, core.graph.export
+            from edgefront.core.graph import build, export
+            from edgefront.core.nn import load, model, weights
         assert Record.ran == [], Record.ran
         if threads:
             assert os.listdir("/proc/self/task") == threads
@@ -38,9 +39,9 @@ def test_the_graph_builder_needs_no_torch_and_the_counts_no_onnx() -> None:
     _run(
         """
         import sys
-        import core.graph.parameters
+        import edgefront.core.graph.parameters
         assert not {"onnx", "numpy", "torch"} & sys.modules.keys()
-        import core.graph.build, core.graph.export
+        from edgefront.core.graph import build, export
         assert not {"torch", "sqlalchemy", "onnxruntime"} & sys.modules.keys()
         """
     )
@@ -50,10 +51,10 @@ def test_a_forked_child_builds_and_runs_both() -> None:
     _run(
         """
         import os, sys, numpy, onnxruntime, torch
-        from core.graph.build import build
-        from core.nn.model import LanguageModel
-        from core.nn.weights import fill
-        from core.spaces.architecture import Architecture
+        from edgefront.core.graph.build import build
+        from edgefront.core.nn.model import LanguageModel
+        from edgefront.core.nn.weights import fill
+        from edgefront.core.spaces.architecture import Architecture
         for _ in range(2):
             child = os.fork()
             if child == 0:

@@ -7,8 +7,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from core.graph.parameter import ParameterSpec
-from core.graph.random_values import CHUNK, chunks, values
+from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.graph.random_values import CHUNK, chunks, values
 
 SPEC = ParameterSpec("blocks.0.up.weight", (3, 5))
 

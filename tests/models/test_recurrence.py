@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from naive_recurrence import naive, naive_gradients, some_inputs
 from torch import Tensor
 
-from core.errors import InvalidInput
-from core.nn.recurrence import compiled, function, sru_recurrence, threads, vectorised
-from core.nn.recurrence.backends import Backend, backend
+from edgefront.core.errors import InvalidInput
+from edgefront.core.nn.recurrence import compiled, function, sru_recurrence, threads, vectorised
+from edgefront.core.nn.recurrence.backends import Backend, backend
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 CPU_BACKENDS = [compiled, vectorised]

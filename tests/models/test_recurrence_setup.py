@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from numba import cfunc
 
-from core.nn.recurrence import loops
+from edgefront.core.nn.recurrence import loops
 
 ROOT = Path(__file__).parents[2]
 STEP = """
 import torch
-from core.nn.recurrence import prepare, sru_recurrence
+from edgefront.core.nn.recurrence import prepare, sru_recurrence
 def step():
     u, x, row = torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 8), torch.zeros(2, 8)
     u[:, :, 0] = 1  # half of it, then three quarters, are in the cell
@@ -58,10 +58,10 @@ def test_no_place_for_a_cache_is_no_trouble(tmp_path: Path, trouble: str) -> Non
 
 
 def test_forks_of_a_prepared_parent_run_on_threads() -> None:
-    """As the measuring agent's do: the parent has one thread and has run no operator (`agents.forkserver`)."""
+    """As the measuring agent's: the parent has one thread and has run no operator (`agents.measuring.forkserver`)."""
     code = """
 import os, torch, traceback
-from core.nn.recurrence import compiled, prepare, vectorised
+from edgefront.core.nn.recurrence import compiled, prepare, vectorised
 prepare()
 assert len(os.listdir("/proc/self/task")) == 1
 for _ in range(3):
@@ -95,14 +95,14 @@ def test_without_numba_it_says_so_once_and_works() -> None:
     assert len(told) == 1
     assert "slowly" in told[0]
     assert "Numba" in told[0]
-    assert "pip install 'edgefront[cpu-fast]'" in told[0]
+    assert "pip install 'edgefront-lm[cpu-fast]'" in told[0]
 
 
 def test_cuda_without_triton_says_so_once_and_works() -> None:
     code = """
 import sys; sys.modules["triton"] = None
-from core.nn.recurrence import vectorised
-from core.nn.recurrence.backends import backend
+from edgefront.core.nn.recurrence import vectorised
+from edgefront.core.nn.recurrence.backends import backend
 assert backend("cuda") is vectorised
 assert backend("cuda") is vectorised
 """

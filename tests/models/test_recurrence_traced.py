@@ -9,11 +9,11 @@ import torch
 from naive_recurrence import some_inputs
 from torch import Tensor
 
-from core.nn.dropout import Dropout
-from core.nn.model import LanguageModel
-from core.nn.recurrence import traced
-from core.nn.weights import fill
-from core.spaces.architecture import Architecture
+from edgefront.core.nn.dropout import Dropout
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.recurrence import traced
+from edgefront.core.nn.weights import fill
+from edgefront.core.spaces.architecture import Architecture
 
 BLOCKS = [{"kind": "srupp", "d_attn": 8}, {"kind": "sru", "d_proj": 4}]
 

@@ -16,8 +16,8 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from core.nn.recurrence import triton_kernel
-from core.nn.recurrence.triton_kernel import BACKWARD, FORWARD, Launch
+from edgefront.core.nn.recurrence import triton_kernel
+from edgefront.core.nn.recurrence.triton_kernel import BACKWARD, FORWARD, Launch
 
 HERE = Path(__file__).parent
 READ_EACH_STEP = {"_forward": 4, "_backward": 6}

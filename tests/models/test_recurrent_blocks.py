@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 from tiny_models import as_tensors, lively_weights, onnx_session
 
-from core.errors import InvalidInput
-from core.graph.build import build
-from core.nn.context import Context
-from core.nn.load import load
-from core.nn.model import LanguageModel
-from core.nn.state import State
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.build import build
+from edgefront.core.nn.context import Context
+from edgefront.core.nn.load import load
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.state import State
+from edgefront.core.spaces.architecture import Architecture
 
 Array = NDArray[Any]
 # ONNX keeps a layer norm's epsilon as float32, also in graphs of float64.

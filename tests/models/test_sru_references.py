@@ -17,14 +17,14 @@ import pytest
 import torch
 from tiny_models import onnx_session
 
-from core.errors import InvalidInput
-from core.graph.build import build
-from core.nn.context import Context
-from core.nn.load import load
-from core.nn.loaders import from_sru, from_srupp
-from core.nn.model import LanguageModel
-from core.nn.state import State
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.build import build
+from edgefront.core.nn.context import Context
+from edgefront.core.nn.load import load
+from edgefront.core.nn.loaders import from_sru, from_srupp
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.state import State
+from edgefront.core.spaces.architecture import Architecture
 
 REFERENCES = Path(__file__).parents[1] / "golden" / "references"
 CARRIED = [

@@ -18,12 +18,12 @@ from foreign_models import difference
 from numpy.typing import NDArray
 from tiny_models import onnx_session
 
-from core.errors import InvalidInput
-from core.graph.build import build
-from core.nn.load import load
-from core.nn.loaders import from_transformer_xl
-from core.nn.model import LanguageModel
-from core.spaces.architecture import Architecture
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.build import build
+from edgefront.core.nn.load import load
+from edgefront.core.nn.loaders import from_transformer_xl
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.spaces.architecture import Architecture
 
 FOLDER = Path(__file__).parents[1] / "golden" / "references" / "transformer_xl"
 CASES = sorted(path.stem for path in FOLDER.glob("*.json"))

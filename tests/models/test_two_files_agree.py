@@ -9,11 +9,11 @@ import onnx
 import pytest
 from tiny_models import LENGTH, adaptive, architecture
 
-from core.errors import InvalidInput
-from core.graph.build import build
-from core.graph.export import write_onnx, write_safetensors
-from core.spaces.architecture import Architecture
-from edgefront.agreement import compare
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.build import build
+from edgefront.core.graph.export import write_onnx, write_safetensors
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.workflows.agreement import compare
 
 
 def _encoder(**output: Any) -> Architecture:

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from tiny_models import adaptive
 
-import core.graph.weights
-from core.errors import InvalidInput, Unavailable
-from core.graph.build import build
-from core.graph.parameter import ParameterSpec
-from core.graph.parameters import parameters
-from core.graph.random_values import CHUNK
-from core.graph.weights import WeightCache, values
+from edgefront.core.errors import InvalidInput, Unavailable
+from edgefront.core.graph import weights
+from edgefront.core.graph.build import build
+from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.graph.random_values import CHUNK
+from edgefront.core.graph.weights import WeightCache, values
 
 SMALL = ParameterSpec("blocks.0.up.weight", (7, 3))
 LARGE = ParameterSpec("blocks.0.up.weight", (CHUNK // 8 + 1, 17))
@@ -71,8 +71,8 @@ def test_processes_that_grow_the_same_file_at_once_all_read_right_values(tmp_pat
         """
         import sys
         import numpy as np
-        from core.graph.parameter import ParameterSpec
-        from core.graph.weights import WeightCache, values
+        from edgefront.core.graph.parameter import ParameterSpec
+        from edgefront.core.graph.weights import WeightCache, values
         cache, turn = WeightCache(sys.argv[1]), int(sys.argv[2])
         sys.stdin.read()  # all start together
         for step in range(1, 40):
@@ -128,7 +128,7 @@ def test_a_seed_in_use_is_never_dropped(tmp_path: Path) -> None:
 
 def _disk_with_room_for(monkeypatch: pytest.MonkeyPatch, folder: Path, limit: int) -> None:
     """Appending fails with "no space left" as soon as the folder holds `limit` bytes."""
-    real = core.graph.weights.chunks
+    real = weights.chunks
 
     def chunks(*arguments: Any) -> Iterator[Any]:
         for chunk in real(*arguments):
@@ -136,7 +136,7 @@ def _disk_with_room_for(monkeypatch: pytest.MonkeyPatch, folder: Path, limit: in
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             yield chunk
 
-    monkeypatch.setattr(core.graph.weights, "chunks", chunks)
+    monkeypatch.setattr(weights, "chunks", chunks)
 
 
 def test_a_full_disk_is_an_error_that_names_the_place_and_loses_nothing(

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from onnx import ModelProto
 
-from core.graph.build import EXTERNAL_FOLDER
-from core.graph.parameters import parameters
-from core.graph.random_values import values
-from core.graph.weights import WeightCache
-from core.spaces.architecture import Architecture
+from edgefront.core.graph.build import EXTERNAL_FOLDER
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.graph.random_values import values
+from edgefront.core.graph.weights import WeightCache
+from edgefront.core.spaces.architecture import Architecture
 
 LENGTH = 24
 

@@ -10,7 +10,7 @@ import os
 import torch
 from naive_recurrence import naive, naive_gradients, some_inputs
 
-from core.nn.recurrence import triton_kernel
+from edgefront.core.nn.recurrence import triton_kernel
 
 assert os.environ["TRITON_INTERPRET"] == "1"
 SHAPES = [(1, 1, 1), (1, 4, 33), (2, 7, 40), (3, 5, 64)]

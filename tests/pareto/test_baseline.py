@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.pareto.baseline import Baseline, reference, summary, versus
-from core.pareto.frontier import hypervolume
-from core.wire.jobs import Versus
+from edgefront.core.pareto.baseline import Baseline, reference, summary, versus
+from edgefront.core.pareto.frontier import hypervolume
+from edgefront.core.wire.jobs import Versus
 
 MIB = 1 << 20
 # 1 to 4 layers of 10 M parameters: 20 ms and 50 MiB for the rest, 10 ms and 40 MiB a layer.

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.pareto.frontier import hypervolume, nondominated
+from edgefront.core.pareto.frontier import hypervolume, nondominated
 
 REFERENCE = {"proxy": 0.0, "proxy_scale": 10.0, "latency_ms": 11.0, "memory_bytes": 11.0}
 

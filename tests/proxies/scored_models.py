@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.proxies.settings import ProxySettings
-from core.spaces.architecture import Architecture
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.spaces.architecture import Architecture
 
 SMALL = ProxySettings(rows=3, length=4)
 _PAIR: list[dict[str, Any]] = [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 24}]

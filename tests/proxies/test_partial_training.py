@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from scored_models import MODELS, model
 
-from core.errors import InvalidInput
-from core.proxies.batch import batch_of
-from core.proxies.registry import proxies
-from core.proxies.score import score
-from core.proxies.settings import ProxySettings
-from core.training.data.planning import Preparation
-from core.training.data.preparation import prepare
-from core.training.data.prepared import open_prepared
+from edgefront.core.data.prepared.planning import Preparation
+from edgefront.core.data.prepared.preparation import prepare
+from edgefront.core.data.prepared.prepared import open_prepared
+from edgefront.core.errors import InvalidInput
+from edgefront.core.proxies.batch import batch_of
+from edgefront.core.proxies.registry import proxies
+from edgefront.core.proxies.score import score
+from edgefront.core.proxies.settings import ProxySettings
 
 TEXT = ProxySettings(rows=2, length=8, data="counting")
 SHORT = ProxySettings(data="counting", steps=2, recipe="quick")

@@ -13,13 +13,13 @@ import torch.nn.functional as F
 from scored_models import MODELS, SMALL, model
 from torch.overrides import TorchFunctionMode
 
-from core.proxies.batch import generator
-from core.proxies.jacob_cov import from_jacobians
-from core.proxies.relu_log_det import add_patterns, from_kernel
-from core.proxies.score import score
-from core.proxies.synflow import flows
-from core.proxies.untrained import batch_for, linear_weights, untrained
-from core.training.data.batch import IGNORED
+from edgefront.core.data.batches.batch import IGNORED
+from edgefront.core.proxies.batch import generator
+from edgefront.core.proxies.jacob_cov import from_jacobians
+from edgefront.core.proxies.relu_log_det import add_patterns, from_kernel
+from edgefront.core.proxies.score import score
+from edgefront.core.proxies.synflow import flows
+from edgefront.core.proxies.untrained import batch_for, linear_weights, untrained
 
 SEED = 3
 STEP = 1e-5

@@ -15,13 +15,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from core.cost.parameters import count
-from core.errors import InvalidInput
-from core.proxies.batch import batch_of
-from core.proxies.registry import proxies, proxy_named
-from core.proxies.score import score
-from core.proxies.settings import ProxySettings
-from core.training.data.batch import IGNORED
+from edgefront.core.cost.parameters import count
+from edgefront.core.data.batches.batch import IGNORED
+from edgefront.core.errors import InvalidInput
+from edgefront.core.proxies.batch import batch_of
+from edgefront.core.proxies.registry import proxies, proxy_named
+from edgefront.core.proxies.score import score
+from edgefront.core.proxies.settings import ProxySettings
 
 ROOT = Path(__file__).parents[2]
 UNTRAINED = [name for name in proxies() if name != "partial_training"]
@@ -52,8 +52,9 @@ def test_every_kind_of_model_has_a_score_that_repeats(proxy: str, kind: str) -> 
 
 def test_registry_and_settings_need_no_torch() -> None:
     code = (
-        "import sys; from core.proxies.registry import proxies; from core.proxies.score import score;"
-        "from core.spaces.models import named_models; gpt = named_models()['gpt2-small'].architecture;"
+        "import sys; from edgefront.core.proxies.registry import proxies;"
+        "from edgefront.core.proxies.score import score;"
+        "from edgefront.core.spaces.models import named_models; gpt = named_models()['gpt2-small'].architecture;"
         "score(gpt, 'decoder_parameters'); score(gpt, 'total_parameters');"
         "assert 'torch' not in sys.modules; print(len(proxies()))"
     )

@@ -12,14 +12,14 @@ import pytest
 from scipy import stats
 from scored_models import MODELS, SMALL
 
-from core.cost.parameters import count
-from core.errors import InvalidInput
-from core.proxies.correlation import best, common_ratio, interval, kendall, ranks, spearman
-from core.proxies.registry import proxies
-from core.proxies.score import score
-from core.proxies.settings import ProxySettings
-from core.proxies.study import Study, d_avg, slices_of, study
-from core.proxies.table import (
+from edgefront.core.cost.parameters import count
+from edgefront.core.errors import InvalidInput
+from edgefront.core.proxies.correlation import best, common_ratio, interval, kendall, ranks, spearman
+from edgefront.core.proxies.registry import proxies
+from edgefront.core.proxies.score import score
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.proxies.study import Study, d_avg, slices_of, study
+from edgefront.core.proxies.table import (
     Quality,
     Row,
     architecture_of,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from core.proxies.registry import proxies
-from core.proxies.study import slices_of
-from core.proxies.table import number_in, read_table, value_of, where
-from core.proxies.trust import KNOWN, live_of, trust
-from core.spaces.catalogue import spaces
+from edgefront.core.proxies.registry import proxies
+from edgefront.core.proxies.study import slices_of
+from edgefront.core.proxies.table import number_in, read_table, value_of, where
+from edgefront.core.proxies.trust import KNOWN, live_of, trust
+from edgefront.core.spaces.catalogue import spaces
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "lts_trained_wt103.jsonl"
 TABLES = {"lts-gpt2": "random_GPT2_wt103", "lts-transformer-xl": "random_TransXL_wt103"}

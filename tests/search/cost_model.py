@@ -12,12 +12,12 @@ is one, not that every device has one.
 
 from __future__ import annotations
 
-from core.cost.costs import costs
-from core.pareto.frontier import hypervolume, nondominated
-from core.search.interface import Algorithm, Evaluated, Proposal, Snapshot, objectives
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, FeedForward, Srupp
-from core.spaces.space import SearchSpace
+from edgefront.core.cost.costs import costs
+from edgefront.core.pareto.frontier import hypervolume, nondominated
+from edgefront.core.search.interface import Algorithm, Evaluated, Proposal, Snapshot, objectives
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, FeedForward, Srupp
+from edgefront.core.spaces.space import SearchSpace
 
 SEQUENCE = 192
 LAUNCH_MS = 0.1

@@ -13,16 +13,16 @@ from cost_model import latency_ms, measured, search, volume
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.cost.costs import costs
-from core.errors import InvalidInput
-from core.search.interface import Algorithm, Evaluated, Snapshot, generator
-from core.search.registry import algorithms, make
-from core.spaces.architecture import Architecture
-from core.spaces.catalogue import spaces
-from core.spaces.lts import LTS_GPT2
-from core.spaces.sandwich import SANDWICH
-from core.spaces.space import SearchSpace
-from core.spaces.stacks import BERT, HYBRID, PAR_32, SRUPP
+from edgefront.core.cost.costs import costs
+from edgefront.core.errors import InvalidInput
+from edgefront.core.search.interface import Algorithm, Evaluated, Snapshot, generator
+from edgefront.core.search.registry import algorithms, make
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.spaces.lts import LTS_GPT2
+from edgefront.core.spaces.sandwich import SANDWICH
+from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.spaces.stacks import BERT, HYBRID, PAR_32, SRUPP
 
 NAMES = ["lts", "random", "nsga2"]
 SMALL = LTS_GPT2.narrow({"n_layer": [2, 3, 4], "d_model": [128, 192, 256], "d_inner": {"max": 1024}})
@@ -81,8 +81,9 @@ def test_the_same_question_has_the_same_answer(name: str) -> None:
 def test_another_process_answers_the_same(name: str) -> None:
     snapshot = search(make_small(name), 3, 40)
     question = (
-        "import json, sys; from core.search.interface import Snapshot; from core.search.registry import make;"
-        "from core.spaces.catalogue import space; narrow, name, value = json.load(sys.stdin);"
+        "import json, sys; from edgefront.core.search.interface import Snapshot;"
+        "from edgefront.core.search.registry import make;"
+        "from edgefront.core.spaces.catalogue import space; narrow, name, value = json.load(sys.stdin);"
         "algorithm = make(name, {'population': 20}, space('lts-gpt2').narrow(narrow));"
         "asked = algorithm.ask(3, 2, Snapshot.from_json(value));"
         "print(json.dumps([[p.architecture.digest, p.genome, p.operator, p.parents] for p in asked]))"

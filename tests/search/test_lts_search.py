@@ -11,10 +11,10 @@ from cost_model import frontier_ids, measured, search
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.search.interface import Evaluated, Snapshot, generator
-from core.search.lts import LightweightTransformerSearch, LtsSettings, times_used
-from core.search.registry import make
-from core.spaces.lts import LTS_GPT2
+from edgefront.core.search.interface import Evaluated, Snapshot, generator
+from edgefront.core.search.lts import LightweightTransformerSearch, LtsSettings, times_used
+from edgefront.core.search.registry import make
+from edgefront.core.spaces.lts import LTS_GPT2
 
 DEFAULTS = make("lts", {}, LTS_GPT2)
 

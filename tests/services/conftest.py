@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from simulated_service import Service
 
-from core.store.database import Database
+from edgefront.core.store.database import Database
 
 
 @pytest.fixture

@@ -11,13 +11,20 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.measurement.protocol import MeasurementProtocol
-from core.measurement.record import LatencySamples, LaunchResult, PeakMemory
-from core.services import leases, reports, sweep
-from core.store.database import Database
-from core.store.tables import Base, Candidate, Device, Job, Launch, Measurement, Target
-from core.wire.agent import LaunchReport, LeaseItem, LeaseResponse, ReportReceipt, ReportRequest
-from core.wire.jobs import JobRequest, TargetRequest
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
+from edgefront.core.services import sweep
+from edgefront.core.services.measuring import leases, reports
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Base, Candidate, Device, Job, Launch, Measurement, Target
+from edgefront.core.wire.agent import (
+    LaunchReport,
+    LeaseItem,
+    LeaseResponse,
+    ReportReceipt,
+    ReportRequest,
+)
+from edgefront.core.wire.jobs import JobRequest, TargetRequest
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 ARCHITECTURE = {

@@ -19,16 +19,16 @@ from simulated_agent import SimulatedAgent, principal
 from simulated_service import Service, request
 from sqlalchemy import func, select
 
-from core.errors import InvalidInput, NotFound, Unavailable
-from core.graph import export
-from core.graph.model_file import MODES, ModelFormat, Numbers
-from core.services import artifacts
-from core.services.artifacts import artifact_for
-from core.services.candidates import list_candidates
-from core.spaces.architecture import Architecture
-from core.store.database import Database
-from core.store.tables import Artifact
-from core.wire.jobs import CandidateView
+from edgefront.core.errors import InvalidInput, NotFound, Unavailable
+from edgefront.core.graph import export
+from edgefront.core.graph.model_file import MODES, ModelFormat, Numbers
+from edgefront.core.services.jobs import model_files as artifacts
+from edgefront.core.services.jobs.candidates import list_candidates
+from edgefront.core.services.jobs.model_files import artifact_for
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Artifact
+from edgefront.core.wire.jobs import CandidateView
 
 
 @pytest.fixture

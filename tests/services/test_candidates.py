@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from simulated_agent import SimulatedAgent, by_size, failing
 from simulated_service import Service, request
 
-from core.errors import InvalidInput, NotFound
-from core.measurement.protocol import MeasurementProtocol
-from core.measurement.record import LaunchResult
-from core.services import cursor as cursors
-from core.services.candidates import (
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.services import cursor as cursors
+from edgefront.core.services.jobs.candidates import (
     EXPORT_COLUMNS,
     SORTABLE,
     CandidateFilter,
@@ -28,10 +28,10 @@ from core.services.candidates import (
     list_candidates,
     list_launches,
 )
-from core.services.progress import BASELINE_LAUNCHES
-from core.spaces.architecture import Architecture
-from core.store.database import Database
-from core.wire.jobs import CandidateView, JobView
+from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.database import Database
+from edgefront.core.wire.jobs import CandidateView, JobView
 
 
 @pytest.fixture

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from lease_world import START, World, facts
 
-from core.errors import Conflict, Forbidden, Gone, NotFound, Unauthenticated
-from core.services import devices, keys
-from core.services.keys import Principal
-from core.store.database import Database
-from core.store.tables import Device
-from core.wire.agent import PROTOCOL_VERSION, EnrolRequest, EnrolResponse
-from core.wire.service import EnrolmentTokenRequest
+from edgefront.core.errors import Conflict, Forbidden, Gone, NotFound, Unauthenticated
+from edgefront.core.services.access import keys
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.fleet import devices
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Device
+from edgefront.core.wire.agent import PROTOCOL_VERSION, EnrolRequest, EnrolResponse
+from edgefront.core.wire.service import EnrolmentTokenRequest
 
 ROOT = Principal("key_r", "root", "root", "admin")
 ADA = Principal("key_a", "ada", "ada", "user")

@@ -9,10 +9,10 @@ from simulated_agent import CLASS, SimulatedAgent, by_size
 from simulated_service import Service, request
 from sqlalchemy import select
 
-from core.spaces.architecture import Architecture
-from core.spaces.catalogue import space, spaces
-from core.store.tables import Candidate, Target
-from core.wire.jobs import JobView
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.catalogue import space, spaces
+from edgefront.core.store.tables import Candidate, Target
+from edgefront.core.wire.jobs import JobView
 
 NARROW: dict[str, dict[str, Any]] = {
     "lts-transformer-xl": {"n_layer": {"max": 3}, "d_model": [128, 192], "d_embed": [128]},

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event, select
 
-from core.pareto.frontier import hypervolume
-from core.services.events import read_events
-from core.services.frontier import Finding, candidate_settled, frontier_view
-from core.services.keys import Principal
-from core.store.database import Database
-from core.store.tables import Candidate, Evaluation, Job, Measurement, Target
-from core.wire.jobs import JobRequest, TargetRequest
+from edgefront.core.pareto.frontier import hypervolume
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.jobs.events import read_events
+from edgefront.core.services.jobs.frontier import Finding, candidate_settled, frontier_view
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Candidate, Evaluation, Job, Measurement, Target
+from edgefront.core.wire.jobs import JobRequest, TargetRequest
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 USER = Principal("key_1", "ann", "ann", "user")

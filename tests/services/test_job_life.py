@@ -9,17 +9,18 @@ from simulated_agent import CLASS, SimulatedAgent, by_size, done, facts, failing
 from simulated_service import Service, request
 from sqlalchemy import func, select
 
-from core.measurement.protocol import MeasurementProtocol
-from core.measurement.record import LaunchResult
-from core.services import devices, snapshots
-from core.services.advance import advance, stalled
-from core.services.events import read_events
-from core.services.plan import plan_for
-from core.services.progress import BASELINE_LAUNCHES
-from core.spaces.architecture import Architecture
-from core.store.tables import Candidate, Generation, Job, Launch, Measurement, Target
-from core.wire.jobs import JobRequest, Limits
-from workers.tasks import advance_target
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.services.fleet import devices
+from edgefront.core.services.jobs.events import read_events
+from edgefront.core.services.jobs.plan import plan_for
+from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.services.search import snapshots
+from edgefront.core.services.search.advance import advance, stalled
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.tables import Candidate, Generation, Job, Launch, Measurement, Target
+from edgefront.core.wire.jobs import JobRequest, Limits
+from edgefront.workers.tasks import advance_target
 
 
 def candidates(service: Service, job_id: str, role: str = "search") -> list[Candidate]:

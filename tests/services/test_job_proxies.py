@@ -18,19 +18,19 @@ from simulated_pool import prepare
 from simulated_service import Service, request
 from sqlalchemy import func, select, update
 
-from core.errors import InvalidInput
-from core.proxies.registry import proxies
-from core.proxies.score import score
-from core.proxies.settings import ProxySettings
-from core.services import scoring
-from core.services.frontier import frontier_view
-from core.services.settings import DatabaseSettings, ScoringSettings, Settings
-from core.services.sweep import sweep
-from core.spaces.architecture import Architecture
-from core.store.tables import Candidate, Evaluation, Generation, ProxyScore, ProxyWait
-from core.wire.jobs import JobRequest, JobView, ProxyName, ProxyTrust
-from workers.score_child import answer
-from workers.scoring import Child, Scoring
+from edgefront.core.errors import InvalidInput
+from edgefront.core.proxies.registry import proxies
+from edgefront.core.proxies.score import score
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.services.jobs.frontier import frontier_view
+from edgefront.core.services.quality import scoring
+from edgefront.core.services.settings import DatabaseSettings, ScoringSettings, Settings
+from edgefront.core.services.sweep import sweep
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.tables import Candidate, Evaluation, Generation, ProxyScore, ProxyWait
+from edgefront.core.wire.jobs import JobRequest, JobView, ProxyName, ProxyTrust
+from edgefront.workers.scoring.child import answer
+from edgefront.workers.scoring.scoring import Child, Scoring
 
 TINY = {"rows": 2, "length": 4}
 TWO = {"name": "lts", "settings": {"iterations": 2, "population": 4}}

@@ -11,15 +11,26 @@ from simulated_agent import CLASS, SimulatedAgent, by_size, facts, principal
 from simulated_service import Service, request
 from sqlalchemy import func, select
 
-from core.errors import Conflict, EdgefrontError, Forbidden, InvalidInput, NotFound
-from core.services import candidates, devices, frontier, jobs, leases
-from core.services.capability import without
-from core.services.keys import Principal
-from core.services.progress import BASELINE_LAUNCHES
-from core.services.sweep import sweep
-from core.store.tables import Candidate, Event, Generation, Job, Launch, Measurement, Target
-from core.wire.agent import RuntimeFacts
-from core.wire.jobs import JobView
+from edgefront.core.errors import Conflict, EdgefrontError, Forbidden, InvalidInput, NotFound
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.fleet import devices
+from edgefront.core.services.fleet.capability import without
+from edgefront.core.services.jobs import candidates, frontier
+from edgefront.core.services.jobs import lifecycle as jobs
+from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.services.measuring import leases
+from edgefront.core.services.sweep import sweep
+from edgefront.core.store.tables import (
+    Candidate,
+    Event,
+    Generation,
+    Job,
+    Launch,
+    Measurement,
+    Target,
+)
+from edgefront.core.wire.agent import RuntimeFacts
+from edgefront.core.wire.jobs import JobView
 
 
 @pytest.fixture

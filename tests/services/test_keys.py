@@ -9,11 +9,11 @@ import pytest
 from lease_world import START, World
 from sqlalchemy import text
 
-from core.errors import Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
-from core.services import keys
-from core.services.keys import Principal
-from core.store.database import Database
-from core.store.tables import Device
+from edgefront.core.errors import Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
+from edgefront.core.services.access import keys
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Device
 
 ADMIN = Principal("key_admin", "root", "root", "admin")
 DAY = timedelta(days=1)

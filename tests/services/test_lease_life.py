@@ -24,11 +24,11 @@ from hypothesis.stateful import (
 from lease_world import World, crashed, done, out_of_memory
 from sqlalchemy import text
 
-from core.errors import Conflict, EdgefrontError, Gone
-from core.measurement.record import LaunchResult
-from core.store.database import Database
-from core.store.tables import Base, Candidate, Event, Job, Launch, Lease, Measurement
-from core.wire.agent import LeaseItem, LeaseResponse
+from edgefront.core.errors import Conflict, EdgefrontError, Gone
+from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Base, Candidate, Event, Job, Launch, Lease, Measurement
+from edgefront.core.wire.agent import LeaseItem, LeaseResponse
 
 LAUNCHES = 4
 RESULTS = {"done": done(10.0), "crashed": crashed(), "infeasible": out_of_memory()}

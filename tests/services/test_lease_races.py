@@ -10,12 +10,14 @@ from collections.abc import Callable
 import pytest
 from lease_world import World, crashed, done
 
-from core.errors import Conflict, Gone
-from core.services import devices, keys, leases, reports
-from core.store.database import Database
-from core.store.repositories import demand
-from core.store.tables import Candidate, Event, Launch, Lease, Target
-from core.wire.agent import LaunchReport, ReportRequest
+from edgefront.core.errors import Conflict, Gone
+from edgefront.core.services.access import keys
+from edgefront.core.services.fleet import devices
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.measuring import leases, reports
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Candidate, Event, Launch, Lease, Target
+from edgefront.core.wire.agent import LaunchReport, ReportRequest
 
 
 @pytest.fixture

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from lease_world import CLASS_KEY, World, done, facts
 
-from core.errors import Conflict, Gone, NotFound
-from core.measurement.protocol import MeasurementProtocol
-from core.services import devices, leases
-from core.store.database import Database
-from core.store.repositories import demand
-from core.store.tables import Device
-from core.wire.agent import PROTOCOL_VERSION, SEVEN_BIT_WEIGHTS, DeviceFacts
+from edgefront.core.errors import Conflict, Gone, NotFound
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.services.fleet import devices
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.measuring import leases
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Device
+from edgefront.core.wire.agent import PROTOCOL_VERSION, SEVEN_BIT_WEIGHTS, DeviceFacts
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from core.cost.costs import costs
-from core.measurement.passes import protocol_costs
-from core.measurement.protocol import MeasurementProtocol
-from core.spaces.models import named_model
+from edgefront.core.cost.costs import costs
+from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.spaces.models import named_model
 
 
 @pytest.mark.parametrize(

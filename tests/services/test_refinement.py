@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from lease_world import World, done
 
-from core.measurement.protocol import MeasurementProtocol
-from core.measurement.statistics import LaunchVariance
-from core.services import refinement
-from core.store.database import Database
-from core.store.tables import Candidate, Launch, Target
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.statistics import LaunchVariance
+from edgefront.core.services.measuring import refinement
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Candidate, Launch, Target
 
 
 @pytest.fixture

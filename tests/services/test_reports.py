@@ -8,12 +8,12 @@ import pytest
 from lease_world import World, crashed, done, out_of_memory, unsupported
 from pydantic import ValidationError
 
-from core.errors import Gone, InvalidInput
-from core.measurement.record import LaunchResult
-from core.services import tasks
-from core.store.database import Database
-from core.store.tables import Candidate, Device, Event, Launch, Measurement, Target
-from core.wire.agent import ReportRequest
+from edgefront.core.errors import Gone, InvalidInput
+from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.services import tasks
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Candidate, Device, Event, Launch, Measurement, Target
+from edgefront.core.wire.agent import ReportRequest
 
 
 @pytest.fixture
@@ -271,7 +271,7 @@ def test_a_crash_in_the_middle_leaves_no_trace(world: World, monkeypatch: pytest
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("core.store.repositories.devices.worked", power_cut)
+        patch.setattr("core.services.fleet.queries.worked", power_cut)
         with pytest.raises(KeyboardInterrupt):
             world.report(device, (item, done()))
     assert world.launch(launch).state == "leased"

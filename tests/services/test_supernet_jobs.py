@@ -13,22 +13,24 @@ from simulated_agent import CLASS, SimulatedAgent
 from simulated_service import Service
 from sqlalchemy import select
 
-from core.errors import Conflict, InvalidInput
-from core.services import jobs, training_claims, trainings
-from core.services.datasets import find_dataset
-from core.services.settings import Settings
-from core.services.sweep import sweep
-from core.services.tasks import TRAIN
-from core.services.training_claims import Claim, Machine, Outcome, Report
-from core.store.database import Database
-from core.store.repositories import trainings as rows
-from core.store.tables import Candidate, Training
-from core.supernet.result import SUMMARY
-from core.supernet.run import run
-from core.training.data.preparation import Preparation, prepare
-from core.training.run_folder import EXIT_DONE, RESULT, RunSpec
-from core.wire.jobs import JobRequest, JobView
-from workers.tasks import advance_target
+from edgefront.core.data.prepared.preparation import Preparation, prepare
+from edgefront.core.errors import Conflict, InvalidInput
+from edgefront.core.services.jobs import lifecycle as jobs
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.sweep import sweep
+from edgefront.core.services.tasks import TRAIN
+from edgefront.core.services.trainings import claims as training_claims
+from edgefront.core.services.trainings import lifecycle as trainings
+from edgefront.core.services.trainings.claims import Claim, Machine, Outcome, Report
+from edgefront.core.services.trainings.datasets import find_dataset
+from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Candidate, Training
+from edgefront.core.supernet.result import SUMMARY
+from edgefront.core.supernet.run import run
+from edgefront.core.training.run_folder import EXIT_DONE, RESULT, RunSpec
+from edgefront.core.wire.jobs import JobRequest, JobView
+from edgefront.workers.tasks import advance_target
 
 DATA = "text.txt"
 MACHINE = Machine("tester", slots=1, memory_bytes=1 << 40)

@@ -8,11 +8,12 @@ import pytest
 from lease_world import World, done
 from sqlalchemy import select
 
-from core.services import keys, tasks
-from core.services.sweep import KEEP_ENDED_LEASES
-from core.store.database import Database
-from core.store.repositories import demand
-from core.store.tables import Candidate, Job, Lease, Measurement, Target, WebSession
+from edgefront.core.services import tasks
+from edgefront.core.services.access import keys
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.sweep import KEEP_ENDED_LEASES
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Candidate, Job, Lease, Measurement, Target, WebSession
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import InvalidInput, Unavailable
-from core.graph.files import sha256
-from core.services.object_store import ObjectStore, check_store, shown
-from core.services.settings import Settings
-from core.services.training_store import ClaimStore, Damaged, Superseded, TrainingStore
+from edgefront.core.errors import InvalidInput, Unavailable
+from edgefront.core.files import sha256
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.files.objects import ObjectStore, check_store, shown
+from edgefront.core.services.trainings.files.store import ClaimStore, Damaged, Superseded, TrainingStore
 
 
 class Failing(ObjectStore):

@@ -15,18 +15,18 @@ from simulated_agent import principal
 from simulated_pool import ARCHITECTURE, DATA, Pool, asked, prepare, settings_for
 from sqlalchemy import select
 
-from core.errors import Conflict, EdgefrontError, InvalidInput, NotFound
-from core.services import training_claims
-from core.services.datasets import check_dataset, find_dataset
-from core.services.dispatch import queue_of
-from core.services.settings import Settings
-from core.services.training_claims import Claim, Machine, Outcome, Report, Score
-from core.services.training_plan import evenly
-from core.spaces.architecture import Architecture
-from core.store.database import Database
-from core.store.repositories.trainings import LIVE
-from core.store.tables import Evaluation, Training
-from core.training.vocabulary import with_vocabulary
+from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput, NotFound
+from edgefront.core.services.dispatch import queue_of
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings import claims as training_claims
+from edgefront.core.services.trainings.claims import Claim, Machine, Outcome, Report, Score
+from edgefront.core.services.trainings.datasets import check_dataset, find_dataset
+from edgefront.core.services.trainings.plan import evenly
+from edgefront.core.services.trainings.queries.trainings import LIVE
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Evaluation, Training
+from edgefront.core.training.vocabulary import with_vocabulary
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from core.errors import SpaceError
-from core.spaces.catalogue import spaces
-from core.spaces.space import Genome, SearchSpace
+from edgefront.core.errors import SpaceError
+from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.spaces.space import Genome, SearchSpace
 
 SPACES = tuple(spaces().values())
 seeds = st.integers(0, 2**32 - 1)

@@ -12,10 +12,10 @@ from every_space import FREED, SPACES, narrowed_spaces, narrowings, respects_gen
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.errors import SpaceError
-from core.spaces.architecture import Architecture
-from core.spaces.catalogue import space, spaces
-from core.spaces.space import Genome, Locus, SearchSpace
+from edgefront.core.errors import SpaceError
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.catalogue import space, spaces
+from edgefront.core.spaces.space import Genome, Locus, SearchSpace
 
 many = settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from every_space import respects_genes
 
-from core.cost.parameters import count
-from core.errors import SpaceError
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, FeedForward
-from core.spaces.ends import Embedding, LearnedPositions, RelativePositions
-from core.spaces.lts import LTS_GPT2, LTS_OPT, LTS_TRANSFORMER_XL, LtsSpace
+from edgefront.core.cost.parameters import count
+from edgefront.core.errors import SpaceError
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, FeedForward
+from edgefront.core.spaces.ends import Embedding, LearnedPositions, RelativePositions
+from edgefront.core.spaces.lts import LTS_GPT2, LTS_OPT, LTS_TRANSFORMER_XL, LtsSpace
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from core.cost.costs import costs
-from core.errors import ArchitectureError, NotFound
-from core.spaces.architecture import Architecture
-from core.spaces.models import MAX_FILE_BYTES, named_model, named_models, resolve
+from edgefront.core.cost.costs import costs
+from edgefront.core.errors import ArchitectureError, NotFound
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models import MAX_FILE_BYTES, named_model, named_models, resolve
 
 # Parameters as the Hugging Face checkpoints have them.
 PUBLISHED = {

@@ -11,9 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import ArchitectureError
-from core.spaces.architecture import Architecture
-from core.spaces.pattern import MAX_LETTERS, contract, expand, par_pattern, sandwich_pattern
+from edgefront.core.errors import ArchitectureError
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.pattern import (
+    MAX_LETTERS,
+    contract,
+    expand,
+    par_pattern,
+    sandwich_pattern,
+)
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "patterns.jsonl"
 PUBLISHED = [json.loads(line) for line in GOLDEN.read_text(encoding="utf-8").splitlines()]

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.errors import SpaceError
-from core.spaces.block import Attention, Block, FeedForward
-from core.spaces.models import named_model
-from core.spaces.pattern import expand
-from core.spaces.sandwich import SANDWICH
+from edgefront.core.errors import SpaceError
+from edgefront.core.spaces.block import Attention, Block, FeedForward
+from edgefront.core.spaces.models import named_model
+from edgefront.core.spaces.pattern import expand
+from edgefront.core.spaces.sandwich import SANDWICH
 
 ONE_SHAPE = {"d_model": 512, "n_head": 8, "d_inner": 2048}
 

@@ -12,15 +12,15 @@ from every_space import FREED, freed, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import SpaceError
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, Block, FeedForward, Srupp
-from core.spaces.kinds import Floor
-from core.spaces.lts import LTS_TRANSFORMER_XL
-from core.spaces.models import named_model
-from core.spaces.pattern import expand, par_pattern
-from core.spaces.stack import MIN_ATTENTION, MIN_MIXING, StackSpace
-from core.spaces.stacks import BERT, HYBRID, PAR_32, SRUPP
+from edgefront.core.errors import SpaceError
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, Block, FeedForward, Srupp
+from edgefront.core.spaces.kinds import Floor
+from edgefront.core.spaces.lts import LTS_TRANSFORMER_XL
+from edgefront.core.spaces.models import named_model
+from edgefront.core.spaces.pattern import expand, par_pattern
+from edgefront.core.spaces.stack import MIN_ATTENTION, MIN_MIXING, StackSpace
+from edgefront.core.spaces.stacks import BERT, HYBRID, PAR_32, SRUPP
 
 STACKS = [PAR_32, SRUPP, BERT, HYBRID]
 

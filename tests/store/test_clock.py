@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from core.store import clock
+from edgefront.core.store import clock
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 

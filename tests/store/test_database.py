@@ -14,10 +14,10 @@ from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.orm import Session
 
-from core.errors import EdgefrontError, InvalidInput, Unavailable
-from core.store import outbox
-from core.store.database import Database
-from core.store.tables import Artifact, Job, Target
+from edgefront.core.errors import EdgefrontError, InvalidInput, Unavailable
+from edgefront.core.store import outbox
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Artifact, Job, Target
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 

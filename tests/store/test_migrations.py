@@ -15,8 +15,8 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import inspect
 
-from core.store.database import MIGRATIONS, Database
-from core.store.tables import Base
+from edgefront.core.store.database import MIGRATIONS, Database
+from edgefront.core.store.tables import Base
 
 ROOT = MIGRATIONS.parent
 
@@ -75,6 +75,6 @@ def test_several_may_start_at_once(
 
 
 def test_migrations_do_not_depend_on_the_folder_one_is_in(tmp_path: Path) -> None:
-    code = f"from core.store.database import Database; d = Database('sqlite:///{tmp_path}/x.db'); d.migrate()"
+    code = f"from edgefront.core.store.database import Database; d = Database('sqlite:///{tmp_path}/x.db'); d.migrate()"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert (tmp_path / "x.db").exists()

@@ -11,11 +11,11 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import func, select
 
-from core.canonical import digest
-from core.measurement.protocol import MeasurementProtocol
-from core.spaces.architecture import Architecture
-from core.store.database import MIGRATIONS, Database
-from core.store.tables import Artifact, Candidate, Job, Measurement, Target
+from edgefront.core.canonical import digest
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.database import MIGRATIONS, Database
+from edgefront.core.store.tables import Artifact, Candidate, Job, Measurement, Target
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 STORED = (

@@ -10,9 +10,9 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import select
 
-from core.measurement.protocol import MeasurementProtocol
-from core.store.database import MIGRATIONS, Database
-from core.store.tables import Device, Measurement
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.store.database import MIGRATIONS, Database
+from edgefront.core.store.tables import Device, Measurement
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 OLD = MeasurementProtocol(weights="int8_8bit")

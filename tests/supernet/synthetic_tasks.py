@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.training.data.batch import IGNORED, Batch
+from edgefront.core.data.batches.batch import IGNORED, Batch
 
 
 @dataclass(frozen=True)

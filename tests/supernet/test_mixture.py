@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from core.supernet.mixture import Mixture, one_hot
-from core.supernet.settings import LatencyTerm
+from edgefront.core.supernet.mixture import Mixture, one_hot
+from edgefront.core.supernet.settings import LatencyTerm
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 from synthetic_tasks import Synthetic
 
-from core.errors import InvalidInput
-from core.supernet.schedule import Parts, Schedule
-from core.supernet.settings import SearchSettings
+from edgefront.core.errors import InvalidInput
+from edgefront.core.supernet.schedule import Parts, Schedule
+from edgefront.core.supernet.settings import SearchSettings
 
 
 def test_weights_come_first_and_then_a_fifth_of_the_steps_is_the_architectures() -> None:

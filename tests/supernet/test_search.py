@@ -11,13 +11,13 @@ import torch
 from synthetic_tasks import Synthetic
 from tiny_supernets import settings
 
-from core.errors import Diverged
-from core.spaces.pattern import contract, expand
-from core.supernet.result import Found, SupernetResult
-from core.supernet.search import Search
-from core.supernet.supernet import Supernet
-from core.training.initialise import initialise
-from core.training.recipe import Recipe
+from edgefront.core.errors import Diverged
+from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.spaces.pattern import contract, expand
+from edgefront.core.supernet.result import Found, SupernetResult
+from edgefront.core.supernet.search import Search
+from edgefront.core.supernet.supernet import Supernet
+from edgefront.core.training.initialise import initialise
 
 LR = 1e-2
 LATENCY = {"attention_ms": 2.0, "feed_forward_ms": 1.0, "weight": 0.05}

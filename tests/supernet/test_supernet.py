@@ -6,11 +6,11 @@ import pytest
 import torch
 from tiny_supernets import VOCABULARY, lively, settings, tokens
 
-from core.errors import InvalidInput
-from core.graph.parameters import parameters
-from core.nn.model import LanguageModel
-from core.supernet.mixture import one_hot
-from core.supernet.supernet import Supernet
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.supernet.mixture import one_hot
+from edgefront.core.supernet.supernet import Supernet
 
 
 @pytest.mark.parametrize("letters", ["sfsf", "ssff", "fffs", "isif", "iiii", "ffff"])

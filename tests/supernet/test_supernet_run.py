@@ -13,15 +13,24 @@ import pytest
 import torch
 from tiny_supernets import settings
 
-from core.errors import Diverged, InvalidInput, Unavailable
-from core.supernet.result import SupernetResult
-from core.supernet.run import run
-from core.supernet.search import Search
-from core.training.data.preparation import Preparation, prepare
-from core.training.journal import read_metrics, read_status
-from core.training.recipe import Recipe
-from core.training.run import run as training_run
-from core.training.run_folder import EXIT_DONE, EXIT_INVALID, EXIT_STOPPED, METRICS, RESULT, SPEC, RunBudget, RunSpec
+from edgefront.core.data.prepared.preparation import Preparation, prepare
+from edgefront.core.errors import Diverged, InvalidInput, Unavailable
+from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.supernet.result import SupernetResult
+from edgefront.core.supernet.run import run
+from edgefront.core.supernet.search import Search
+from edgefront.core.training.journal import read_metrics, read_status
+from edgefront.core.training.run import run as training_run
+from edgefront.core.training.run_folder import (
+    EXIT_DONE,
+    EXIT_INVALID,
+    EXIT_STOPPED,
+    METRICS,
+    RESULT,
+    SPEC,
+    RunBudget,
+    RunSpec,
+)
 
 TINY = {
     "name": "tiny",

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from core.supernet.settings import SupernetSettings
-from core.supernet.supernet import Supernet
+from edgefront.core.supernet.settings import SupernetSettings
+from edgefront.core.supernet.supernet import Supernet
 
 VOCABULARY = 23
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from core.errors import InvalidInput
-from core.graph.parameters import parameters
-from core.nn.load import load
-from core.nn.model import LanguageModel
-from core.spaces.architecture import Architecture
-from core.training.data.tokenizers import Bytes, Tokenizer
-from core.training.evaluation.package import Package, read_package, write_package
+from edgefront.core.data.tokenizers.tokenizers import Bytes, Tokenizer
+from edgefront.core.errors import InvalidInput
+from edgefront.core.evaluation.package import Package, read_package, write_package
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.nn.load import load
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.spaces.architecture import Architecture
 
 S = {"kind": "attention", "n_head": 2}
 F = {"kind": "feed_forward", "d_inner": 24}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from core.training.data.planning import Preparation
-from core.training.data.preparation import prepare
+from edgefront.core.data.prepared.planning import Preparation
+from edgefront.core.data.prepared.preparation import prepare
 
 
 def prepared_text(folder: Path, **settings: Any) -> Path:

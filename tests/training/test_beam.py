@@ -10,9 +10,9 @@ import pytest
 import torch
 from translators import BEGIN, END, translator
 
-from core.errors import Diverged, InvalidInput
-from core.nn.model import LanguageModel
-from core.training.evaluation.beam import Hypothesis, beam_search
+from edgefront.core.errors import Diverged, InvalidInput
+from edgefront.core.evaluation.beam import Hypothesis, beam_search
+from edgefront.core.nn.model import LanguageModel
 
 SOURCES = [[3, 1, 4, 1, 5], [8, 2], [7, 7, 6]]
 

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from translators import BEGIN, END, translator
 
-from core.errors import InvalidInput
-from core.training.evaluation.beam import beam_search
-from core.training.evaluation.bleu import bleu, translate
+from edgefront.core.errors import InvalidInput
+from edgefront.core.evaluation.beam import beam_search
+from edgefront.core.evaluation.bleu import bleu, translate
 
 
 def test_perfect_translations_have_all_of_it_and_others_by_the_definition() -> None:

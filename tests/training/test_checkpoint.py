@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.errors import InvalidInput, Unavailable
-from core.training.checkpoint import (
+from edgefront.core.errors import InvalidInput, Unavailable
+from edgefront.core.training.checkpoint import (
     MODEL,
     OPTIMIZER,
     Checkpoints,
@@ -19,9 +19,9 @@ from core.training.checkpoint import (
     read_optimizer,
     read_progress,
 )
-from core.training.distributed import Ranks
-from core.training.journal import Journal, read_metrics, read_status
-from core.training.run_folder import METRICS, Metric
+from edgefront.core.training.distributed import Ranks
+from edgefront.core.training.journal import Journal, read_metrics, read_status
+from edgefront.core.training.run_folder import METRICS, Metric
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 

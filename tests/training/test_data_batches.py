@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import InvalidInput
-from core.training.data.batch import IGNORED, Batch, Batches
-from core.training.data.batches import make_batches
-from core.training.data.masked import Masked
-from core.training.data.order import bits, key, shuffled
-from core.training.data.pairs import Pairs
-from core.training.data.planning import Preparation
-from core.training.data.preparation import prepare
-from core.training.data.prepared import Split
-from core.training.data.sentences import Shuffled
-from core.training.data.streams import InOrder, Streams
-from core.training.data.tokenizers import Tokenizer
-from core.training.recipe import Recipe
+from edgefront.core.data.batches.batch import IGNORED, Batch, Batches
+from edgefront.core.data.batches.batches import make_batches
+from edgefront.core.data.batches.masked import Masked
+from edgefront.core.data.batches.order import bits, key, shuffled
+from edgefront.core.data.batches.pairs import Pairs
+from edgefront.core.data.batches.sentences import Shuffled
+from edgefront.core.data.batches.streams import InOrder, Streams
+from edgefront.core.data.prepared.planning import Preparation
+from edgefront.core.data.prepared.preparation import prepare
+from edgefront.core.data.prepared.prepared import Split
+from edgefront.core.data.tokenizers.tokenizers import Tokenizer
+from edgefront.core.errors import InvalidInput
+from edgefront.core.recipes.recipe import Recipe
 
 SENTENCES = st.lists(st.integers(0, 9), min_size=1, max_size=150).filter(lambda lengths: sum(lengths) > 0)
 

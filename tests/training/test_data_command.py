@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from core.errors import InvalidInput, NotFound
 from edgefront import exits
 from edgefront.commands.data import app
+from edgefront.core.errors import InvalidInput, NotFound
 
 
 @pytest.fixture(autouse=True)

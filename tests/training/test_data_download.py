@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from core.errors import InvalidInput, NotFound, Unavailable
-from core.training.data.catalogue import data_set
-from core.training.data.data_set import DataSet, Published
-from core.training.data.download import download
-from core.training.data.preparation import prepare
+from edgefront.core.data.prepared.preparation import prepare
+from edgefront.core.data.sources.catalogue import data_set
+from edgefront.core.data.sources.data_set import DataSet, Published
+from edgefront.core.data.sources.download import download
+from edgefront.core.errors import InvalidInput, NotFound, Unavailable
 
 CONTENT = bytes(range(97, 123)) * 40
 

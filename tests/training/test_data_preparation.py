@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.errors import InvalidInput, NotFound, Unavailable
-from core.training.data import encoding, preparation, prepared, writing
-from core.training.data.planning import Preparation
-from core.training.data.preparation import prepare
-from core.training.data.prepared import MANIFEST, Prepared, Split, open_prepared
-from core.training.data.shelf import find_prepared, prepared_in
+from edgefront.core.data.prepared import encoding, preparation, prepared, writing
+from edgefront.core.data.prepared.planning import Preparation
+from edgefront.core.data.prepared.preparation import prepare
+from edgefront.core.data.prepared.prepared import MANIFEST, Prepared, Split, open_prepared
+from edgefront.core.data.prepared.shelf import find_prepared, prepared_in
+from edgefront.core.errors import InvalidInput, NotFound, Unavailable
 
 TEXT = "".join(f"This is line {number}, and — “é漢🙂” — more of it.\n\n" for number in range(300))
 
@@ -167,8 +167,8 @@ def test_a_changed_byte_is_found_by_verifying(text: Path, home: Path) -> None:
 KILLED = """
 import os, signal, sys, time
 from pathlib import Path
-from core.training.data.planning import Preparation
-from core.training.data.preparation import prepare
+from edgefront.core.data.prepared.planning import Preparation
+from edgefront.core.data.prepared.preparation import prepare
 
 def stop(phase, done, total):
     if phase == sys.argv[3]:
@@ -197,8 +197,8 @@ def test_a_killed_preparation_leaves_nothing_that_is_taken_for_done(text: Path, 
 AT_ONCE = """
 import sys
 from pathlib import Path
-from core.training.data.planning import Preparation
-from core.training.data.preparation import prepare
+from edgefront.core.data.prepared.planning import Preparation
+from edgefront.core.data.prepared.preparation import prepare
 
 phases = set()
 print("ready", flush=True)

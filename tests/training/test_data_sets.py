@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import InvalidInput, NotFound
-from core.training.data.catalogue import data_set, data_sets
-from core.training.data.corpus import Shares
-from core.training.data.data_set import DataSet, Published
-from core.training.data.planning import Preparation
-from core.training.data.preparation import prepare
-from core.training.data.standard_library import standard_library
+from edgefront.core.data.prepared.planning import Preparation
+from edgefront.core.data.prepared.preparation import prepare
+from edgefront.core.data.sources.catalogue import data_set, data_sets
+from edgefront.core.data.sources.corpus import Shares
+from edgefront.core.data.sources.data_set import DataSet, Published
+from edgefront.core.data.sources.standard_library import standard_library
+from edgefront.core.errors import InvalidInput, NotFound
 
 WIKITEXT = Path(__file__).parents[3] / "shared" / "data" / "wikitext"
 

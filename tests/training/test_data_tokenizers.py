@@ -10,10 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as HuggingFace
 
-from core.errors import InvalidInput, NotFound
-from core.training.data.bpe import PIECES_FILE, SMALLEST, Pieces
-from core.training.data.tokenizers import FILE, VOCABULARY_FILE, Bytes, Characters, Tokenizer, Words
-from core.training.data.vocabulary import bytes_seen, characters_seen, words_by_frequency, words_given
+from edgefront.core.data.tokenizers.bpe import PIECES_FILE, SMALLEST, Pieces
+from edgefront.core.data.tokenizers.tokenizers import FILE, VOCABULARY_FILE, Bytes, Characters, Tokenizer, Words
+from edgefront.core.data.tokenizers.vocabulary import (
+    bytes_seen,
+    characters_seen,
+    words_by_frequency,
+    words_given,
+)
+from edgefront.core.errors import InvalidInput, NotFound
 
 SAMPLE = "the cat sat on the mat\nthe end\n" * 20
 ANY = st.text(max_size=40)

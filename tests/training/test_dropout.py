@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from core.nn.dropout import NO_DROPOUT, Dropout
-from core.nn.model import LanguageModel
-from core.nn.weights import fill
-from core.spaces.architecture import Architecture
-from core.training.initialise import initialise
+from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import fill
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training.initialise import initialise
 
 PAIR = [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 24}]
 ADAPTIVE = {"vocab_size": 60, "cutoffs": [20, 40], "div": 2}

@@ -12,16 +12,16 @@ from packages import DESCRIPTIONS, Data, lively, package
 from translators import translator
 from typer.testing import CliRunner
 
-from core.errors import EdgefrontError, InvalidInput
-from core.training.data.bpe import Pieces
-from core.training.data.planning import Preparation
-from core.training.data.preparation import prepare
-from core.training.data.prepared import Prepared
-from core.training.evaluation.bleu import bleu, translate
-from core.training.evaluation.package import write_package
-from core.training.evaluation.perplexity import first_token, perplexity
-from core.training.recipe import Evaluation, Recipe
 from edgefront.cli import app
+from edgefront.core.data.prepared.planning import Preparation
+from edgefront.core.data.prepared.preparation import prepare
+from edgefront.core.data.prepared.prepared import Prepared
+from edgefront.core.data.tokenizers.bpe import Pieces
+from edgefront.core.errors import EdgefrontError, InvalidInput
+from edgefront.core.evaluation.bleu import bleu, translate
+from edgefront.core.evaluation.package import write_package
+from edgefront.core.evaluation.perplexity import first_token, perplexity
+from edgefront.core.recipes.recipe import Evaluation, Recipe
 
 
 def run(*arguments: object) -> Any:

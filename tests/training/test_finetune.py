@@ -15,15 +15,19 @@ from packages import DESCRIPTIONS, lively
 from tokenizers import Tokenizer as HuggingFace
 from tokenizers import models, pre_tokenizers
 
-from core.errors import Diverged, InvalidInput
-from core.nn.dropout import NO_DROPOUT, Dropout
-from core.nn.model import LanguageModel
-from core.training.data.bpe import Pieces
-from core.training.data.tokenizers import Bytes
-from core.training.evaluation.answers import Question, _Layout, answer_questions, read_questions, word_spans
-from core.training.evaluation.classification import Examples, classify, read_table
-from core.training.evaluation.finetune import FineTuning, Row, Specials, fine_tune, scores_of, with_head
-from core.training.evaluation.metrics import (
+from edgefront.core.data.tokenizers.bpe import Pieces
+from edgefront.core.data.tokenizers.tokenizers import Bytes
+from edgefront.core.errors import Diverged, InvalidInput
+from edgefront.core.finetune.answers import (
+    Question,
+    _Layout,
+    answer_questions,
+    read_questions,
+    word_spans,
+)
+from edgefront.core.finetune.classification import Examples, classify, read_table
+from edgefront.core.finetune.finetune import FineTuning, Row, Specials, fine_tune, scores_of, with_head
+from edgefront.core.finetune.metrics import (
     accuracy,
     answer_f1,
     exact_match,
@@ -33,6 +37,8 @@ from core.training.evaluation.metrics import (
     spearman,
     squad_scores,
 )
+from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
+from edgefront.core.nn.model import LanguageModel
 
 WORDS = ["good", "bad", "film", "plot", "actor", "scene", "story", "the", "was", "a", "very", "quite"]
 WORDS += ["rather", "indeed", "name", "answer", "is", "not"]
@@ -140,7 +146,7 @@ def test_pairs_are_laid_out_as_in_bert(tmp_path: Path) -> None:
     found = classify(model, tokenizer, pairs, pairs, FineTuning(epochs=1, rows=2, max_length=8))
     assert set(found.scores) == {"accuracy", "f1", "matthews"}
 
-    from core.training.evaluation import classification
+    from edgefront.core.finetune import classification
 
     cls, sep = tokenizer.special["<cls>"], tokenizer.special["<sep>"]
     for row in classification._rows(found.model, tokenizer, pairs, {"0": 0, "1": 1}, 8):

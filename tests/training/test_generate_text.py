@@ -14,14 +14,14 @@ from packages import DESCRIPTIONS, Data, lively, package
 from translators import translator
 from typer.testing import CliRunner
 
-from core.errors import Diverged, InvalidInput, NotFound
-from core.training.data.bpe import Pieces
-from core.training.data.tokenizers import Bytes, Characters, Words
-from core.training.evaluation.beam import beam_search
-from core.training.evaluation.package import read_package, write_package
-from core.training.generate import Sampling, TextStream, generate, generate_text
-from core.training.recipe import Recipe
 from edgefront.cli import app
+from edgefront.core.data.tokenizers.bpe import Pieces
+from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters, Words
+from edgefront.core.errors import Diverged, InvalidInput, NotFound
+from edgefront.core.evaluation.beam import beam_search
+from edgefront.core.evaluation.generate import Sampling, TextStream, generate, generate_text
+from edgefront.core.evaluation.package import read_package, write_package
+from edgefront.core.recipes.recipe import Recipe
 
 GREEDY = Sampling(temperature=0)
 CAUSAL = [name for name in DESCRIPTIONS if name != "bert"]

@@ -18,14 +18,14 @@ from packages import DESCRIPTIONS, Data, lively, package
 from translators import translator
 from typer.testing import CliRunner
 
-from core.errors import InvalidInput
-from core.training.data.bpe import Pieces
-from core.training.data.tokenizers import Bytes, Characters, Words
-from core.training.evaluation.package import Package, read_package, write_package
-from core.training.evaluation.scoring import TextScorer
-from core.training.generate import Sampling, generate
-from core.training.recipe import Recipe
 from edgefront.cli import app
+from edgefront.core.data.tokenizers.bpe import Pieces
+from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters, Words
+from edgefront.core.errors import InvalidInput
+from edgefront.core.evaluation.generate import Sampling, generate
+from edgefront.core.evaluation.package import Package, read_package, write_package
+from edgefront.core.evaluation.scoring import TextScorer
+from edgefront.core.recipes.recipe import Recipe
 
 CAUSAL = [name for name in DESCRIPTIONS if name != "bert"]
 
@@ -204,7 +204,7 @@ def test_the_harness_runs_local_tasks_or_the_command_says_how_to_get_it(
     named = ["--tasks", "ef_choice,ef_rolling,ef_writing", "--include", str(tmp_path / "tasks"), "--json"]
     done = evaluate(str(found.folder), *named)
     if find_spec("lm_eval") is None:
-        assert "pip install 'edgefront[eval]'" in str(done.exception)
+        assert "pip install 'edgefront-lm[eval]'" in str(done.exception)
         assert "lm_eval" not in sys.modules
         return
     assert done.exit_code == 0, done.output

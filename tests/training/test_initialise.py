@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.errors import InvalidInput
-from core.nn.dropout import Dropout
-from core.nn.model import LanguageModel
-from core.spaces.architecture import Architecture
-from core.training.initialise import Scheme, initialise
+from edgefront.core.errors import InvalidInput
+from edgefront.core.nn.dropout import Dropout
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training.initialise import Scheme, initialise
 
 PAIR = [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 128}]
 SRU = [{"kind": "srupp", "d_attn": 32}, {"kind": "sru", "d_proj": 32}, {"kind": "sru"}]

@@ -19,19 +19,18 @@ import torch
 from forked_runs import Start, forked_runs
 from prepared_text import prepared_text
 
-import core.training.run
 import servers
-from core.errors import Diverged, InvalidInput, Unavailable
-from core.nn.load import load_safetensors
-from core.spaces.architecture import Architecture
-from core.training import loop
-from core.training.checkpoint import read_model, read_optimizer, read_progress
-from core.training.distributed import Ranks
-from core.training.journal import Journal, read_limit, read_metrics, read_status
-from core.training.loop import SmallerBatch, Trainer
-from core.training.recipe import Recipe
-from core.training.run import run as run_here
-from core.training.run_folder import (
+from edgefront.core.errors import Diverged, InvalidInput, Unavailable
+from edgefront.core.nn.load import load_safetensors
+from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training import loop, run
+from edgefront.core.training.checkpoint import read_model, read_optimizer, read_progress
+from edgefront.core.training.distributed import Ranks
+from edgefront.core.training.journal import Journal, read_limit, read_metrics, read_status
+from edgefront.core.training.loop import SmallerBatch, Trainer
+from edgefront.core.training.run import run as run_here
+from edgefront.core.training.run_folder import (
     CHECKPOINTS,
     EXIT_DONE,
     EXIT_FAILED,
@@ -457,7 +456,7 @@ def test_a_failure_is_told_before_the_other_ranks_are_left(
     def too_little(*_: Any) -> None:
         raise SmallerBatch("out of memory")
 
-    monkeypatch.setattr(core.training.run, "joined", together)
+    monkeypatch.setattr(run, "joined", together)
     monkeypatch.setattr(Trainer, "train", too_little)
     assert run_here(folder, threading.Event()) == EXIT_SMALLER
     assert [status.state for status in left if status is not None] == ["smaller"]

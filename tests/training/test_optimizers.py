@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from core.errors import InvalidInput
-from core.nn.model import LanguageModel
-from core.spaces.architecture import Architecture
-from core.training.initialise import initialise
-from core.training.optimizers import Lamb, NvLamb, make_optimizer
-from core.training.recipe import Optimizer
+from edgefront.core.errors import InvalidInput
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.recipes.recipe import Optimizer
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training.initialise import initialise
+from edgefront.core.training.optimizers import Lamb, NvLamb, make_optimizer
 
 Array = NDArray[np.float64]
 SHAPES = [(5, 3), (7,), (2, 2, 4), (3,)]

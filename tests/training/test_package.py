@@ -18,17 +18,17 @@ from packages import DESCRIPTIONS, Data, lively, package
 from translators import translator
 from typer.testing import CliRunner
 
-from core.errors import InvalidInput, NotFound
-from core.graph.build import build
-from core.graph.model_file import MODES, Numbers, file_name, formats_of, write_model
-from core.graph.parameter_values import StoredValues
-from core.nn.load import load_safetensors
-from core.training.data.tokenizers import Bytes, Characters, Words
-from core.training.evaluation.model_card import model_card
-from core.training.evaluation.package import read_package, write_package
-from core.training.recipe import Recipe
-from core.training.recipes import recipe
 from edgefront.cli import app
+from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters, Words
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.evaluation.model_card import model_card
+from edgefront.core.evaluation.package import read_package, write_package
+from edgefront.core.graph.build import build
+from edgefront.core.graph.model_file import MODES, Numbers, file_name, formats_of, write_model
+from edgefront.core.graph.parameter_values import StoredValues
+from edgefront.core.nn.load import load_safetensors
+from edgefront.core.recipes.papers import recipe
+from edgefront.core.recipes.recipe import Recipe
 
 FACTS: dict[str, Any] = {
     "training": "01TRAINING",
@@ -157,8 +157,8 @@ def test_trained_weights_in_other_numbers_are_those_of_the_builder(name: str, nu
 def test_onnx_of_a_package_needs_no_torch(tmp_path: Path) -> None:
     found = package(tmp_path / "model")
     program = (
-        "import sys; from pathlib import Path; from core.training.evaluation.package import read_package\n"
-        "from core.graph.model_file import write_model\n"
+        "import sys; from pathlib import Path; from edgefront.core.evaluation.package import read_package\n"
+        "from edgefront.core.graph.model_file import write_model\n"
         "found = read_package(sys.argv[1]); found.tokenizer; found.recipe\n"
         "write_model(found.architecture, 'onnx', found.weights, Path(sys.argv[2]))\n"
         "assert 'torch' not in sys.modules"

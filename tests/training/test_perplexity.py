@@ -11,14 +11,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from core.errors import Diverged, InvalidInput
-from core.graph.parameters import parameters
-from core.nn.load import load
-from core.nn.model import LanguageModel
-from core.spaces.architecture import Architecture
-from core.training.evaluation.passages import documents, streams
-from core.training.evaluation.perplexity import Perplexity, perplexity, perplexity_of
-from core.training.recipe import Evaluation
+from edgefront.core.errors import Diverged, InvalidInput
+from edgefront.core.evaluation.passages import documents, streams
+from edgefront.core.evaluation.perplexity import Perplexity, perplexity, perplexity_of
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.nn.load import load
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.recipes.recipe import Evaluation
+from edgefront.core.spaces.architecture import Architecture
 
 VOCABULARY = 23
 S = {"kind": "attention", "n_head": 2}

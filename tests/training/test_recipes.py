@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from core.errors import InvalidInput, NotFound
-from core.spaces.models import named_models
-from core.training.optimizers import learning_rate
-from core.training.recipe import Recipe
-from core.training.recipes import recipe, recipes
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.recipes.papers import recipe, recipes
+from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.spaces.models import named_models
+from edgefront.core.training.optimizers import learning_rate
 
 # PAR (arXiv 2009.04534) Table A1 and §3.1; NVIDIA DeepLearningExamples wt103_base.yaml and wt103_large.yaml, train.py.
 XL = {

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from core.errors import InvalidInput
-from core.training.optimizers import learning_rate
-from core.training.recipe import Schedule
+from edgefront.core.errors import InvalidInput
+from edgefront.core.recipes.recipe import Schedule
+from edgefront.core.training.optimizers import learning_rate
 
 
 def course(schedule: Schedule, steps: int, lr: float = 0.01) -> list[float]:

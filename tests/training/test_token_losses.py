@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from core.errors import InvalidInput
-from core.nn.dropout import Dropout
-from core.nn.model import LanguageModel
-from core.spaces.architecture import Architecture
-from core.training.initialise import initialise
+from edgefront.core.errors import InvalidInput
+from edgefront.core.nn.dropout import Dropout
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training.initialise import initialise
 
 VOCABULARY = 60
 BLOCKS = [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 24}]

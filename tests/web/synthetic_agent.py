@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 
-from core.cost.costs import costs
-from core.measurement.record import LatencySamples, LaunchResult, PeakMemory
-from core.spaces.architecture import Architecture
-from core.wire.agent import (
+from edgefront.core.cost.costs import costs
+from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.wire.agent import (
     DeviceFacts,
     EnrolRequest,
     EnrolResponse,

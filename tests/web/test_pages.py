@@ -11,12 +11,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-import api.web
-from api.web.assets import own_address, own_assets, plotly_address
+from edgefront.api import web
+from edgefront.api.web.assets import own_address, own_assets, plotly_address
 from edgefront.embedded.service import EmbeddedService
 
-TEMPLATES = sorted((Path(api.web.__file__).parent / "templates").glob("*.html"))
-SCRIPTS = sorted((Path(api.web.__file__).parent / "static" / "js").glob("*.js"))
+TEMPLATES = sorted((Path(web.__file__).parent / "templates").glob("*.html"))
+SCRIPTS = sorted((Path(web.__file__).parent / "static" / "js").glob("*.js"))
 
 
 @pytest.fixture

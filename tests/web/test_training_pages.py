@@ -16,12 +16,13 @@ import pytest
 from playwright.sync_api import BrowserContext, expect
 from watched_page import WatchedPage
 
-from core.services import training_claims, trainings
-from core.services.settings import Settings
-from core.services.training_claims import Claim, Machine, Outcome, Report, Score
-from core.services.training_files import training_folder
-from core.store.database import Database
-from core.store.tables import Training
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings import claims as training_claims
+from edgefront.core.services.trainings import lifecycle as trainings
+from edgefront.core.services.trainings.claims import Claim, Machine, Outcome, Report, Score
+from edgefront.core.services.trainings.files.folder import training_folder
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Training
 from edgefront.embedded.service import EmbeddedService
 
 Watch = Callable[..., WatchedPage]

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from simulated_pool import Pool, alive, settings_for
 
-from core.services import sweep
-from core.services.training_files import checkpoint_folders, training_store, weights_file
-from core.services.training_removal import deleted_trainings, remove_folder
-from core.services.training_store import ClaimStore, Manifest
-from core.services.trainings import list_metrics
-from core.store.database import Database
-from workers.stored_training import StoredTraining
-from workers.supervisor import Supervisor
-from workers.trainings import remove_deleted
-from workers.working_copy import hold_still
+from edgefront.core.services import sweep
+from edgefront.core.services.trainings.files.folder import checkpoint_folders, training_store, weights_file
+from edgefront.core.services.trainings.files.removal import deleted_trainings, remove_folder
+from edgefront.core.services.trainings.files.store import ClaimStore, Manifest
+from edgefront.core.services.trainings.lifecycle import list_metrics
+from edgefront.core.store.database import Database
+from edgefront.workers.training.pickup import remove_deleted
+from edgefront.workers.training.store.stored_training import StoredTraining
+from edgefront.workers.training.store.working_copy import hold_still
+from edgefront.workers.training.supervisor import Supervisor
 
 Machine = Callable[[str], Pool]
 

@@ -11,13 +11,13 @@ from simulated_agent import SimulatedAgent, principal
 from simulated_service import request
 from sqlalchemy import select
 
-from core.services import jobs
-from core.services.dispatch import queue_name, sender
-from core.services.settings import DatabaseSettings, LeaseSettings, Settings
-from core.services.tasks import ADVANCE
-from core.store.database import Database
-from core.store.tables import Candidate
-from workers.embedded import EmbeddedWorker
+from edgefront.core.services.dispatch import queue_name, sender
+from edgefront.core.services.jobs import lifecycle as jobs
+from edgefront.core.services.settings import DatabaseSettings, LeaseSettings, Settings
+from edgefront.core.services.tasks import ADVANCE
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Candidate
+from edgefront.workers.embedded import EmbeddedWorker
 
 
 def settings_for(url: str, home: Path, sweep_s: float = 0.2) -> Settings:

@@ -17,13 +17,13 @@ from simulated_service import request
 from sqlalchemy import select
 
 import servers
-from core.services import jobs
-from core.services.dispatch import sender
-from core.services.keys import Principal
-from core.services.settings import BrokerSettings, DatabaseSettings, Settings
-from core.store.database import Database
-from core.store.tables import Candidate
-from core.wire.jobs import JobView
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.dispatch import sender
+from edgefront.core.services.jobs import lifecycle as jobs
+from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, Settings
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Candidate
+from edgefront.core.wire.jobs import JobView
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,7 +36,18 @@ def worker(url: str, broker: str, home: Path) -> Iterator[subprocess.Popen[bytes
         "EDGEFRONT_HOME": str(home),
         "EDGEFRONT_LEASES__SWEEP_S": "0.5",
     }
-    command = [sys.executable, "-m", "celery", "--app", "workers.app", "worker", "--pool", "solo", "--loglevel", "info"]
+    command = [
+        sys.executable,
+        "-m",
+        "celery",
+        "--app",
+        "edgefront.workers.app",
+        "worker",
+        "--pool",
+        "solo",
+        "--loglevel",
+        "info",
+    ]
     with (home / "worker.log").open("ab") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
         try:

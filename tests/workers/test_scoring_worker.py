@@ -12,14 +12,14 @@ from simulated_service import request
 from sqlalchemy import select
 from test_embedded import run_to_its_end, settings_for
 
-from core.proxies.score import score
-from core.proxies.settings import ProxySettings
-from core.services import jobs
-from core.services.dispatch import sender
-from core.spaces.architecture import Architecture
-from core.store.database import Database
-from core.store.tables import Candidate
-from workers.embedded import EmbeddedWorker
+from edgefront.core.proxies.score import score
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.services.dispatch import sender
+from edgefront.core.services.jobs import lifecycle as jobs
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Candidate
+from edgefront.workers.embedded import EmbeddedWorker
 
 SMALL_SPACE = {"n_layer": {"max": 2}, "d_model": [128], "d_inner": {"max": 320}, "div": [4], "d_embed": [128]}
 

@@ -15,15 +15,16 @@ import pytest
 from simulated_pool import VOCABULARY, Pool, alive, prepare, settings_for
 from sqlalchemy.orm import Session
 
-from core.errors import Unavailable
-from core.services import sweep, training_claims
-from core.services.training_claims import Claim
-from core.services.training_files import tail
-from core.store.database import Database
-from core.training.run_folder import SPEC, RunSpec
-from workers.launching import stop_all
-from workers.run_process import FolderHeld, FolderLock
-from workers.supervisor import Supervisor
+from edgefront.core.errors import Unavailable
+from edgefront.core.services import sweep
+from edgefront.core.services.trainings import claims as training_claims
+from edgefront.core.services.trainings.claims import Claim
+from edgefront.core.services.trainings.files.folder import tail
+from edgefront.core.store.database import Database
+from edgefront.core.training.run_folder import SPEC, RunSpec
+from edgefront.workers.training.launch import stop_all
+from edgefront.workers.training.run_process import FolderHeld, FolderLock
+from edgefront.workers.training.supervisor import Supervisor
 
 
 @pytest.fixture

@@ -18,14 +18,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 import servers
-from core.errors import Unavailable
-from core.search.lts import LightweightTransformerSearch
-from core.services.dispatch import sender
-from core.services.settings import BrokerSettings, Settings
-from core.services.tasks import SWEEP
-from core.store.database import Database
-from core.store.tables import Candidate, Event
-from workers.tasks import ATTEMPTS, advance_target, sweep_once
+from edgefront.core.errors import Unavailable
+from edgefront.core.search.lts import LightweightTransformerSearch
+from edgefront.core.services.dispatch import sender
+from edgefront.core.services.settings import BrokerSettings, Settings
+from edgefront.core.services.tasks import SWEEP
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Candidate, Event
+from edgefront.workers.tasks import ATTEMPTS, advance_target, sweep_once
 
 ROOT = Path(__file__).parents[2]
 
@@ -124,7 +124,7 @@ def test_workers_that_meet_come_to_one_result(service: Service) -> None:
 
 def test_sending_to_a_broker_that_is_away_is_a_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     send = sender(Settings(home=tmp_path, broker=BrokerSettings(url=f"redis://127.0.0.1:{servers.free_port()}/0")))
-    with caplog.at_level(logging.DEBUG, "core.services.dispatch"):
+    with caplog.at_level(logging.DEBUG, "edgefront.core.services.dispatch"):
         send(SWEEP, {})
         send(SWEEP, {})  # not even tried: a broker that is away must not slow every request
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
@@ -134,10 +134,10 @@ def test_sending_to_a_broker_that_is_away_is_a_log_line(tmp_path: Path, caplog: 
 
 def test_the_command_line_finds_the_application(tmp_path: Path) -> None:
     environment = os.environ | {"EDGEFRONT_HOME": str(tmp_path), "EDGEFRONT_BROKER__URL": "redis://127.0.0.1:1/0"}
-    command = [sys.executable, "-m", "celery", "--app", "workers.app", "report"]
+    command = [sys.executable, "-m", "celery", "--app", "edgefront.workers.app", "report"]
     found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     assert "edgefront.advance" in subprocess.run(
-        [sys.executable, "-c", "from workers.app import app; print(*app.tasks)"],
+        [sys.executable, "-c", "from edgefront.workers.app import app; print(*app.tasks)"],
         cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     assert "transport:redis" in found.stdout

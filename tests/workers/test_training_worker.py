@@ -12,20 +12,31 @@ from pathlib import Path
 
 from simulated_pool import ROOT, Pool, alive, asked, settings_for
 
-from core.services.dispatch import sender
-from core.services.training_removal import mark_deleted
-from core.store.database import Database
-from workers.embedded import EmbeddedWorker
-from workers.launching import stop_all
-from workers.machine import served_queues
-from workers.run_process import FolderLock
-from workers.trainings import remove_deleted
+from edgefront.core.services.dispatch import sender
+from edgefront.core.services.trainings.files.removal import mark_deleted
+from edgefront.core.store.database import Database
+from edgefront.workers.embedded import EmbeddedWorker
+from edgefront.workers.training.launch import stop_all
+from edgefront.workers.training.machine import served_queues
+from edgefront.workers.training.pickup import remove_deleted
+from edgefront.workers.training.run_process import FolderLock
 
 
 @contextmanager
 def worker(pool: Pool) -> Iterator[subprocess.Popen[bytes]]:
     queues = "edgefront,edgefront-train-cpu"
-    command = [sys.executable, "-m", "celery", "--app", "workers.app", "worker", "--pool", "solo", "--queues", queues]
+    command = [
+        sys.executable,
+        "-m",
+        "celery",
+        "--app",
+        "edgefront.workers.app",
+        "worker",
+        "--pool",
+        "solo",
+        "--queues",
+        queues,
+    ]
     with (pool.settings.home / "worker.log").open("ab") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=pool.settings.environment(), stdout=log, stderr=log)
         try:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from core.graph.blocks import attention, feed_forward, identity, sru, srupp
-from core.graph.parameter import ParameterSpec
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, Block, FeedForward, Identity, Sru, Srupp
+from edgefront.core.graph.blocks import attention, feed_forward, identity, sru, srupp
+from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, Block, FeedForward, Identity, Sru, Srupp
 
 if TYPE_CHECKING:
-    from core.graph.writer import GraphWriter
+    from edgefront.core.graph.writer import GraphWriter
 
 
 class BlockGraph(Protocol):

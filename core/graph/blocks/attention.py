@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from core.graph.parameter import ParameterSpec, norm
-from core.graph.residual import added, normed
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention
-from core.spaces.ends import RelativePositions
+from edgefront.core.graph.parameter import ParameterSpec, norm
+from edgefront.core.graph.residual import added, normed
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention
+from edgefront.core.spaces.ends import RelativePositions
 
 if TYPE_CHECKING:
-    from core.graph.writer import GraphWriter
+    from edgefront.core.graph.writer import GraphWriter
 
 
 def parameters(block: Attention, architecture: Architecture) -> Iterator[ParameterSpec]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from core.graph.activation import activate
-from core.graph.parameter import ParameterSpec, linear, norm
-from core.graph.residual import added, normed
-from core.spaces.architecture import Architecture
-from core.spaces.block import FeedForward
+from edgefront.core.graph.activation import activate
+from edgefront.core.graph.parameter import ParameterSpec, linear, norm
+from edgefront.core.graph.residual import added, normed
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import FeedForward
 
 if TYPE_CHECKING:
-    from core.graph.writer import GraphWriter
+    from edgefront.core.graph.writer import GraphWriter
 
 
 def parameters(block: FeedForward, architecture: Architecture) -> Iterator[ParameterSpec]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from core.graph.parameter import ParameterSpec
-from core.spaces.architecture import Architecture
-from core.spaces.block import Identity
+from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Identity
 
 if TYPE_CHECKING:
-    from core.graph.writer import GraphWriter
+    from edgefront.core.graph.writer import GraphWriter
 
 
 def parameters(_block: Identity, _architecture: Architecture) -> Iterator[ParameterSpec]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from core.graph.parameter import ParameterSpec
-from core.graph.recurrence import recurrence_parameters, write_recurrence
-from core.spaces.architecture import Architecture
-from core.spaces.block import Sru
+from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.graph.recurrence import recurrence_parameters, write_recurrence
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Sru
 
 if TYPE_CHECKING:
-    from core.graph.writer import GraphWriter
+    from edgefront.core.graph.writer import GraphWriter
 
 
 def parameters(block: Sru, architecture: Architecture) -> Iterator[ParameterSpec]:

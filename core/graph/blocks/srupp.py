@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from core.graph.parameter import ParameterSpec, norm
-from core.graph.recurrence import recurrence_parameters, write_recurrence
-from core.spaces.architecture import Architecture
-from core.spaces.block import Srupp
+from edgefront.core.graph.parameter import ParameterSpec, norm
+from edgefront.core.graph.recurrence import recurrence_parameters, write_recurrence
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Srupp
 
 if TYPE_CHECKING:
-    from core.graph.writer import GraphWriter
+    from edgefront.core.graph.writer import GraphWriter
 
 NORM_EPS = 1e-5
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from torch import nn
 
-from core.nn.blocks.attention import AttentionBlock
-from core.nn.blocks.feed_forward import FeedForwardBlock
-from core.nn.blocks.identity import IdentityBlock
-from core.nn.blocks.sru import SruBlock
-from core.nn.blocks.srupp import SruppBlock
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, Block, FeedForward, Identity, Sru, Srupp
+from edgefront.core.nn.blocks.attention import AttentionBlock
+from edgefront.core.nn.blocks.feed_forward import FeedForwardBlock
+from edgefront.core.nn.blocks.identity import IdentityBlock
+from edgefront.core.nn.blocks.sru import SruBlock
+from edgefront.core.nn.blocks.srupp import SruppBlock
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, Block, FeedForward, Identity, Sru, Srupp
 
 _KINDS: dict[type, Any] = {
     Attention: AttentionBlock,

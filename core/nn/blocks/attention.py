@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from core.nn.blocks.residual import Residual
-from core.nn.context import Context
-from core.nn.layers import Linear
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention
-from core.spaces.ends import RelativePositions
+from edgefront.core.nn.blocks.residual import Residual
+from edgefront.core.nn.context import Context
+from edgefront.core.nn.layers import Linear
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention
+from edgefront.core.spaces.ends import RelativePositions
 
 
 class AttentionBlock(Residual):

@@ -8,11 +8,11 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor
 
-from core.nn.blocks.residual import Residual
-from core.nn.context import Context
-from core.nn.layers import Linear
-from core.spaces.architecture import Architecture
-from core.spaces.block import FeedForward
+from edgefront.core.nn.blocks.residual import Residual
+from edgefront.core.nn.context import Context
+from edgefront.core.nn.layers import Linear
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import FeedForward
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from core.nn.context import Context
-from core.spaces.architecture import Architecture
-from core.spaces.block import Identity
+from edgefront.core.nn.context import Context
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Identity
 
 
 class IdentityBlock(nn.Module):

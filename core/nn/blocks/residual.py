@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from core.nn.layers import LayerNorm
-from core.spaces.architecture import Architecture
+from edgefront.core.nn.layers import LayerNorm
+from edgefront.core.spaces.architecture import Architecture
 
 
 class Residual(nn.Module):

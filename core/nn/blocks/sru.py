@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from core.graph.recurrence import STAYS
-from core.nn.context import Context
-from core.nn.layers import Linear
-from core.nn.recurrence import sru_recurrence
-from core.spaces.architecture import Architecture
-from core.spaces.block import Sru
+from edgefront.core.graph.recurrence import STAYS
+from edgefront.core.nn.context import Context
+from edgefront.core.nn.layers import Linear
+from edgefront.core.nn.recurrence import sru_recurrence
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Sru
 
 
 class Recurrence(nn.Module):

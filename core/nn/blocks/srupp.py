@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from core.graph.blocks.srupp import NORM_EPS
-from core.nn.blocks.sru import Recurrence
-from core.nn.context import Context
-from core.nn.layers import LayerNorm, Linear
-from core.spaces.architecture import Architecture
-from core.spaces.block import Srupp
+from edgefront.core.graph.blocks.srupp import NORM_EPS
+from edgefront.core.nn.blocks.sru import Recurrence
+from edgefront.core.nn.context import Context
+from edgefront.core.nn.layers import LayerNorm, Linear
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Srupp
 
 
 class SruppBlock(nn.Module):

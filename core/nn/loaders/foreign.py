@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from core.errors import InvalidInput
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, FeedForward
+from edgefront.core.errors import InvalidInput
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, FeedForward
 
 Weights = dict[str, Tensor]
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from core.errors import InvalidInput
-from core.graph.parameters import clusters, own_projection
-from core.nn.loaders.foreign import ForeignState, Weights, check_output
-from core.spaces.architecture import Architecture
-from core.spaces.block import Block, Sru, Srupp
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.parameters import clusters, own_projection
+from edgefront.core.nn.loaders.foreign import ForeignState, Weights, check_output
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Block, Sru, Srupp
 
 
 def from_sru(state: Mapping[str, Tensor], architecture: Architecture) -> Weights:

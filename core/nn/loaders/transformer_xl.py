@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from core.errors import InvalidInput
-from core.graph.parameters import clusters, own_projection, projected, table_specs
-from core.nn.loaders.foreign import ForeignState, Weights, check_output, layers
-from core.spaces.architecture import Architecture
-from core.spaces.ends import RelativePositions
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.parameters import clusters, own_projection, projected, table_specs
+from edgefront.core.nn.loaders.foreign import ForeignState, Weights, check_output, layers
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.ends import RelativePositions
 
 
 def from_transformer_xl(state: Mapping[str, Tensor], architecture: Architecture) -> Weights:

@@ -4,7 +4,7 @@ Shapes, in all files here: u [batch, sequence, 3, d] (candidate, forget, reset),
 (forget, reset), cell and mask [batch, d].
 """
 
-from core.nn.recurrence.backends import prepare
-from core.nn.recurrence.function import sru_recurrence
+from edgefront.core.nn.recurrence.backends import prepare
+from edgefront.core.nn.recurrence.function import sru_recurrence
 
 __all__ = ["prepare", "sru_recurrence"]

@@ -39,7 +39,7 @@ class Backend(Protocol):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]: ...
 
 
-_FAST = {"cpu": ("compiled", "Numba", "pip install 'edgefront[cpu-fast]'"), "cuda": ("triton_kernel", "Triton", "")}
+_FAST = {"cpu": ("compiled", "Numba", "pip install 'edgefront-lm[cpu-fast]'"), "cuda": ("triton_kernel", "Triton", "")}
 
 
 def prepare(device: str = "cpu") -> None:

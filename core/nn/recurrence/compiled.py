@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from core.nn.recurrence import loops, threads
+from edgefront.core.nn.recurrence import loops, threads
 
 ANY_TYPES = False
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from core.errors import InvalidInput
-from core.nn.recurrence import traced
-from core.nn.recurrence.backends import Backend, backend
+from edgefront.core.errors import InvalidInput
+from edgefront.core.nn.recurrence import traced
+from edgefront.core.nn.recurrence.backends import Backend, backend
 
 _AS_THEY_ARE = ({torch.float32}, {torch.float64})
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.nn.recurrence.backends import Backend, backend
+from edgefront.core.nn.recurrence.backends import Backend, backend
 
 _INPUTS = "Tensor u, Tensor x, Tensor v, Tensor b, Tensor cell, Tensor? mask"
 _FORWARD = f"({_INPUTS}, bool keep) -> (Tensor, Tensor, Tensor)"

@@ -6,10 +6,10 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-from core.errors import ArchitectureError, NotFound
-from core.spaces.architecture import Architecture
-from core.spaces.models import bert, gpt, srupp, transformer_xl, translation
-from core.spaces.models.named import NamedModel
+from edgefront.core.errors import ArchitectureError, NotFound
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models import bert, gpt, srupp, transformer_xl, translation
+from edgefront.core.spaces.models.named import NamedModel
 
 __all__ = ["MAX_FILE_BYTES", "NamedModel", "named_model", "named_models", "resolve"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, Block, FeedForward
-from core.spaces.ends import Embedding, LearnedPositions, Output
-from core.spaces.models.named import NamedModel
-from core.spaces.pattern import expand
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, Block, FeedForward
+from edgefront.core.spaces.ends import Embedding, LearnedPositions, Output
+from edgefront.core.spaces.models.named import NamedModel
+from edgefront.core.spaces.pattern import expand
 
 _BERT = "BERT (arXiv 1810.04805)"
 _DISTILBERT = "DistilBERT (arXiv 1910.01108)"

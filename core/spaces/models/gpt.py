@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, FeedForward
-from core.spaces.ends import Embedding, LearnedPositions
-from core.spaces.models.named import NamedModel
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, FeedForward
+from edgefront.core.spaces.ends import Embedding, LearnedPositions
+from edgefront.core.spaces.models.named import NamedModel
 
 _GPT2 = "GPT-2 (Radford et al. 2019)"
 _OPT = "OPT (arXiv 2205.01068)"

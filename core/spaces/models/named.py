@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.spaces.architecture import Architecture
+from edgefront.core.spaces.architecture import Architecture
 
 
 @dataclass(frozen=True)

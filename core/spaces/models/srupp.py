@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Literal
 
-from core.spaces.architecture import Architecture
-from core.spaces.block import Block, Sru, Srupp
-from core.spaces.ends import Embedding, NoPositions, Output
-from core.spaces.models.named import NamedModel
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Block, Sru, Srupp
+from edgefront.core.spaces.ends import Embedding, NoPositions, Output
+from edgefront.core.spaces.models.named import NamedModel
 
 _SRUPP = "SRU++ (arXiv 2102.12459)"
 _SRU = "SRU (arXiv 1709.02755), projected as in Figure 2 (b) of SRU++, at the widths of"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, Block, FeedForward
-from core.spaces.ends import Embedding, Output, RelativePositions
-from core.spaces.models.named import NamedModel
-from core.spaces.pattern import expand
-from core.spaces.transformer_xl import WIKITEXT_103
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, Block, FeedForward
+from edgefront.core.spaces.ends import Embedding, Output, RelativePositions
+from edgefront.core.spaces.models.named import NamedModel
+from edgefront.core.spaces.pattern import expand
+from edgefront.core.spaces.transformer_xl import WIKITEXT_103
 
 _XL = "Transformer-XL (arXiv 1901.02860)"
 _PAR = "PAR Transformer (arXiv 2009.04534v3)"

@@ -10,10 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from core.spaces.architecture import Architecture
-from core.spaces.block import Attention, Block, FeedForward, Srupp
-from core.spaces.ends import Embedding, NoPositions, Output, Positions, SinusoidalPositions
-from core.spaces.models.named import NamedModel
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, Block, FeedForward, Srupp
+from edgefront.core.spaces.ends import (
+    Embedding,
+    NoPositions,
+    Output,
+    Positions,
+    SinusoidalPositions,
+)
+from edgefront.core.spaces.models.named import NamedModel
 
 _TABLE = "SRU++ (arXiv 2102.12459) Table 8"
 _VOCABULARY, _WIDTH = 20_914 // 2, 256

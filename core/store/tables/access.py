@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import ForeignKey, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.store.tables.base import Base, UtcDateTime, new_id
+from edgefront.core.store.tables.base import Base, UtcDateTime, new_id
 
 
 class ApiKey(Base):

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.store.tables.base import Base, BigInt, UtcDateTime, new_id
+from edgefront.core.store.tables.base import Base, BigInt, UtcDateTime, new_id
 
 
 class Artifact(Base):

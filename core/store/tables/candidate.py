@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
+from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
 
 
 class Candidate(Base):

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.store.tables.base import Base, Json, UtcDateTime, new_id
+from edgefront.core.store.tables.base import Base, Json, UtcDateTime, new_id
 
 
 class Device(Base):

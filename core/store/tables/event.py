@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.store.tables.base import AutoId, Base, Json, UtcDateTime
+from edgefront.core.store.tables.base import AutoId, Base, Json, UtcDateTime
 
 
 class Event(Base):

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
+from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
 
 PROXY = "decoder_parameters"
 """The proxy of jobs that were made before there was a choice."""
@@ -74,5 +74,5 @@ class Generation(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("gen"))
     target_id: Mapped[str] = mapped_column(ForeignKey("target.id", ondelete="CASCADE"), index=True)
     number: Mapped[int]
-    snapshot: Mapped[list[Any]] = mapped_column(Json)  # what changed since the last one: core.services.snapshots
+    snapshot: Mapped[list[Any]] = mapped_column(Json)  # what changed since the last one: core.services.search.snapshots
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.store.tables.base import AutoId, Base, BigInt, Json, UtcDateTime, new_id
+from edgefront.core.store.tables.base import AutoId, Base, BigInt, Json, UtcDateTime, new_id
 
 _LIVE = text("state IN ('starting', 'training', 'evaluating')")
 
@@ -43,7 +43,7 @@ class Training(Base):
     dataset: Mapped[str] = mapped_column(String(200))
     dataset_digest: Mapped[str | None] = mapped_column(String(64))  # None until it is known
     recipe_name: Mapped[str] = mapped_column(String(64))
-    recipe: Mapped[dict[str, Any]] = mapped_column(Json)  # core.training.recipe.Recipe, overrides included
+    recipe: Mapped[dict[str, Any]] = mapped_column(Json)  # core.recipes.recipe.Recipe, overrides included
     budget: Mapped[dict[str, Any]] = mapped_column(Json)  # core.training.run_folder.RunBudget
     supernet: Mapped[dict[str, Any] | None] = mapped_column(Json)  # settings of core.supernet
     seed: Mapped[int] = mapped_column(BigInt)
@@ -52,7 +52,7 @@ class Training(Base):
     device: Mapped[str] = mapped_column(String(10))  # cpu, cuda
     gpus: Mapped[int]
     memory_bytes: Mapped[int | None] = mapped_column(BigInt)  # of each GPU, or of the machine
-    queue: Mapped[str] = mapped_column(String(10))  # core.services.training_claims.Capability
+    queue: Mapped[str] = mapped_column(String(10))  # core.services.trainings.claims.Capability
     # Where it stands.
     state: Mapped[str] = mapped_column(String(10))  # core.wire.trainings.TrainingState
     wanted: Mapped[str] = mapped_column(String(10))  # run, pause, cancel

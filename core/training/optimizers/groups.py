@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from core.errors import InvalidInput
-from core.training.optimizers.lamb import Lamb
-from core.training.optimizers.nvlamb import NvLamb
-from core.training.recipe import Optimizer
+from edgefront.core.errors import InvalidInput
+from edgefront.core.recipes.recipe import Optimizer
+from edgefront.core.training.optimizers.lamb import Lamb
+from edgefront.core.training.optimizers.nvlamb import NvLamb
 
 _FUSED = ("cpu", "cuda")
 """Where torch has one kernel for all of Adam."""

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.training.optimizers.layerwise import Layerwise
-from core.training.optimizers.norms import local, norms
+from edgefront.core.training.optimizers.layerwise import Layerwise
+from edgefront.core.training.optimizers.norms import local, norms
 
 LARGEST_WEIGHT_NORM = 10.0
 

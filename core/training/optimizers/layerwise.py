@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.training.optimizers.norms import local
+from edgefront.core.training.optimizers.norms import local
 
 
 class Layerwise(torch.optim.Optimizer):

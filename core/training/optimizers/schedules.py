@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from core.errors import InvalidInput
-from core.training.recipe import Schedule
+from edgefront.core.errors import InvalidInput
+from edgefront.core.recipes.recipe import Schedule
 
 
 def learning_rate(schedule: Schedule, lr: float, step: int, steps: int) -> float:

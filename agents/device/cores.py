@@ -1,0 +1,188 @@
+"""Which cores measure and which are left to everything else.
+
+The measured child owns its cores: the agent, its fork server and whatever else of this project runs on the device keep
+to the others while there are any. Measuring takes the fastest cores first (big before little, one hardware thread a
+physical core), and of equals the highest numbers, since systems tend to serve interrupts on the low ones.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgefront.core.errors import InvalidInput
+
+_SYSTEM = Path("/sys/devices/system/cpu")
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Core:
+    """One hardware thread: its number, relative speed (0 where the system does not say) and siblings on its core."""
+
+    number: int
+    speed: int = 0
+    siblings: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class CorePlan:
+    """The cores of a device, in the order in which measuring takes them, and all that this process may use."""
+
+    order: tuple[int, ...]
+    cores: tuple[Core, ...]
+
+    @classmethod
+    def of_device(cls, pool: Iterable[int] | None = None) -> CorePlan:
+        """Over the cores `pool`, or over all that the affinity mask and the container's quota grant.
+
+        Raises `InvalidInput` for a core that this process may not use.
+        """
+        own = available_cores()
+        if pool is None:
+            return cls(ranked(own)[: _within_quota(len(own))], own)
+        wanted, possible = set(pool), _possible()
+        if not wanted or wanted - possible:
+            allowed = ", ".join(str(number) for number in sorted(possible))
+            raise InvalidInput(
+                f"cores {sorted(wanted)} cannot measure: this process may use {allowed}",
+                field="cores",
+                value=sorted(wanted),
+                allowed=f"some of {allowed}",
+            )
+        named = tuple(_describe(number) for number in sorted(wanted))
+        return cls(ranked(named), tuple({core.number: core for core in (*own, *named)}.values()))
+
+    @property
+    def count(self) -> int:
+        """As many threads can measure."""
+        return len(self.order)
+
+    def measuring(self, threads: int) -> tuple[int, ...]:
+        """The cores that a child with so many threads is pinned to."""
+        return tuple(sorted(self.order[:threads]))
+
+    def pinned(self, threads: int) -> tuple[int, ...]:
+        """As `measuring`; none where the system pins no process."""
+        return self.measuring(threads) if hasattr(os, "sched_setaffinity") else ()
+
+    def others(self, threads: int) -> tuple[int, ...]:
+        """What a measurement with so many threads leaves to everything else; empty where it takes all.
+
+        Hardware threads that share a physical core with a measuring one are left out while there are others.
+        """
+        taken = set(self.order[:threads])
+        rest = [core for core in self.cores if core.number not in taken]
+        apart = [core.number for core in rest if not core.siblings & taken]
+        return tuple(sorted(apart or (core.number for core in rest)))
+
+    def home(self) -> tuple[int, ...]:
+        """Where the agent and its fork servers live: where no measurement comes, or only the widest."""
+        return self.others(self.count) or self.others(self.count - 1) or tuple(core.number for core in self.cores)
+
+
+def parse_cores(text: str) -> tuple[int, ...]:
+    """Core numbers from a list such as `2,4-6`; `InvalidInput` for anything else."""
+    found = numbers(text)
+    if not found:
+        raise InvalidInput(
+            f"cores: {text!r} is no list of cores", field="cores", value=text, allowed="numbers and ranges: 2,4-6"
+        )
+    return tuple(found)
+
+
+def available_cores() -> tuple[Core, ...]:
+    """The hardware threads that this process may use, as the system describes them."""
+    if not sys.platform.startswith("linux"):
+        return tuple(Core(number) for number in sorted(_ALLOWED))
+    return tuple(_describe(number) for number in sorted(_ALLOWED))
+
+
+def ranked(cores: Iterable[Core]) -> tuple[int, ...]:
+    """Numbers of the cores in the order in which measuring takes them."""
+    first: list[int] = []
+    second: list[int] = []
+    used: set[int] = set()
+    for core in sorted(cores, key=lambda core: (-core.speed, -core.number)):
+        (second if core.number in used else first).append(core.number)
+        used |= core.siblings
+    return (*first, *second)
+
+
+def keep_to(cores: Iterable[int]) -> None:
+    """Pin the calling thread, and those it starts later; nothing happens where the system has no such call."""
+    wanted = set(cores)
+    if wanted and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, wanted)
+
+
+def _affinity() -> frozenset[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+# Taken once, before anything of this process is pinned.
+_ALLOWED = _affinity()
+
+
+def _possible() -> frozenset[int]:
+    """The cores that this process could be pinned to: its affinity may have been narrowed by who started it."""
+    before = _affinity()
+    if not hasattr(os, "sched_setaffinity"):
+        return before
+    try:
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+        return _affinity()
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _describe(number: int) -> Core:
+    folder = _SYSTEM / f"cpu{number}"
+    speed = _number(folder / "cpu_capacity") or _number(folder / "cpufreq" / "cpuinfo_max_freq")
+    return Core(number, speed, _siblings(number))
+
+
+def _number(path: Path) -> int:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def numbers(text: str) -> list[int]:
+    """The numbers of a list such as `0,4-6`; none if it is not one."""
+    try:
+        spans = [(part.split("-")[0], part.split("-")[-1]) for part in text.strip().split(",")]
+        return [number for low, high in spans for number in range(int(low), int(high) + 1)]
+    except ValueError:
+        return []
+
+
+def _siblings(number: int) -> frozenset[int]:
+    try:
+        text = (_SYSTEM / f"cpu{number}" / "topology" / "thread_siblings_list").read_text()
+    except OSError:
+        text = ""
+    return frozenset(numbers(text)) | {number}
+
+
+def _within_quota(count: int) -> int:
+    quota = _quota()
+    return count if quota is None else max(1, min(count, math.floor(quota)))
+
+
+def _quota() -> float | None:
+    """Cores' worth of time that the control group grants (v2, then v1); None without a limit."""
+    try:
+        limit, period = (_CGROUPS / "cpu.max").read_text().split()
+        return None if limit == "max" else int(limit) / int(period)
+    except (OSError, ValueError):
+        pass
+    limit_us, period_us = _number(_CGROUPS / "cpu/cpu.cfs_quota_us"), _number(_CGROUPS / "cpu/cpu.cfs_period_us")
+    return limit_us / period_us if limit_us > 0 and period_us > 0 else None

@@ -1,0 +1,93 @@
+"""NVIDIA's management library, called directly: it comes with the driver, and a few numbers need no package.
+
+Names and constants are those of nvml.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from dataclasses import dataclass
+
+from edgefront.core.errors import MeasurementError
+from edgefront.core.measurement.record import Fact
+
+_CLOCK_SM, _CLOCK_MEM, _TEMPERATURE_GPU = 1, 2, 0
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+@dataclass
+class Gpu:
+    """A GPU by its NVML handle."""
+
+    library: ctypes.CDLL
+    handle: ctypes.c_void_p
+
+    @classmethod
+    def first_visible(cls) -> Gpu:
+        """The GPU that CUDA programs see as number 0. `MeasurementError` (unsupported) without driver or GPU.
+
+        Numbers mean the same to both only in the order of the PCI bus: `agents.measuring.forked.child_environment` asks
+        CUDA for.
+        """
+        try:
+            library = ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
+        except OSError as error:
+            raise MeasurementError(f"no NVIDIA driver here: {error}", reason="unsupported") from None
+        _check(library.nvmlInit_v2(), "nvmlInit")
+        handle = ctypes.c_void_p()
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+        if visible and not visible.isdigit():
+            _check(library.nvmlDeviceGetHandleByUUID(visible.encode(), ctypes.byref(handle)), visible)
+        else:
+            number = ctypes.c_uint(int(visible or 0))
+            _check(library.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle)), f"GPU {visible or 0}")
+        return cls(library, handle)
+
+    def used_bytes(self) -> int:
+        memory = _Memory()
+        _check(self.library.nvmlDeviceGetMemoryInfo(self.handle, ctypes.byref(memory)), "nvmlDeviceGetMemoryInfo")
+        return int(memory.used)
+
+    def name(self) -> str:
+        """What the GPU is called."""
+        answer = ctypes.create_string_buffer(96)
+        _check(self.library.nvmlDeviceGetName(self.handle, answer, len(answer)), "nvmlDeviceGetName")
+        return answer.value.decode()
+
+    def facts(self) -> dict[str, Fact]:
+        """Clocks, temperature, power and what holds the clocks down, of this moment; what it does not tell is left out.
+
+        `gpu_throttled` is the bit mask of nvmlClocksThrottleReasons: 0x1 idle, 0x4 power cap, 0x8 slowdown by hardware,
+        0x20 and 0x40 too hot.
+        """
+        found: dict[str, Fact | None] = {
+            "gpu_clock_mhz": self._number("nvmlDeviceGetClockInfo", _CLOCK_SM),
+            "gpu_memory_clock_mhz": self._number("nvmlDeviceGetClockInfo", _CLOCK_MEM),
+            "gpu_temperature_c": self._number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU),
+        }
+        milliwatts = self._number("nvmlDeviceGetPowerUsage")
+        found["gpu_power_w"] = None if milliwatts is None else milliwatts / 1000
+        reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", size=ctypes.c_ulonglong)
+        found["gpu_throttled"] = None if reasons is None else hex(reasons)
+        return {name: fact for name, fact in found.items() if fact is not None}
+
+    def _number(
+        self, function: str, *which: int, size: type[ctypes.c_uint | ctypes.c_ulonglong] = ctypes.c_uint
+    ) -> int | None:
+        """What a query answers; None where the driver or the GPU (a slice of one, say) does not know it."""
+        answer = size()
+        try:
+            code = getattr(self.library, function)(self.handle, *which, ctypes.byref(answer))
+        except AttributeError:
+            return None
+        return None if code else int(answer.value)
+
+
+def _check(code: int, what: str) -> None:
+    if code:
+        raise MeasurementError(f"the NVIDIA driver refused {what} (NVML error {code})", reason="unsupported")

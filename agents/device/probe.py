@@ -1,0 +1,110 @@
+"""What this device is and what it can measure with, without loading a runtime into the agent."""
+
+from __future__ import annotations
+
+import csv
+import json
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from edgefront.agents.device.available import total_memory_bytes
+from edgefront.agents.device.cores import CorePlan
+from edgefront.agents.device.processor import processor
+from edgefront.agents.measuring.forked import child_environment
+from edgefront.core.measurement.protocol import Runtime
+from edgefront.core.measurement.record import Fact
+from edgefront.core.wire.agent import DeviceFacts, RuntimeFacts
+
+_TIMEOUT_S = 120.0
+_GPU_FIELDS = ("name", "uuid", "memory.total", "driver_version", "compute_cap")
+
+
+def probe(plan: CorePlan | None = None) -> DeviceFacts:
+    """The facts of this device; `plan` says which cores may measure (by default all that the process may use)."""
+    cpu, features = processor()
+    return DeviceFacts(
+        hostname=socket.gethostname()[:255] or "localhost",
+        system=f"{platform.system()} {platform.release()}"[:100],
+        architecture=platform.machine()[:40] or "unknown",
+        cpu=cpu,
+        cpu_features=features,
+        cores=(plan or CorePlan.of_device()).count,
+        memory_bytes=total_memory_bytes(),
+        gpus=gpus(),
+        runtimes=runtimes(),
+        extra={"python": platform.python_version(), "libc": " ".join(platform.libc_ver()).strip() or None},
+    )
+
+
+def default_class(facts: DeviceFacts) -> str:
+    """What interchangeable devices share, such as `AMD EPYC 7B13, 2 cores, x86_64`; with the GPU where there is one."""
+    gpu = f", {facts.gpus[0]['name']}" if facts.gpus else ""
+    cores = f"{facts.cores} core{'s' if facts.cores != 1 else ''}"
+    return as_name(f"{facts.cpu}{gpu}, {cores}, {facts.architecture}")
+
+
+def as_name(text: str) -> str:
+    """`text` with what `core.wire.agent.Name` forbids left out."""
+    return " ".join(re.sub(r"[^\w .:@()+,/\-]", " ", text).split())[:100] or "device"
+
+
+def runtimes() -> tuple[RuntimeFacts, ...]:
+    """The runtimes that work here, asked in processes of their own; none where one is not installed or broken."""
+    names: tuple[Runtime, ...] = ("onnxruntime", "pytorch")
+    with ThreadPoolExecutor(len(names), thread_name_prefix="probe") as threads:
+        return tuple(facts for facts in threads.map(runtime_facts, names) if facts is not None)
+
+
+def runtime_facts(runtime: Runtime) -> RuntimeFacts | None:
+    """What this runtime can do here, as a process of its own finds out; None where it is not installed or broken."""
+    command: Sequence[str] = [sys.executable, "-m", "edgefront.agents.measuring.runtimes.describe", runtime]
+    try:
+        # A trial that takes the process down, or hangs, leaves a line of what was known before.
+        answer = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            timeout=_TIMEOUT_S,
+            env=child_environment(),
+        ).stdout
+    except subprocess.TimeoutExpired as late:
+        answer = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
+    except OSError:
+        return None
+    try:
+        return RuntimeFacts.model_validate(json.loads(answer.strip().splitlines()[-1]))
+    except (ValueError, IndexError):
+        return None
+
+
+def gpus() -> tuple[dict[str, Fact], ...]:
+    """NVIDIA GPUs, as their driver's tool lists them."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ()
+    command = [tool, f"--query-gpu={','.join(_GPU_FIELDS)}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return parse_gpus(answer)
+
+
+def parse_gpus(answer: str) -> tuple[dict[str, Fact], ...]:
+    """GPUs from nvidia-smi's rows of `_GPU_FIELDS`; memory in bytes."""
+    found: list[dict[str, Fact]] = []
+    for row in csv.reader(answer.splitlines(), skipinitialspace=True):
+        if len(row) == len(_GPU_FIELDS):
+            name, uuid, mebibytes, driver, capability = (cell.strip() for cell in row)
+            memory = int(mebibytes) << 20 if mebibytes.isdigit() else None
+            found.append(
+                {"name": name, "uuid": uuid, "memory_bytes": memory, "driver": driver, "compute_capability": capability}
+            )
+    return tuple(found)

@@ -1,0 +1,146 @@
+"""The measuring child: builds one model, runs it, and reports. `python -m edgefront.agents.measuring.child` is one.
+
+Order of a launch, and why:
+
+1. Build under the strict allocator, so that no freed memory is counted.
+2. Warm-up passes, still strict: their high-water mark is the peak memory. It takes two passes.
+3. Timed passes under the ordinary allocator with its heap grown to what a pass needs, as in a program that runs for
+   long: the strict one costs page faults at every allocation.
+
+Fewer than two warm-up passes leave the memory to be taken after the timed ones.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+from edgefront.agents.device import linux
+from edgefront.agents.device.cores import keep_to
+from edgefront.agents.measuring import runtimes
+from edgefront.agents.measuring.failures import failure, reason_of
+from edgefront.agents.measuring.inputs import external_files
+from edgefront.agents.measuring.request import LaunchRequest
+from edgefront.agents.measuring.rulers import Ruler, ruler_for
+from edgefront.agents.measuring.surroundings import Disturbance, gpu_surroundings, surroundings
+from edgefront.core.measurement.record import FailureReason, LatencySamples, LaunchResult, PeakMemory
+from edgefront.core.processes import first_for_the_oom_killer
+
+_ON_LINUX = sys.platform.startswith("linux")
+_MEMORY_PASSES = 2
+
+
+def launch(request: LaunchRequest) -> LaunchResult:
+    """Make this launch in this process, which should be a fresh one. Never raises an Exception."""
+    gc.disable()
+    started = time.perf_counter()
+    stage: FailureReason = "build_error"
+    try:
+        _take_place(request)
+        strict = _ON_LINUX and linux.strict_malloc()
+        ruler = ruler_for(request.protocol, _weight_places(request))
+        runtimes.wake_device(request)
+        ruler.start()
+        model = runtimes.build(request)
+        ruler.built()
+        build_s = time.perf_counter() - started
+        stage = "run_error"
+        return _run(request, model, ruler, build_s, strict)
+    except Exception as error:
+        reason = reason_of(error, stage)
+        return failure(reason, f"{type(error).__name__}: {error}", environment=surroundings(request.cores))
+
+
+def _run(request: LaunchRequest, model: runtimes.Model, ruler: Ruler, build_s: float, strict: bool) -> LaunchResult:
+    protocol = request.protocol
+    environment = surroundings(request.cores) | dict(model.versions)
+    environment["allocator"] = "glibc" if strict else "of the system"
+    measuring = time.perf_counter()
+    memory: PeakMemory | None = None
+    warmup_ms = [model.forward_ms() for _ in range(protocol.warmup)]
+    if protocol.warmup >= _MEMORY_PASSES:
+        memory = ruler.read()
+    _become_ordinary(strict)
+    disturbance = Disturbance()
+    samples_ms = [model.forward_ms() for _ in range(protocol.repeats)]
+    environment |= disturbance.facts() | gpu_surroundings(protocol.provider)
+    measuring_s = time.perf_counter() - measuring
+    if memory is None:
+        memory = _memory_afterwards(model, ruler, strict)
+    if _ON_LINUX:
+        environment["swapped_bytes"] = linux.resident().swapped
+    fields = {"environment": environment, "build_s": build_s, "measuring_s": measuring_s}
+    if not model.finite():
+        return failure("not_finite", "the model's output holds NaN or infinities", **fields)
+    limit = request.memory_limit_bytes
+    if limit is not None and memory.peak_bytes > limit:
+        message = f"it needs {memory.peak_bytes} bytes of memory; the limit is {limit}"
+        return failure("out_of_memory", message, **fields)
+    latency = LatencySamples(warmup_ms=tuple(warmup_ms), samples_ms=tuple(samples_ms))
+    return LaunchResult.model_validate({"outcome": "done", "latency": latency, "memory": memory, **fields})
+
+
+def _become_ordinary(strict: bool) -> None:
+    """The ordinary allocator, with a heap that already holds what a pass allocates and frees."""
+    if strict:
+        now = linux.resident()
+        linux.ordinary_malloc()
+        linux.grow_heap(max(0, now.high_water - now.total))
+
+
+def _memory_afterwards(model: runtimes.Model, ruler: Ruler, strict: bool) -> PeakMemory:
+    if strict:
+        linux.strict_malloc()
+        model.let_go()
+        linux.trim_heap()
+        linux.fill_holes()
+    ruler.built()
+    for _ in range(_MEMORY_PASSES):
+        model.forward_ms()
+    return ruler.read()
+
+
+def _take_place(request: LaunchRequest) -> None:
+    """Pin this process to its cores and bound its memory."""
+    keep_to(request.cores)
+    # A driver reserves far more of a host's addresses than a model on its GPU takes; there only the peak is held to it.
+    if _ON_LINUX and request.memory_limit_bytes is not None and request.protocol.provider not in runtimes.ON_NVIDIA:
+        import resource
+
+        bound = linux.private_data_bytes() + request.memory_limit_bytes
+        resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
+
+
+def _weight_places(request: LaunchRequest) -> tuple[Path, ...]:
+    """Where files lie whose mapped bytes are weights."""
+    return (request.cache,) if request.onnx_file is None else external_files(request.onnx_file)
+
+
+def _end_with_parent() -> None:
+    """End this process when its standard input closes: its parent has gone."""
+    while sys.stdin.buffer.read(1):
+        continue
+    os._exit(1)
+
+
+def main() -> None:
+    """Read a request from standard input, answer on standard output, and leave without tearing the runtime down."""
+    request = LaunchRequest.model_validate_json(sys.stdin.buffer.readline())
+    answer = os.dup(1)
+    os.dup2(2, 1)  # what libraries print is no answer
+    threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
+    if _ON_LINUX:
+        first_for_the_oom_killer()
+    runtimes.preload(request.protocol.runtime)
+    said = launch(request).model_dump_json().encode()
+    while said:
+        said = said[os.write(answer, said) :]
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""What went wrong with a launch, in the words of `FailureReason`."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from edgefront.core.errors import MeasurementError
+from edgefront.core.measurement.record import INFEASIBLE, FailureReason, LaunchResult
+
+_MAX_MESSAGE = 4000
+# What the runtimes say when an allocation fails: C++, PyTorch on CPU and CUDA, ONNX Runtime on CPU and CUDA, mmap.
+_OUT_OF_MEMORY = re.compile(
+    r"bad_alloc|can't allocate memory|cannot allocate memory|out of memory|failed to allocate memory|not enough memory"
+    r"|CUBLAS_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY|memory allocation fail",
+    re.IGNORECASE,
+)
+
+
+def failure(reason: FailureReason, message: str, **fields: object) -> LaunchResult:
+    """A result without numbers; out of memory and over time are infeasible, the rest failed."""
+    outcome = "infeasible" if reason in INFEASIBLE else "failed"
+    values = {"outcome": outcome, "reason": reason, "message": message[-_MAX_MESSAGE:], **fields}
+    return LaunchResult.model_validate(values)
+
+
+def out_of_time(limit_s: float) -> LaunchResult:
+    """The result of a launch that was ended because it took longer than the protocol allows."""
+    return failure("over_time", f"not done within the time limit of {limit_s:g} s for loading it and all passes")
+
+
+def reason_of(error: BaseException, stage: FailureReason) -> FailureReason:
+    """The reason for an exception that the runtime raised at `stage` (build_error or run_error)."""
+    if isinstance(error, MeasurementError):
+        reason: FailureReason = error.extra["reason"]
+        return reason
+    if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
+        return "out_of_memory"
+    return stage
+
+
+def of_death(status: int, last_words: str, oom_kills: int) -> LaunchResult:
+    """The result of a child that ended without one.
+
+    Args:
+        status: its exit code, or minus the signal that killed it.
+        last_words: the end of what it wrote.
+        oom_kills: how many processes the kernel killed for want of memory in the meantime.
+    """
+    if status == -signal.SIGKILL and oom_kills > 0:
+        return failure("out_of_memory", "the system ran out of memory and killed the measuring process")
+    if _OUT_OF_MEMORY.search(last_words):
+        return failure("out_of_memory", f"the runtime ran out of memory: {last_words}")
+    how = f"was killed by {_signal_name(-status)}" if status < 0 else f"ended with exit code {status} and no result"
+    return failure("crashed", f"the measuring process {how}" + (f": {last_words}" if last_words else ""))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

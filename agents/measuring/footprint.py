@@ -1,0 +1,31 @@
+"""What a model needs at the very least, to refuse what cannot fit before it takes the device down."""
+
+from __future__ import annotations
+
+from math import prod
+
+from edgefront.agents.measuring.inputs import state_sizes
+from edgefront.core.graph.formats import BYTES, OF_DTYPE
+from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, FeedForward
+
+_VOCABULARY = ("tokens", "masked_tokens")
+
+
+def least_footprint_bytes(architecture: Architecture, protocol: MeasurementProtocol) -> int:
+    """Weights, the state that a pass reads, and its largest activation with its input: no runtime gets by with less."""
+    item = BYTES[OF_DTYPE[protocol.dtype]]
+    rows = protocol.batch * protocol.sequence_length
+    hidden = rows * architecture.d_model
+    inner = max((rows * block.d_inner for block in architecture.blocks if isinstance(block, FeedForward)), default=0)
+    # One head's scores at a time: kernels that fuse attention hold no more of the square.
+    attends = any(isinstance(block, Attention) for block in architecture.blocks)
+    scores = protocol.sequence_length + protocol.memory_length if attends else 0
+    outputs = 0
+    if architecture.output.kind in _VOCABULARY:
+        outputs = {"all": rows, "last": protocol.batch, "none": 0}[protocol.logits] * architecture.embedding.vocab_size
+    state = sum(prod(size) for size in state_sizes(architecture, protocol).values())
+    weights = protocol_costs(architecture, protocol).weight_bytes
+    return weights + item * (state + hidden + max(inner, scores, outputs))

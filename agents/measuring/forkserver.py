@@ -1,0 +1,162 @@
+"""The warm parent: a process that has imported a runtime and run nothing of it, and forks a child for every launch.
+
+It has one thread and runs no operator, so a fork of it is safe and a child starts in milliseconds with everything
+imported. It speaks with its agent in JSON lines over a socket, one launch at a time, and ends when that closes,
+together with the child of the moment. A child that crashes, hangs or runs out of memory costs its own launch only.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from edgefront.agents.device import linux
+from edgefront.agents.device.cores import keep_to
+from edgefront.agents.measuring import child, runtimes
+from edgefront.agents.measuring.failures import of_death, out_of_time
+from edgefront.agents.measuring.hostlock import only_measurement
+from edgefront.agents.measuring.request import LaunchRequest
+from edgefront.core.measurement.protocol import Runtime
+from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.processes import die_with_parent, first_for_the_oom_killer
+
+_LAST_WORDS = 500
+
+
+class AgentGone(Exception):
+    """The other end of the socket has closed."""
+
+
+def serve(control: socket.socket, lock: Path) -> None:
+    """Answer launch requests until the socket closes."""
+    reader = control.makefile("r", encoding="utf-8")
+    _say(control, {"ready": True})
+    for line in reader:
+        request = LaunchRequest.model_validate_json(line)
+        with only_measurement(lock):
+            try:
+                result = run_child(request, control)
+            except AgentGone:
+                return
+        _say(control, {"result": result.model_dump(mode="json")})
+
+
+def run_child(request: LaunchRequest, control: socket.socket) -> LaunchResult:
+    """Fork, wait without spinning, and tell what became of the child. Raises `AgentGone` with the child ended."""
+    reading, writing = os.pipe()
+    words = os.memfd_create("last-words")
+    kills = linux.oom_kills()
+    started = time.perf_counter()
+    server = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _be_child(request, server, writing, words)
+    os.close(writing)
+    try:
+        try:
+            said, in_time = _listen(reading, control, started + request.protocol.time_limit_s)
+        except AgentGone:
+            _end(pid)
+            raise
+        status = _end(pid) if not in_time else _reap(pid)
+        wall_s = time.perf_counter() - started
+        if not in_time:
+            result = out_of_time(request.protocol.time_limit_s)
+        elif status == 0 and said:
+            result = LaunchResult.model_validate_json(said)
+        else:
+            result = of_death(status, _tail(words), linux.oom_kills() - kills)
+        return result.model_copy(update={"wall_s": wall_s})
+    finally:
+        os.close(reading)
+        os.close(words)
+
+
+def _be_child(request: LaunchRequest, server: int, writing: int, words: int) -> None:
+    """The forked side: never returns."""
+    try:
+        die_with_parent(server)
+        os.setsid()
+        first_for_the_oom_killer()
+        os.dup2(words, 1)
+        os.dup2(words, 2)
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, signal.SIG_DFL)
+        said = child.launch(request).model_dump_json().encode()
+        while said:
+            said = said[os.write(writing, said) :]
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def _listen(reading: int, control: socket.socket, deadline: float) -> tuple[bytes, bool]:
+    """What the child says until it closes its pipe, and whether it did so in time."""
+    said = bytearray()
+    poll = select.poll()
+    poll.register(reading, select.POLLIN)
+    poll.register(control, select.POLLIN)
+    while True:
+        left_ms = (deadline - time.perf_counter()) * 1000
+        events = dict(poll.poll(max(0.0, left_ms)))
+        if control.fileno() in events:
+            raise AgentGone  # the agent says nothing during a launch: it can only have closed the socket
+        if reading in events:
+            part = os.read(reading, 1 << 16)
+            if not part:
+                return bytes(said), True
+            said += part
+        elif left_ms <= 0:
+            return bytes(said), False
+
+
+def _end(pid: int) -> int:
+    """Kill the child with all that it may have started."""
+    for kill in (os.kill, os.killpg):  # by its id too: it may not have come to make its group yet
+        try:
+            kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    return _reap(pid)
+
+
+def _reap(pid: int) -> int:
+    """Exit code, or minus the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _tail(words: int) -> str:
+    size = os.fstat(words).st_size
+    return os.pread(words, _LAST_WORDS, max(0, size - _LAST_WORDS)).decode(errors="replace").strip()
+
+
+def _say(control: socket.socket, message: dict[str, Any]) -> None:
+    control.sendall(json.dumps(message).encode() + b"\n")
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m edgefront.agents.measuring.forkserver SOCKET RUNTIME LOCK CORES`: a warm parent."""
+    descriptor, runtime, lock, cores = arguments
+    keep_to(int(core) for core in cores.split(",") if core)
+    # Ctrl-C goes to the whole terminal; the agent decides what becomes of the launch.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with socket.socket(fileno=int(descriptor)) as control:
+        known: Runtime = "pytorch" if runtime == "pytorch" else "onnxruntime"
+        runtimes.preload(known)
+        runtimes.prepare_recurrence(known, "cpu")
+        gc.collect()
+        gc.freeze()  # a collection in a child would write to, and so copy, every page with an object on it
+        serve(control, Path(lock))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,195 @@
+"""Random inputs: tokens and state of a language model, and whatever an ONNX file declares.
+
+The same seed gives the same input on every platform (Philox bits, as the weights are made of).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.errors import MeasurementError
+from edgefront.core.graph.state import AXIS_OF, Form, state_specs
+from edgefront.core.measurement.passes import source_length
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.spaces.architecture import Architecture
+
+_TYPES = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+    "tensor(int64)": "int64",
+    "tensor(int32)": "int32",
+    "tensor(int16)": "int16",
+    "tensor(int8)": "int8",
+    "tensor(uint64)": "uint64",
+    "tensor(uint32)": "uint32",
+    "tensor(uint16)": "uint16",
+    "tensor(uint8)": "uint8",
+    "tensor(bool)": "bool",
+}
+# An axis with one of these in its name is the protocol's sequence; `past` and the like are its memory, or 1.
+_SEQUENCE_NAMES = ("sequence", "seq", "length", "tokens", "time")
+_BATCH_NAMES = ("batch", "n")
+_PAST_NAMES = ("past", "total", "cache", "context", "source")
+_UNKNOWN_VOCABULARY = 2
+
+Declared = tuple[str, str, tuple[Any, ...]]
+"""Name, ONNX type and shape of an input; an axis is a number, a name, or None."""
+
+
+def random_tokens(protocol: MeasurementProtocol, vocabulary: int, seed: int) -> NDArray[np.int64]:
+    """Uniform tokens, int64 [batch, sequence]."""
+    shape = (protocol.batch, protocol.sequence_length)
+    return _generator(seed).integers(0, vocabulary, shape, dtype=np.int64)
+
+
+def random_indices(
+    architecture: Architecture, protocol: MeasurementProtocol, seed: int
+) -> dict[str, NDArray[np.int64]]:
+    """What a pass of this protocol looks up, under the names of the graph's inputs; int64 [batch, length] each.
+
+    `tokens`; `segments` in forward passes of a model that tells segments apart; `source_tokens` where it has a source
+    that the pass encodes (in decode the state holds it already).
+    """
+    batch = protocol.batch
+    found = {"tokens": random_tokens(protocol, architecture.embedding.vocab_size, seed)}
+    generator = _generator(seed + 1)
+    if architecture.embedding.segments and protocol.mode == "forward" and not protocol.memory_length:
+        shape = (batch, protocol.sequence_length)
+        found["segments"] = generator.integers(0, architecture.embedding.segments, shape, dtype=np.int64)
+    if architecture.source is not None and protocol.mode != "decode":
+        shape = (batch, source_length(protocol))
+        found["source_tokens"] = generator.integers(0, architecture.source.embedding.vocab_size, shape, dtype=np.int64)
+    return found
+
+
+def state_form(protocol: MeasurementProtocol) -> Form | None:
+    """The form of the state that a pass of this protocol begins with; None where it begins with none."""
+    if protocol.mode == "decode":
+        return "cache"
+    return "memory" if protocol.mode == "forward" and protocol.memory_length else None
+
+
+def state_sizes(architecture: Architecture, protocol: MeasurementProtocol) -> dict[str, tuple[int, ...]]:
+    """Entry → shape of the state that a pass of this protocol begins with; empty where it begins with none."""
+    form = state_form(protocol)
+    if form is None:
+        return {}
+    past, source = protocol.memory_length, source_length(protocol)
+    lengths = {"batch": protocol.batch}
+    lengths |= {AXIS_OF["self"]: past, AXIS_OF["both"]: source + past, AXIS_OF["source"]: source}
+    return {
+        spec.name: tuple(axis if isinstance(axis, int) else lengths[axis] for axis in spec.axes)
+        for spec in state_specs(architecture, form)
+    }
+
+
+def random_state(
+    architecture: Architecture, protocol: MeasurementProtocol, seed: int
+) -> dict[str, NDArray[np.float32] | NDArray[np.int64]]:
+    """The state after `memory_length` tokens, by the names of `core.graph.state`.
+
+    Keys, values, layer inputs and cells are float32, uniform in ±1: finite in every type, and no runtime is faster for
+    numbers it need not look at. Counts of tokens (int64, without axes) say `memory_length`.
+    """
+    generator = _generator(seed + 2)
+    return {
+        name: _even(generator, size) if size else np.full((), protocol.memory_length, np.int64)
+        for name, size in state_sizes(architecture, protocol).items()
+    }
+
+
+def random_inputs(
+    path: Path, inputs: Sequence[Declared], protocol: MeasurementProtocol, seed: int
+) -> dict[str, NDArray[Any]]:
+    """An array for every input of an ONNX file.
+
+    Free axes take the protocol's batch, sequence and memory length by their names (a first axis without a telling name
+    is the batch), else 1. Integers stay below the table that they look up; masks are ones; floats are uniform in ±1.
+    """
+    generator = _generator(seed)
+    tables = lookup_sizes(path)
+    return {name: _array(name, kind, shape, protocol, tables.get(name), generator) for name, kind, shape in inputs}
+
+
+def lookup_sizes(path: Path) -> dict[str, int]:
+    """Input name → rows of the smallest table that a Gather looks it up in, as far as shapes in the file tell."""
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    source = {name: name for name in (item.name for item in graph.input)}
+    sizes: dict[str, int] = {}
+    for node in graph.node:  # in topological order, as ONNX demands
+        if (
+            node.op_type in ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten")
+            and node.input[0] in source
+        ):
+            source[node.output[0]] = source[node.input[0]]
+        if node.op_type == "Gather" and node.input[1] in source and shapes.get(node.input[0]):
+            axis = next((item.i for item in node.attribute if item.name == "axis"), 0)
+            name, rows = source[node.input[1]], shapes[node.input[0]][axis]
+            sizes[name] = min(rows, sizes.get(name, rows))
+    return sizes
+
+
+def external_files(path: Path) -> tuple[Path, ...]:
+    """The files beside an ONNX file that hold its weights; none if it holds them itself, or is no ONNX file."""
+    import onnx
+
+    try:
+        tensors = onnx.load(str(path), load_external_data=False).graph.initializer
+    except Exception:  # the runtime will say what is wrong with it
+        return ()
+    entries = [entry for tensor in tensors for entry in tensor.external_data if entry.key == "location"]
+    return tuple(path.parent / name for name in sorted({entry.value for entry in entries}))
+
+
+def _generator(seed: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=seed))
+
+
+def _even(generator: np.random.Generator, size: Sequence[int]) -> NDArray[np.float32]:
+    """Uniform in ±1, without a second array of the size."""
+    values = generator.random(size, dtype=np.float32)
+    values *= np.float32(2)
+    values -= np.float32(1)
+    return values
+
+
+def _array(
+    name: str,
+    kind: str,
+    shape: tuple[Any, ...],
+    protocol: MeasurementProtocol,
+    rows: int | None,
+    generator: np.random.Generator,
+) -> NDArray[Any]:
+    if kind not in _TYPES:
+        raise MeasurementError(
+            f"input {name} is a {kind}, which cannot be filled with random values", reason="unsupported"
+        )
+    dtype = np.dtype(_TYPES[kind])
+    size = tuple(_axis(axis, position, protocol) for position, axis in enumerate(shape))
+    if dtype.kind == "f":
+        return _even(generator, size).astype(dtype, copy=False)
+    if dtype.kind == "b" or "mask" in name.lower():
+        return np.ones(size, dtype)
+    return np.asarray(generator.integers(0, rows or _UNKNOWN_VOCABULARY, size)).astype(dtype)
+
+
+def _axis(axis: Any, position: int, protocol: MeasurementProtocol) -> int:
+    if isinstance(axis, int) and axis > 0:
+        return axis
+    label = str(axis or "").lower()
+    if any(word in label for word in _PAST_NAMES):
+        return max(1, protocol.memory_length)
+    if any(word in label for word in _SEQUENCE_NAMES):
+        return protocol.sequence_length
+    named_batch = "batch" in label or label in _BATCH_NAMES
+    return protocol.batch if named_batch or position == 0 else 1

@@ -1,0 +1,202 @@
+"""`Measurer`: makes launches on this device, each in a process of its own.
+
+On Linux CPUs the child is a fork of a warm parent (`agents.measuring.forkserver`), one for each runtime; with a GPU,
+whose runtime survives no fork, and on other systems it is a fresh process (`agents.measuring.spawn`).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+
+from edgefront.agents.device.available import available_memory_bytes
+from edgefront.agents.device.cores import CorePlan
+from edgefront.agents.device.probe import runtime_facts
+from edgefront.agents.measuring.failures import failure
+from edgefront.agents.measuring.footprint import least_footprint_bytes
+from edgefront.agents.measuring.forked import ForkServer
+from edgefront.agents.measuring.hostlock import lock_path, only_measurement
+from edgefront.agents.measuring.request import LaunchRequest
+from edgefront.agents.measuring.spawn import run_spawned
+from edgefront.core.errors import EdgefrontError, InvalidInput
+from edgefront.core.graph.formats import format_of
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.graph.weights import WeightCache
+from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
+from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.wire.agent import RuntimeFacts
+
+_SURVIVE_FORK = ("cpu", "xnnpack", "openvino", "dnnl", "acl", "armnn")
+
+
+class Aborted(EdgefrontError):
+    """The launch was given up by `Measurer.abort`; nothing is known of it."""
+
+    kind = "aborted"
+
+
+class Measurer:
+    """Makes launches, one at a time, and one at a time on this host.
+
+    Args:
+        cache: folder of the weight cache; it grows to the largest size seen of each parameter.
+        plan: the cores that measure; by default all that this process may use.
+        memory_limit_bytes: no launch may need more; absent, what the system has available.
+        lock: the host's lock file; by default one for all agents of this host.
+        runtimes: what is known of them already; others are asked when a launch depends on what they compute in.
+    """
+
+    def __init__(
+        self,
+        cache: Path,
+        plan: CorePlan | None = None,
+        *,
+        memory_limit_bytes: int | None = None,
+        lock: Path | None = None,
+        runtimes: Iterable[RuntimeFacts] = (),
+    ) -> None:
+        self.plan = plan or CorePlan.of_device()
+        self._cache = WeightCache(cache)
+        self._limit = memory_limit_bytes
+        self._lock = lock or lock_path()
+        self._servers: dict[Runtime, ForkServer] = {}
+        self._facts: dict[Runtime, RuntimeFacts | None] = {facts.runtime: facts for facts in runtimes}
+        self._kill: Callable[[], None] | None = None
+        self._aborted = threading.Event()
+
+    def __enter__(self) -> Measurer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def warm(self, runtime: Runtime) -> int:
+        """Start the warm parent of this runtime now rather than at its first launch; returns its process id."""
+        return self._server(runtime).pid
+
+    def measure(self, subject: Architecture | Path, protocol: MeasurementProtocol, seed: int) -> LaunchResult:
+        """Make one launch of an architecture, or of an ONNX file.
+
+        Whatever the model does is told by the result, never raised: `infeasible` where this device cannot hold it or
+        is too slow for it, `failed` with a reason else.
+
+        Raises `Unavailable` where the weight cache finds the disk full (nothing is wrong with the model then), and
+        `Aborted` after `abort`.
+        """
+        refusal = self._refuse(subject, protocol)
+        if refusal is not None:
+            return refusal
+        if isinstance(subject, Architecture):
+            # Here rather than in the child: values that are made for the first time are no part of a launch.
+            for spec in parameters(subject):
+                self._cache.file(spec, seed, format_of(spec.name, protocol.dtype, protocol.quantisation))
+        request = LaunchRequest(
+            architecture=subject.canonical if isinstance(subject, Architecture) else None,
+            onnx_file=None if isinstance(subject, Architecture) else subject.absolute(),
+            protocol=protocol,
+            seed=seed,
+            cache=self._cache.folder,
+            cores=self.plan.pinned(protocol.threads),
+            memory_limit_bytes=self._limit,
+        )
+        return self._launch(request)
+
+    def abort(self) -> None:
+        """Give up the launch of the moment, at once, or the next one if there is none: `measure` raises `Aborted`.
+
+        From any thread. The warm parent goes too and is started again when it is needed.
+        """
+        self._aborted.set()
+        kill = self._kill
+        if kill is not None:
+            kill()
+
+    def close(self) -> None:
+        """End the warm parents."""
+        for server in self._servers.values():
+            server.close()
+        self._servers.clear()
+
+    def _launch(self, request: LaunchRequest) -> LaunchResult:
+        protocol = request.protocol
+        result: LaunchResult | None = None
+        try:
+            if sys.platform.startswith("linux") and protocol.provider in _SURVIVE_FORK:
+                server = self._server(protocol.runtime)
+                self._kill = server.kill
+                if not self._aborted.is_set():
+                    result = server.launch(request)
+            else:
+                with only_measurement(self._lock):
+                    if not self._aborted.is_set():
+                        result = run_spawned(request, self._killable)
+        finally:
+            self._kill = None
+        if result is None or self._aborted.is_set():
+            self._aborted.clear()
+            raise Aborted("the launch was given up")
+        return result
+
+    def _killable(self, process: subprocess.Popen[bytes]) -> None:
+        self._kill = process.kill
+        if self._aborted.is_set():
+            process.kill()
+
+    def _server(self, runtime: Runtime) -> ForkServer:
+        server = self._servers.get(runtime)
+        if server is None or not server.alive:
+            server = self._servers[runtime] = ForkServer(runtime, self._lock, self.plan.home())
+        return server
+
+    def _computes_in(self, protocol: MeasurementProtocol) -> bool:
+        """Whether the runtime's own kernels do: asked once, by the same trial that the device is described with."""
+        if protocol.runtime not in self._facts:
+            self._facts[protocol.runtime] = runtime_facts(protocol.runtime)
+        facts = self._facts[protocol.runtime]
+        return facts is not None and protocol.number in facts.numbers.get(protocol.provider, ())
+
+    def _refuse(self, subject: Architecture | Path, protocol: MeasurementProtocol) -> LaunchResult | None:
+        """What needs no launch to know."""
+        if protocol.threads > self.plan.count:
+            return failure("unsupported", f"{protocol.threads} threads on {self.plan.count} cores tell nothing")
+        if isinstance(subject, Path):
+            return _refuse_choices(protocol)
+        try:
+            protocol_costs(subject, protocol)
+        except InvalidInput as error:
+            return failure("build_error", error.detail)
+        if protocol.number != "float32" and not self._computes_in(protocol):
+            return failure(
+                "unsupported", f"{protocol.runtime} on {protocol.provider} does not compute in {protocol.number} here"
+            )
+        if protocol.provider != "cpu":
+            return None
+        least, free = least_footprint_bytes(subject, protocol), available_memory_bytes()
+        bound = free if self._limit is None else min(free, self._limit)
+        if least > bound:
+            message = f"it needs at least {least} bytes of memory, and {bound} are available"
+            return failure("out_of_memory", message)
+        return None
+
+
+def _refuse_choices(protocol: MeasurementProtocol) -> LaunchResult | None:
+    """An ONNX file is run as it is: what the protocol would choose of an architecture is settled in it."""
+    for field, only in (("mode", "forward"), ("dtype", "float32"), ("weights", "full")):
+        chosen = getattr(protocol, field)
+        if chosen != only:
+            return failure("unsupported", f"{field} {chosen} is for architectures: an ONNX file is run as it is")
+    return None
+
+
+def measure_onnx_file(path: Path, protocol: MeasurementProtocol, seed: int, *, cache: Path) -> LaunchResult:
+    """One launch of any ONNX file on random inputs (`agents.measuring.inputs`)."""
+    with Measurer(cache) as measurer:
+        return measurer.measure(path, protocol, seed)

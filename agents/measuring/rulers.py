@@ -1,0 +1,222 @@
+"""How peak memory is taken, by method. Figures of different methods are never compared.
+
+- anonymous (Linux): the high-water mark of anonymous memory over the forward passes, plus the weights mapped from
+  files. Anonymous memory is what the candidate needs and nothing else could hold; file pages are libraries and the
+  mapped weights, and the latter are counted by size rather than by what happened to be resident.
+- resident: the high-water mark of the resident set, file pages included; what other systems can tell.
+- allocator: PyTorch's own peak on a CUDA device.
+- device: used memory of the whole GPU, polled; right because nothing else measures at that time.
+
+All but `allocator` are less what the process held before it built the model.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import Protocol
+
+from edgefront.agents.device import linux
+from edgefront.core.errors import MeasurementError
+from edgefront.core.measurement.protocol import MeasurementProtocol, MemoryMethod
+from edgefront.core.measurement.record import PeakMemory
+
+_ON_LINUX = sys.platform.startswith("linux")
+_POLL_S = 0.002
+
+
+class Ruler(Protocol):
+    """Called in the order start, built, read, in the process that builds and runs the model."""
+
+    def start(self) -> None:
+        """Before the model is built."""
+
+    def built(self) -> None:
+        """The model is built; passes follow. May be called again: the passes since the last call count."""
+
+    def read(self) -> PeakMemory:
+        """After the passes. Two are needed for an exact figure (see `AnonymousRuler`)."""
+
+
+def memory_methods(*, allocator: bool, device: bool) -> tuple[MemoryMethod, ...]:
+    """Methods that work on this system, for a runtime that has an allocator to ask or a GPU to poll."""
+    host: tuple[MemoryMethod, ...] = ("resident",)
+    if _ON_LINUX and linux.reset_high_water():
+        host = ("anonymous", "resident")
+    return host + (("allocator",) if allocator else ()) + (("device",) if device else ())
+
+
+def ruler_for(protocol: MeasurementProtocol, weight_places: tuple[Path, ...]) -> Ruler:
+    """Raises `MeasurementError` with reason `unsupported` for a method that this system lacks."""
+    method = protocol.memory
+    if method == "anonymous" and _ON_LINUX:
+        return AnonymousRuler(weight_places)
+    if method == "resident":
+        return ResidentRuler() if _ON_LINUX else LifetimeRuler()
+    if method == "allocator" and protocol.runtime == "pytorch" and protocol.provider == "cuda":
+        return AllocatorRuler()
+    if method == "device" and protocol.provider != "cpu":
+        from edgefront.agents.device.nvml import Gpu
+
+        return DeviceRuler(Gpu.first_visible())
+    raise MeasurementError(
+        f"memory method {method} does not work with {protocol.runtime} on {protocol.provider} here",
+        reason="unsupported",
+    )
+
+
+class AnonymousRuler:
+    """Anonymous high-water mark, from the resident one: the kernel keeps a mark for both kinds together only.
+
+    During a pass that faults in no new file page, file pages are a constant, and mark - file pages is the anonymous
+    mark exactly. The first pass faults some in (code, mapped weights); the mark of a second pass is at least as high
+    as the first's, since the file pages are then all there, so after two passes the figure is exact.
+    """
+
+    def __init__(self, weight_places: tuple[Path, ...]) -> None:
+        self._places = weight_places
+        self._build_peak: int | None = None
+
+    def start(self) -> None:
+        if not linux.reset_high_water():
+            raise MeasurementError("this kernel cannot reset the memory high-water mark", reason="unsupported")
+        self._base = linux.resident()
+
+    def built(self) -> None:
+        if self._build_peak is None:
+            self._build_peak = max(0, linux.resident().high_water - self._base.total)
+        linux.reset_high_water()
+
+    def read(self) -> PeakMemory:
+        now = linux.resident()
+        mapped = linux.mapped_bytes(self._places)
+        forward = max(1, max(now.high_water - now.file, now.anonymous) - self._base.anonymous)
+        return PeakMemory(
+            method="anonymous",
+            peak_bytes=forward + mapped,
+            forward_peak_bytes=forward,
+            build_peak_bytes=self._build_peak or 0,
+            mapped_weight_bytes=mapped,
+        )
+
+
+class ResidentRuler:
+    """Resident high-water mark of Linux, reset between build and passes."""
+
+    _build_peak: int | None = None
+
+    def start(self) -> None:
+        linux.reset_high_water()
+        self._base = linux.resident().total
+
+    def built(self) -> None:
+        if self._build_peak is None:
+            self._build_peak = max(0, linux.resident().high_water - self._base)
+        linux.reset_high_water()
+
+    def read(self) -> PeakMemory:
+        forward = max(1, linux.resident().high_water - self._base)
+        return PeakMemory(
+            method="resident", peak_bytes=forward, forward_peak_bytes=forward, build_peak_bytes=self._build_peak or 0
+        )
+
+
+class LifetimeRuler:
+    """Resident high-water mark where it cannot be reset: the forward peak is then at least the build's."""
+
+    _build_peak: int | None = None
+
+    def start(self) -> None:
+        self._base = _lifetime_peak()
+
+    def built(self) -> None:
+        if self._build_peak is None:
+            self._build_peak = max(0, _lifetime_peak() - self._base)
+
+    def read(self) -> PeakMemory:
+        forward = max(1, _lifetime_peak() - self._base)
+        return PeakMemory(
+            method="resident", peak_bytes=forward, forward_peak_bytes=forward, build_peak_bytes=self._build_peak or 0
+        )
+
+
+class AllocatorRuler:
+    """PyTorch's CUDA allocator: weights and activations, to the byte."""
+
+    _build_peak: int | None = None
+
+    def start(self) -> None:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise MeasurementError("this PyTorch has no CUDA device to use", reason="unsupported")
+        torch.cuda.init()
+        torch.cuda.reset_peak_memory_stats()
+
+    def built(self) -> None:
+        import torch
+
+        torch.cuda.synchronize()
+        if self._build_peak is None:
+            self._build_peak = int(torch.cuda.max_memory_allocated())
+        torch.cuda.reset_peak_memory_stats()
+
+    def read(self) -> PeakMemory:
+        import torch
+
+        torch.cuda.synchronize()
+        peak = max(1, int(torch.cuda.max_memory_allocated()))
+        return PeakMemory(
+            method="allocator", peak_bytes=peak, forward_peak_bytes=peak, build_peak_bytes=self._build_peak or 0
+        )
+
+
+class DeviceRuler:
+    """Used memory of the GPU, polled while the model is built and runs."""
+
+    _build_peak: int | None = None
+
+    def __init__(self, gpu: UsedMemory) -> None:
+        self._gpu = gpu
+        self._peak = 0
+        self._base = 0
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        self._base = self._peak = self._gpu.used_bytes()
+        threading.Thread(target=self._poll, name="gpu-memory", daemon=True).start()
+
+    def built(self) -> None:
+        now = self._gpu.used_bytes()
+        if self._build_peak is None:
+            self._build_peak = max(self._peak, now) - self._base
+        self._peak = now
+
+    def read(self) -> PeakMemory:
+        self._ended.set()
+        peak = max(1, max(self._peak, self._gpu.used_bytes()) - self._base)
+        return PeakMemory(
+            method="device", peak_bytes=peak, forward_peak_bytes=peak, build_peak_bytes=self._build_peak or 0
+        )
+
+    def _poll(self) -> None:
+        while not self._ended.wait(_POLL_S):
+            self._peak = max(self._peak, self._gpu.used_bytes())
+
+
+class UsedMemory(Protocol):
+    """A GPU that tells how much of its memory is in use, by anyone."""
+
+    def used_bytes(self) -> int: ...
+
+
+def _lifetime_peak() -> int:
+    if sys.platform == "win32":
+        import psutil
+
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

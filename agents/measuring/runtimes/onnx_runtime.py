@@ -1,0 +1,244 @@
+"""ONNX Runtime: an architecture's graph over the weight cache, or any ONNX file."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto
+
+from edgefront.agents.measuring.inputs import random_indices, random_inputs, random_state
+from edgefront.agents.measuring.request import LaunchRequest
+from edgefront.agents.measuring.runtimes import ON_NVIDIA
+from edgefront.core.errors import MeasurementError
+from edgefront.core.graph.build import EXTERNAL_FOLDER, build
+from edgefront.core.graph.formats import Format, encode
+from edgefront.core.graph.state import Mode
+from edgefront.core.graph.weights import WeightCache
+from edgefront.core.measurement.protocol import MeasurementProtocol, Number
+from edgefront.core.spaces.architecture import Architecture
+
+_SUFFIX = "executionprovider"
+_CPU = "CPUExecutionProvider"
+# Its default, said so that the record is true: products of float32 in 19 bits, where the GPU has them.
+_CUDA = {"use_tf32": "1"}
+_BFLOAT16 = "tensor(bfloat16)"
+_FLOATS: dict[str, Format] = {"tensor(float)": "f32", "tensor(float16)": "f16", _BFLOAT16: "bf16"}
+# Operators that do a linear map, in ONNX Runtime's own names, and the type that profiles give their inputs.
+_PRODUCTS = frozenset({"Gemm", "FusedGemm", "MatMul", "FusedMatMul"})
+_INT8_PRODUCTS = frozenset({"DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulInteger"})
+_PROFILED = {"float32": "float", "bfloat16": "bfloat16", "float16": "float16"}
+
+
+def providers() -> dict[str, str]:
+    """Execution providers of this build: protocol name (`cpu`, `cuda`, `xnnpack` …) → ONNX Runtime's name."""
+    return {name.lower().removesuffix(_SUFFIX): name for name in ort.get_available_providers()}
+
+
+def works(provider: str) -> bool:
+    """Whether a session on this provider can be made and run. Loads what the provider loads for good."""
+    try:
+        session = ort.InferenceSession(_one_addition(), _quiet_options(), providers=[providers()[provider]])
+        session.run(None, {"x": np.ones(1, np.float32)})
+    except Exception:  # whatever a missing driver or library makes of itself
+        return False
+    return providers()[provider] in session.get_providers()
+
+
+def computes_in(number: Number, request: LaunchRequest) -> bool:
+    """Whether the request's provider does the linear maps of its model in numbers of this kind, by running a pass.
+
+    ONNX Runtime takes most graphs: what a provider lacks is cast to float32 or moved to the CPU. That would be measured
+    under a wrong name, so the profile of the pass tells which kernels ran, and on what.
+    """
+    with tempfile.TemporaryDirectory(prefix="edgefront-probe-") as folder:
+        options = session_options(request.protocol)
+        options.enable_profiling = True
+        options.profile_file_prefix = os.path.join(folder, "pass")
+        try:
+            model = OnnxModel(request, options)
+            model.forward_ms()
+            ran = json.loads(Path(model.end_profile()).read_text())
+        except Exception:  # no kernel, no library, no memory …: not here
+            return False
+        if not model.finite():
+            return False
+    kernels = [event["args"] for event in ran if event.get("cat") == "Node" and "provider" in event["args"]]
+    wanted = providers()[request.protocol.provider]
+    # A provider that compiles whole parts of a graph shows them as kernels of its own, without products.
+    ran_there = any(kernel["provider"] == wanted for kernel in kernels)
+    return ran_there and all(_fits(kernel, number, wanted) for kernel in kernels if _is_product(kernel, number))
+
+
+def session_options(protocol: MeasurementProtocol) -> Any:
+    """ONNX Runtime's defaults, with the protocol's threads and one graph at a time."""
+    options = _quiet_options()
+    options.intra_op_num_threads = protocol.threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    return options
+
+
+class OnnxModel:
+    """A session with its inputs and outputs bound where the provider computes, so that a pass copies nothing.
+
+    State comes from the same tensors in every pass, and what goes out is never read: each pass does the same work.
+    """
+
+    def __init__(self, request: LaunchRequest, options: Any = None) -> None:
+        protocol = request.protocol
+        self._provider = _provider(protocol.provider)
+        self._session = _session(request, self._provider, options or session_options(protocol))
+        self._check_provider(protocol.provider)
+        self._gpu = protocol.provider in ON_NVIDIA
+        self._place = "cuda" if self._gpu else "cpu"
+        self._binding = self._session.io_binding()
+        self._values = []
+        types = {item.name: item.type for item in self._session.get_inputs()}
+        for name, array in _inputs(request, self._session).items():
+            if name not in types:
+                continue  # nothing in the graph depends on it
+            # Counts of tokens go into the arithmetic of shapes, which is done on the CPU.
+            value = _value(array, types[name], self._place if array.ndim else "cpu")
+            self._values.append(value)  # the binding keeps no reference of its own
+            self._binding.bind_ortvalue_input(name, value)
+        for output in self._session.get_outputs():
+            self._binding.bind_output(output.name, self._place)
+        self.versions = {"onnxruntime": ort.__version__, "onnx": onnx.__version__, "numpy": np.__version__}
+        if protocol.provider == "cuda":
+            self.versions["tf32"] = _CUDA["use_tf32"]
+
+    def forward_ms(self) -> float:
+        started = time.perf_counter_ns()
+        self._session.run_with_iobinding(self._binding)
+        if self._gpu:
+            self._binding.synchronize_outputs()
+        return (time.perf_counter_ns() - started) / 1e6
+
+    def let_go(self) -> None:
+        """Nothing: the outputs are bound, and lie in the session's own arena for as long as it lives."""
+
+    def finite(self) -> bool:
+        return all(_finite(_array(value)) for value in self._binding.get_outputs())
+
+    def end_profile(self) -> str:
+        """Path of the profile of all passes, in a session that was made with profiling."""
+        return str(self._session.end_profiling())
+
+    def _check_provider(self, wanted: str) -> None:
+        if self._provider not in self._session.get_providers():
+            raise MeasurementError(
+                f"ONNX Runtime has the provider {wanted}, but could not start it", reason="unsupported"
+            )
+
+
+def _quiet_options() -> Any:
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    return options
+
+
+def _one_addition() -> bytes:
+    vector = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [1])
+    ends = [onnx.helper.make_value_info(name, vector) for name in ("x", "y")]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Add", ["x", "x"], ["y"])], "addition", ends[:1], ends[1:])
+    opset = onnx.helper.make_opsetid("", 17)
+    return bytes(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString())
+
+
+def _provider(wanted: str) -> str:
+    known = providers()
+    if wanted not in known:
+        raise MeasurementError(
+            f"this ONNX Runtime has no provider {wanted}; it has {', '.join(sorted(known))}", reason="unsupported"
+        )
+    return known[wanted]
+
+
+def _session(request: LaunchRequest, provider: str, options: Any) -> Any:
+    model: str | bytes
+    if isinstance(request.subject, Path):
+        model = str(request.subject)
+    else:
+        cache, protocol = WeightCache(request.cache), request.protocol
+        model = build(
+            request.subject,
+            mode=graph_mode(protocol),
+            logits=protocol.logits,
+            dtype=protocol.dtype,
+            precision=protocol.quantisation,
+            weights=cache,
+            seed=request.seed,
+        ).SerializeToString()
+        options.add_session_config_entry(EXTERNAL_FOLDER, str(cache.folder))
+    chosen: list[Any] = [(provider, _CUDA) if request.protocol.provider == "cuda" else provider]
+    if provider != _CPU:
+        chosen.append(_CPU)
+    return ort.InferenceSession(model, options, providers=chosen)
+
+
+def graph_mode(protocol: MeasurementProtocol) -> Mode:
+    """What `core.graph.build` calls the passes of this protocol."""
+    return "segment" if protocol.mode == "forward" and protocol.memory_length else protocol.mode
+
+
+def _inputs(request: LaunchRequest, session: Any) -> dict[str, np.ndarray[Any, Any]]:
+    subject, protocol = request.subject, request.protocol
+    if isinstance(subject, Architecture):
+        state = random_state(subject, protocol, request.seed)
+        return {**random_indices(subject, protocol, request.seed), **state}
+    declared = [(item.name, item.type, tuple(item.shape)) for item in session.get_inputs()]
+    return random_inputs(subject, declared, protocol, request.seed)
+
+
+def _value(array: np.ndarray[Any, Any], kind: str, place: str) -> Any:
+    """The array as an input of this ONNX type, where the provider computes."""
+    if kind in _FLOATS and array.dtype == np.float32:
+        array = encode(array, _FLOATS[kind])
+    if kind != _BFLOAT16:
+        return ort.OrtValue.ortvalue_from_numpy(array, place, 0)
+    here = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, TensorProto.BFLOAT16)
+    if place == "cpu":
+        return here
+    there = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), TensorProto.BFLOAT16, place, 0)
+    there.update_inplace(here)
+    return there
+
+
+def _array(value: Any) -> Any:
+    """An output as numpy has it; bfloat16, which numpy does not know, as float32."""
+    if value.data_type() != _BFLOAT16:
+        return value.numpy()
+    if value.device_name().lower() != "cpu":
+        here = ort.OrtValue.ortvalue_from_shape_and_type(list(value.shape()), TensorProto.BFLOAT16, "cpu", 0)
+        here.update_inplace(value)
+        value = here
+    size = int(np.prod(value.shape()))
+    bits = np.ctypeslib.as_array((ctypes.c_uint16 * size).from_address(value.data_ptr()))
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def _finite(array: Any) -> bool:
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fc" or not array.size:
+        return True
+    # The extremes carry NaN and infinities, and need no memory of the array's size.
+    return bool(np.isfinite(array.min()) and np.isfinite(array.max()))
+
+
+def _is_product(kernel: dict[str, Any], number: Number) -> bool:
+    """Whether a profiled kernel does linear maps; with int8 only those that it quantises count."""
+    return kernel["op_name"] in (_INT8_PRODUCTS if number == "int8" else _PRODUCTS)
+
+
+def _fits(kernel: dict[str, Any], number: Number, provider: str) -> bool:
+    if kernel["provider"] != provider:
+        return False
+    return number == "int8" or all(_PROFILED[number] in types for types in kernel["input_type_shape"])

@@ -1,0 +1,64 @@
+"""Trials of a runtime: what its providers compute in, found out by passes of two tiny models of all kinds of blocks."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from edgefront.agents.measuring.request import LaunchRequest
+from edgefront.agents.measuring.runtimes import build
+from edgefront.core.measurement.protocol import MeasurementProtocol, Number, Runtime
+from edgefront.core.spaces.architecture import Architecture
+
+_FEED_FORWARD = {"kind": "feed_forward", "d_inner": 64}
+_MODELS = tuple(
+    Architecture.parse({"d_model": 32, **parts})
+    for parts in (
+        {
+            "positions": {"kind": "learned", "length": 64},
+            "embedding": {"vocab_size": 96},
+            "blocks": [{"kind": "attention", "n_head": 2}, _FEED_FORWARD],
+        },
+        {
+            "positions": {"kind": "relative"},
+            "norm": "post",
+            "activation": "relu",
+            "embedding": {"vocab_size": 96, "cutoffs": [32], "div": 2},
+            "blocks": [
+                {"kind": "attention", "n_head": 2},
+                _FEED_FORWARD,
+                {"kind": "srupp", "d_attn": 16},
+                {"kind": "sru"},
+            ],
+        },
+    )
+)
+
+
+def computes_in(number: Number, runtime: Runtime, provider: str) -> bool:
+    """Whether this provider computes in numbers of this kind. It loads the provider for good."""
+    choice = {"weights": "int8"} if number == "int8" else {"dtype": number}
+    protocol = MeasurementProtocol(
+        runtime=runtime, provider=provider, sequence_length=8, memory="resident", logits="all", **choice
+    )
+    with tempfile.TemporaryDirectory(prefix="edgefront-trial-") as folder:
+        return all(
+            _passes(
+                number,
+                LaunchRequest(architecture=model.canonical, protocol=protocol, seed=0, cache=Path(folder)),
+            )
+            for model in _MODELS
+        )
+
+
+def _passes(number: Number, request: LaunchRequest) -> bool:
+    if request.protocol.runtime == "onnxruntime":
+        from edgefront.agents.measuring.runtimes.onnx_runtime import computes_in
+
+        return computes_in(number, request)
+    try:
+        model = build(request)
+        model.forward_ms()
+    except Exception:  # no kernel, no engine for int8, not enough memory …: not here
+        return False
+    return model.finite()

@@ -1,0 +1,80 @@
+"""A launch in a fresh process: for GPUs, whose runtime survives no fork, and for systems other than Linux."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+
+from edgefront.agents.device import linux
+from edgefront.agents.measuring.failures import of_death, out_of_time
+from edgefront.agents.measuring.forked import child_environment
+from edgefront.agents.measuring.request import LaunchRequest
+from edgefront.core.measurement.record import LaunchResult
+
+_LAST_WORDS = 500
+
+
+def run_spawned(request: LaunchRequest, begun: Callable[[subprocess.Popen[bytes]], None]) -> LaunchResult:
+    """Start a child, wait for it, and tell what became of it. `begun` gets the process, to kill it early.
+
+    The child reads its request from its standard input, which stays open while it works: it ends itself when that
+    closes, so it does not outlive this process.
+    """
+    with tempfile.TemporaryFile() as words:
+        started, kills = time.perf_counter(), _oom_kills()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "edgefront.agents.measuring.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=words,
+            env=child_environment(),
+        )
+        with process:
+            begun(process)
+            said, in_time = _converse(process, request)
+            status = process.wait()
+        wall_s = time.perf_counter() - started
+        size = words.seek(0, 2)
+        words.seek(max(0, size - _LAST_WORDS))
+        last_words = words.read().decode(errors="replace").strip()
+    if not in_time:
+        result = out_of_time(request.protocol.time_limit_s)
+    elif status == 0 and said:
+        result = LaunchResult.model_validate_json(said)
+    else:
+        result = of_death(status, last_words, _oom_kills() - kills)
+    return result.model_copy(update={"wall_s": wall_s})
+
+
+def _oom_kills() -> int:
+    return linux.oom_kills() if sys.platform.startswith("linux") else 0
+
+
+def _converse(process: subprocess.Popen[bytes], request: LaunchRequest) -> tuple[bytes, bool]:
+    """What the child says on its standard output, and whether it did so in time."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    ended = threading.Event()
+
+    def kill_late() -> None:
+        if not ended.wait(request.protocol.time_limit_s):
+            late.append(True)
+            process.kill()
+
+    late: list[bool] = []
+    watch = threading.Thread(target=kill_late, name="time-limit", daemon=True)
+    watch.start()
+    try:
+        process.stdin.write(request.model_dump_json().encode() + b"\n")
+        process.stdin.flush()
+        said = process.stdout.read()
+    except BrokenPipeError:  # it died at once; its status tells
+        said = b""
+    finally:
+        ended.set()
+        watch.join()
+    return said, not late

@@ -1,0 +1,87 @@
+"""What a number was taken in: versions, clocks, load, temperature. Kept with every launch, to explain it later."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from pathlib import Path
+
+from edgefront.agents.device.nvml import Gpu
+from edgefront.agents.measuring.runtimes import ON_NVIDIA
+from edgefront.core.errors import MeasurementError
+from edgefront.core.measurement.record import Fact
+
+_SYSTEM = Path("/sys/devices/system/cpu")
+
+
+def surroundings(cores: tuple[int, ...]) -> dict[str, Fact]:
+    """Facts of this moment and of the cores that measure; what the system does not tell is left out."""
+    facts: dict[str, Fact | None] = {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+        "cores": ",".join(str(core) for core in cores) or None,
+        "load_1m": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "clock_mhz": _clock_mhz(cores),
+        "governor": _text(_SYSTEM / f"cpu{cores[0] if cores else 0}" / "cpufreq" / "scaling_governor"),
+        "temperature_c": _temperature_c(),
+        "huge_pages": _chosen(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
+    }
+    return {name: fact for name, fact in facts.items() if fact is not None}
+
+
+def gpu_surroundings(provider: str) -> dict[str, Fact]:
+    """The state of the GPU at this moment, for a provider that measures on NVIDIA's; else nothing.
+
+    Asked right after the timed passes: its clocks rise with work, and fall soon after.
+    """
+    if provider not in ON_NVIDIA:
+        return {}
+    try:
+        return Gpu.first_visible().facts()
+    except MeasurementError:
+        return {}
+
+
+class Disturbance:
+    """What happened to this process besides its own work, from the making of this object to `facts`."""
+
+    def __init__(self) -> None:
+        self._start = _usage()
+
+    def facts(self) -> dict[str, Fact]:
+        """Times that it was taken off its core, and pages that it had to wait for."""
+        return {name: value - self._start[name] for name, value in _usage().items()}
+
+
+def _usage() -> dict[str, int]:
+    if sys.platform == "win32":
+        return {}
+    import resource
+
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {"involuntary_switches": usage.ru_nivcsw, "minor_faults": usage.ru_minflt, "major_faults": usage.ru_majflt}
+
+
+def _clock_mhz(cores: tuple[int, ...]) -> float | None:
+    clocks = [_text(_SYSTEM / f"cpu{core}" / "cpufreq" / "scaling_cur_freq") for core in cores]
+    known = [int(clock) for clock in clocks if clock and clock.isdigit()]
+    return round(sum(known) / len(known) / 1000, 1) if known else None
+
+
+def _temperature_c() -> float | None:
+    readings = [_text(zone / "temp") for zone in Path("/sys/class/thermal").glob("thermal_zone*")]
+    known = [int(reading) for reading in readings if reading and reading.lstrip("-").isdigit()]
+    return round(max(known) / 1000, 1) if known else None
+
+
+def _chosen(path: Path) -> str | None:
+    text = _text(path) or ""
+    return text.partition("[")[2].partition("]")[0] or None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip() or None
+    except OSError:
+        return None

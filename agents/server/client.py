@@ -1,0 +1,204 @@
+"""The agent's words to the server over HTTP, each a coroutine that can be cancelled. No retries here.
+
+`agents.server.retry` puts the policy above. Answers that are no success come as exceptions of `core.errors`, by status;
+a server that cannot be reached, a proxy's error page and an answer that cannot be read are all `Unavailable`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from edgefront.core.errors import (
+    Conflict,
+    EdgefrontError,
+    Forbidden,
+    Gone,
+    InvalidInput,
+    NotFound,
+    TooLarge,
+    TooManyRequests,
+    Unauthenticated,
+    Unavailable,
+)
+from edgefront.core.wire.agent import (
+    EnrolRequest,
+    EnrolResponse,
+    HeartbeatResponse,
+    LeaseRequest,
+    LeaseResponse,
+    ReleaseRequest,
+    ReportRequest,
+    ReportResponse,
+    StartRequest,
+)
+
+_CONNECT_S = 10.0
+_ANSWER_S = 30.0
+_MAX_DELAY_S = 3600.0
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class ProtocolMismatch(EdgefrontError):
+    """Agent and server do not speak versions of the protocol that go together: one of them needs an update."""
+
+    status = 426
+    kind = "protocol-mismatch"
+
+
+_BY_STATUS: Mapping[int, type[EdgefrontError]] = {
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    413: TooLarge,
+    426: ProtocolMismatch,
+    429: TooManyRequests,
+}
+
+
+def check_url(server: str, *, insecure: bool = False) -> str:
+    """The server's URL without a trailing slash.
+
+    Raises `InvalidInput` for what is no URL, and for plain HTTP beyond this machine unless `insecure`: the credential
+    and all that is measured would be readable on the way.
+    """
+    parts = urlsplit(server)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidInput(
+            f"{server!r} is no URL of a server", field="server", value=server, allowed="such as https://host:8090"
+        )
+    if parts.scheme == "http" and not insecure and not _is_loopback(parts.hostname):
+        raise InvalidInput(
+            f"plain HTTP to {parts.hostname} would show this device's credential to everyone on the way",
+            field="server",
+            value=server,
+            allowed="an https:// URL, or --insecure in a network that you trust",
+        )
+    return server.rstrip("/")
+
+
+class AgentClient:
+    """One device's connection to the server. Use as an asynchronous context manager."""
+
+    def __init__(self, server: str, *, insecure: bool = False) -> None:
+        self.server = check_url(server, insecure=insecure)
+        self._http = httpx.AsyncClient(
+            base_url=self.server,
+            timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
+            limits=httpx.Limits(max_connections=8, keepalive_expiry=60.0),
+            headers={"User-Agent": "edgefront-agent"},
+            verify=ssl.create_default_context() if self.server.startswith("https") else True,
+        )
+
+    async def __aenter__(self) -> AgentClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.aclose()
+
+    def use(self, credential: str) -> None:
+        """Speak as the device of this credential from now on."""
+        self._http.headers["Authorization"] = f"Bearer {credential}"
+
+    async def enrol(self, token: str, request: EnrolRequest) -> EnrolResponse:
+        """Trade an enrolment token for a credential."""
+        return await self._ask("/v1/agents/enrol", request, EnrolResponse, bearer=token)
+
+    async def lease(self, request: LeaseRequest) -> LeaseResponse:
+        """Ask for work; the server may take `wait_s` to answer. Cancelled, it closes the connection, and the server
+        gives back what it may have claimed in that moment."""
+        return await self._ask("/v1/leases", request, LeaseResponse, wait_s=request.wait_s)
+
+    async def start(self, launch_id: str, fence: int) -> None:
+        """Say that this launch begins. `Conflict` or `NotFound`: it is no longer this device's, or wanted no more."""
+        await self._send(f"/v1/launches/{launch_id}/start", StartRequest(fence=fence))
+
+    async def heartbeat(self, lease_id: str) -> HeartbeatResponse:
+        """Keep a lease. `NotFound` or `Gone`: it has ended."""
+        return await self._ask(f"/v1/leases/{lease_id}/heartbeat", None, HeartbeatResponse)
+
+    async def release(self, lease_id: str, launch_ids: tuple[str, ...]) -> None:
+        """Give launches back."""
+        await self._send(f"/v1/leases/{lease_id}/release", ReleaseRequest(launch_ids=launch_ids))
+
+    async def report(self, request: ReportRequest) -> ReportResponse:
+        return await self._ask("/v1/reports", request, ReportResponse)
+
+    async def _ask(
+        self, path: str, body: BaseModel | None, kind: type[Answer], *, wait_s: float = 0.0, bearer: str | None = None
+    ) -> Answer:
+        response = await self._send(path, body, wait_s=wait_s, bearer=bearer)
+        try:
+            return kind.model_validate_json(response.content)
+        except ValidationError as error:
+            raise Unavailable(f"{self.server} gave an answer that is no {kind.__name__}: {error}") from None
+
+    async def _send(
+        self, path: str, body: BaseModel | None, *, wait_s: float = 0.0, bearer: str | None = None
+    ) -> httpx.Response:
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {bearer}"} if bearer else {})
+        timeout = httpx.Timeout(_ANSWER_S + wait_s, connect=_CONNECT_S)
+        content = b"" if body is None else body.model_dump_json().encode()
+        try:
+            response = await self._http.post(path, content=content, headers=headers, timeout=timeout)
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise Unavailable(f"{self.server} cannot be reached: {error or type(error).__name__}") from error
+        if response.is_success:
+            return response
+        raise error_of(response)
+
+
+def error_of(response: httpx.Response) -> EdgefrontError:
+    """The exception for an answer that is no success; `retry_after_s` among its extras where the server says it."""
+    problem = _problem(response)
+    status = response.status_code
+    detail = str(problem.get("detail") or f"the server answered {status} {response.reason_phrase}")
+    if status == 409 and "protocol_version" in problem:
+        return ProtocolMismatch(detail)
+    extra = {} if (delay := _retry_after_s(response)) is None else {"retry_after_s": delay}
+    if status in _BY_STATUS:
+        return _BY_STATUS[status](detail, **extra)
+    if 400 <= status < 500 and status not in (408, 425):
+        return InvalidInput(detail, field=str(problem.get("field") or ""), value=problem.get("value"))
+    return Unavailable(detail, **extra)
+
+
+def retryable(error: EdgefrontError) -> bool:
+    """Whether the same request may succeed later without anyone's doing: the one place that decides it."""
+    return isinstance(error, Unavailable | TooManyRequests)
+
+
+def _problem(response: httpx.Response) -> dict[str, object]:
+    try:
+        found = response.json()
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _retry_after_s(response: httpx.Response) -> float | None:
+    try:
+        return min(_MAX_DELAY_S, max(0.0, float(response.headers["Retry-After"])))
+    except (KeyError, ValueError):
+        return None
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

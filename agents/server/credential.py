@@ -1,0 +1,118 @@
+"""The device's own credential: got once for an enrolment token, kept in a file that only its owner can read."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from edgefront.agents.config import AgentConfig
+from edgefront.agents.device.probe import as_name, default_class
+from edgefront.agents.server.client import AgentClient
+from edgefront.agents.server.retry import FOREVER
+from edgefront.core.errors import InvalidInput, Unauthenticated
+from edgefront.core.wire.agent import DeviceFacts, EnrolRequest
+
+_log = logging.getLogger(__name__)
+
+
+class Credential(BaseModel):
+    """Who this device is to one server."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    server: str
+    device_id: str
+    name: str
+    credential: str
+
+
+class CredentialFile:
+    """`credential.json` in the agent's data folder, mode 0600."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "credential.json"
+
+    def read(self, server: str) -> Credential | None:
+        """The credential for this server; None if there is none or it is another server's."""
+        try:
+            found = Credential.model_validate_json(self.path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValidationError) as error:
+            _log.error("the credential %s cannot be used: %s", self.path, error)
+            return None
+        if found.server != server:
+            _log.warning("the credential %s is for %s, not for %s", self.path, found.server, server)
+            return None
+        return found
+
+    def write(self, credential: Credential) -> None:
+        """Keep the credential: whole or not at all, and at no instant readable by others."""
+        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(credential.model_dump(), file)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self.path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                draft.unlink()
+            raise
+
+    def forget(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+async def enrol(client: AgentClient, config: AgentConfig, facts: DeviceFacts) -> Credential:
+    """Trade the enrolment token for a credential and keep it. Waits for a server that is away.
+
+    Raises `InvalidInput` without a usable token file, and what the server says to the token.
+    """
+    token = read_token(config.token_file)
+    request = EnrolRequest(
+        name=as_name(config.name or facts.hostname),
+        device_class=as_name(config.device_class) if config.device_class else default_class(facts),
+        facts=facts,
+    )
+    answer = await FOREVER.run("enrolling", lambda: client.enrol(token, request))
+    credential = Credential(
+        server=client.server, device_id=answer.device_id, name=request.name, credential=answer.credential
+    )
+    CredentialFile(config.data_dir).write(credential)
+    _log.info("enrolled as %s (class %s)", request.name, request.device_class)
+    return credential
+
+
+def read_token(path: Path | None) -> str:
+    """The enrolment token in a file; `InvalidInput` says what is missing."""
+    if path is None:
+        raise InvalidInput(
+            "this device is not enrolled yet: give an enrolment token by --token-file",
+            field="token_file",
+            allowed="a file with a token from `POST /v1/enrolment-tokens`",
+        )
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"the token file {path} cannot be read: {error}", field="token_file") from None
+    if not token or len(token) > 200 or not token.isascii() or any(character.isspace() for character in token):
+        raise InvalidInput(
+            f"the token file {path} holds no enrolment token", field="token_file", allowed="one line: efe_…"
+        )
+    return token
+
+
+def not_valid_any_more(config: AgentConfig, error: Unauthenticated) -> bool:
+    """The server does not know our credential: drop it if there is a token to enrol anew with, and say whether."""
+    if config.token_file is None:
+        return False
+    _log.warning("the server does not accept this device's credential (%s); enrolling anew", error)
+    CredentialFile(config.data_dir).forget()
+    return True

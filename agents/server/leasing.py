@@ -1,0 +1,173 @@
+"""Keeps the agent in work: asks for leases ahead of need, keeps them alive, gives back what is not to be made."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+from edgefront.agents.config import AgentConfig
+from edgefront.agents.server.client import AgentClient
+from edgefront.agents.server.holdings import HeldItem, HeldLease, Holdings
+from edgefront.agents.server.retry import BRIEF, FOREVER
+from edgefront.agents.server.spool import Spool
+from edgefront.core.errors import (
+    EdgefrontError,
+    Gone,
+    NotFound,
+    Unauthenticated,
+    Unavailable,
+)
+from edgefront.core.wire.agent import DeviceFacts, LeaseItem, LeaseRequest, LeaseResponse
+
+_log = logging.getLogger(__name__)
+
+_AIM_S = 20.0  # a batch is about so much work: enough to hide round trips, and others of the class get some too
+_FIRST_BATCH = 4
+_DISK_S = 5.0
+_MIN_HEARTBEAT_S = 0.05
+
+
+class Leasing:
+    """The agent's side of leases.
+
+    Args:
+        facts: what the device is; sent with the first request.
+        rejoin: called when the server does not know this device any more; gets it a new credential or raises.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        client: AgentClient,
+        spool: Spool,
+        facts: DeviceFacts,
+        rejoin: Callable[[Unauthenticated], Awaitable[None]],
+    ) -> None:
+        self.holdings = Holdings()
+        self._config = config
+        self._client = client
+        self._spool = spool
+        self._facts = facts
+        self._rejoin = rejoin
+        self._work = asyncio.Event()
+        self._hungry = asyncio.Event()
+        self._closed = False
+        self._mean_s: float | None = None
+        self._keepers: set[asyncio.Task[None]] = set()
+        self._hungry.set()
+
+    async def run(self) -> None:
+        """Ask for work whenever nothing is left to begin. Raises what the server says to the device itself."""
+        told_facts, told_state = False, "active"
+        while True:
+            await self._hungry.wait()
+            if not self._spool.writable():
+                await asyncio.sleep(_DISK_S)
+                continue
+            facts = None if told_facts else self._facts
+            request = LeaseRequest(max_items=self._batch(), wait_s=self._config.wait_s, facts=facts)
+            asked = time.monotonic()
+            answer = await self._ask(request)
+            told_facts = answer is not None
+            if answer is None:
+                continue
+            if answer.state != told_state:
+                told_state = answer.state
+                _log.info("the server says that this device is %s", told_state)
+            if self._take(answer) == 0 and time.monotonic() - asked < min(1.0, self._config.wait_s):
+                await asyncio.sleep(1.0)  # it would not let us wait: do not run in circles
+
+    async def next(self) -> HeldItem | None:
+        """The next launch to make, `begun` in the holdings; waits for one, and is None when no more will come."""
+        while True:
+            held = self.holdings.begin()
+            if self.holdings.waiting == 0 and not self._closed:
+                self._hungry.set()
+            if held is not None or self._closed:
+                return held
+            self._work.clear()
+            await self._work.wait()
+
+    def took(self, seconds: float) -> None:
+        """The last launch took so long: batches are sized by it."""
+        self._mean_s = seconds if self._mean_s is None else 0.7 * self._mean_s + 0.3 * seconds
+
+    async def tell_start(self, item: LeaseItem) -> None:
+        """Say that this launch begins. Unheard, the launch goes on: the server takes its report all the same."""
+        try:
+            await BRIEF.run("telling the start", lambda: self._client.start(item.launch_id, item.fence))
+        except EdgefrontError as error:
+            _log.debug("the start of %s was not taken: %s", item.launch_id, error)
+
+    def close(self) -> Mapping[str, tuple[str, ...]]:
+        """Take no more; returns what has not begun, by lease, to `give_back`."""
+        self._closed = True
+        self._work.set()
+        return self.holdings.give_back()
+
+    def unload(self, held: HeldItem) -> Mapping[str, tuple[str, ...]]:
+        """All launches that have not begun and this one, by lease, to `give_back`; more may be asked for later."""
+        back = self.holdings.give_back()
+        self.holdings.settle([held.item.launch_id])
+        return {**back, held.lease_id: (held.item.launch_id, *back.get(held.lease_id, ()))}
+
+    async def give_back(self, back: Mapping[str, tuple[str, ...]]) -> None:
+        """Release launches. What cannot be given back now, the server takes back when the lease runs out."""
+        for lease_id, launch_ids in back.items():
+            try:
+                await BRIEF.run("giving back", lambda: self._client.release(lease_id, launch_ids))  # noqa: B023
+            except EdgefrontError as error:
+                _log.warning("%d launches could not be given back; their lease runs out: %s", len(launch_ids), error)
+            else:
+                _log.info("gave back %d launches", len(launch_ids))
+
+    async def _ask(self, request: LeaseRequest) -> LeaseResponse | None:
+        """None if the device had to join anew."""
+        try:
+            return await FOREVER.run("asking for work", lambda: self._client.lease(request))
+        except Unauthenticated as error:
+            await self._rejoin(error)
+            return None
+
+    def _take(self, answer: LeaseResponse) -> int:
+        lease = self.holdings.add(answer)
+        if lease is not None:
+            keeper = asyncio.create_task(self._keep(lease), name=f"lease {lease.lease_id}")
+            self._keepers.add(keeper)
+            keeper.add_done_callback(self._keepers.discard)
+            self._hungry.clear()
+            self._work.set()
+        return len(answer.items)
+
+    async def _keep(self, lease: HeldLease) -> None:
+        """Heartbeats, until the server has everything of this lease or says that it has ended."""
+        while True:
+            await asyncio.sleep(max(_MIN_HEARTBEAT_S, lease.heartbeat_s))
+            if self.holdings.leases.get(lease.lease_id) is not lease:
+                return
+            try:
+                beat = await self._client.heartbeat(lease.lease_id)
+            except (NotFound, Gone) as error:
+                lost = self.holdings.lose(lease.lease_id)
+                _log.warning("a lease is lost with %d launches not begun: %s", len(lost), error)
+                self._note_hunger()
+                return
+            except EdgefrontError as error:
+                level = logging.DEBUG if isinstance(error, Unavailable) else logging.WARNING
+                _log.log(level, "no heartbeat: %s", error)
+                continue
+            skipped = self.holdings.skip(beat.cancelled)
+            if skipped:
+                _log.info("%d launches are wanted no more and skipped", len(skipped))
+                self._note_hunger()
+
+    def _note_hunger(self) -> None:
+        if self.holdings.waiting == 0 and not self._closed:
+            self._hungry.set()
+
+    def _batch(self) -> int:
+        if self._mean_s is None:
+            return min(_FIRST_BATCH, self._config.batch)
+        return max(1, min(self._config.batch, round(_AIM_S / max(self._mean_s, 1e-3))))

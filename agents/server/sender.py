@@ -1,0 +1,125 @@
+"""Brings results to the server: from the spool, oldest first, many at a time when many have gathered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from edgefront.agents.server.client import AgentClient
+from edgefront.agents.server.retry import FOREVER
+from edgefront.agents.server.spool import Entry, Spool, Waiting
+from edgefront.core.errors import (
+    Conflict,
+    EdgefrontError,
+    InvalidInput,
+    NotFound,
+    TooLarge,
+    Unauthenticated,
+)
+from edgefront.core.wire.agent import MAX_BATCH, LaunchReport, ReportRequest
+
+_log = logging.getLogger(__name__)
+
+# Answers that mean: this report will never be taken.
+_REFUSALS = (InvalidInput, TooLarge, Conflict, NotFound)
+_REJOIN_S = 3.0
+
+
+class BusyClock:
+    """Wall time during which the agent holds work."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._total_s = 0.0
+
+    def go(self) -> None:
+        if self._since is None:
+            self._since = time.monotonic()
+
+    def stop(self) -> None:
+        self._collect()
+        self._since = None
+
+    def take_s(self) -> float:
+        """Seconds since the last taking."""
+        self._collect()
+        total_s, self._total_s = self._total_s, 0.0
+        return total_s
+
+    def _collect(self) -> None:
+        if self._since is not None:
+            now = time.monotonic()
+            self._total_s += now - self._since
+            self._since = now
+
+
+class Sender:
+    """Sends what is in the spool for as long as `run` runs; `settled` hears which launches are off our hands."""
+
+    def __init__(self, client: AgentClient, spool: Spool, settled: Callable[[Iterable[str]], None]) -> None:
+        self.clock = BusyClock()
+        self._client = client
+        self._spool = spool
+        self._settled = settled
+        self._filled = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._note()
+
+    def put(self, report: LaunchReport) -> None:
+        """Add a result; it is on disk when this returns, unless the disk is full."""
+        self._spool.put(Entry(report=report, busy_s=self.clock.take_s()))
+        self._note()
+
+    async def settle(self, timeout_s: float) -> bool:
+        """Wait until everything is sent; False if that takes longer."""
+        try:
+            await asyncio.wait_for(self._empty.wait(), timeout_s)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
+    async def run(self) -> None:
+        """Send, for ever. Raises what the server says to the device itself (revoked)."""
+        while True:
+            await self._filled.wait()
+            waiting = self._spool.oldest(MAX_BATCH)
+            try:
+                await self._send(waiting)
+            except _REFUSALS as error:
+                await self._one_by_one(waiting, error)
+            except Unauthenticated as error:  # whoever asks for work sees to it
+                _log.warning("results wait until the server accepts this device: %s", error)
+                await asyncio.sleep(_REJOIN_S)
+            self._note()
+
+    async def _send(self, waiting: Sequence[Waiting]) -> None:
+        request = ReportRequest(
+            reports=tuple(item.entry.report for item in waiting), busy_s=sum(item.entry.busy_s for item in waiting)
+        )
+        answer = await FOREVER.run("reporting", lambda: self._client.report(request))
+        for receipt in answer.receipts:
+            if receipt.outcome not in ("accepted", "duplicate"):
+                _log.info("result of launch %s: %s %s", receipt.launch_id, receipt.outcome, receipt.detail)
+        self._spool.drop(item.name for item in waiting)
+        self._settled(item.entry.report.launch_id for item in waiting)
+
+    async def _one_by_one(self, waiting: Sequence[Waiting], refusal: EdgefrontError) -> None:
+        """The server refused a batch: find what it refuses, so that one bad result holds up no other."""
+        for item in waiting:
+            try:
+                if len(waiting) == 1:
+                    raise refusal
+                await self._send([item])
+            except _REFUSALS as error:
+                self._spool.set_aside(item.name, str(error))
+                self._settled([item.entry.report.launch_id])
+
+    def _note(self) -> None:
+        full = len(self._spool) > 0
+        for event, state in ((self._filled, full), (self._empty, not full)):
+            if state:
+                event.set()
+            else:
+                event.clear()

@@ -1,0 +1,130 @@
+"""Results on their way to the server, kept on disk until it has answered for them.
+
+One JSON file a result, written whole or not at all; names rise with time, so the oldest is sent first. A full disk
+loses nothing: results then wait in memory, and `writable` tells the agent to take no new work until the disk does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from edgefront.core.errors import Unavailable
+from edgefront.core.files import whole_file
+from edgefront.core.wire.agent import LaunchReport
+
+_log = logging.getLogger(__name__)
+
+_SUFFIX = ".json"
+
+
+class Entry(BaseModel):
+    """A result and the wall time since the one before it during which the agent held work."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    report: LaunchReport
+    busy_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """An entry of the spool: `name` is its file's, `stored` whether that was written."""
+
+    name: str
+    entry: Entry
+    stored: bool
+
+
+class Spool:
+    """The results that wait in `folder`. Not shared: an agent has its own data folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._count = 0
+        self._waiting: dict[str, Waiting] = {}
+        for path in sorted(folder.glob(f"*{_SUFFIX}")):
+            entry = _read(path)
+            if entry is not None:
+                self._waiting[path.name] = Waiting(path.name, entry, stored=True)
+        for draft in folder.glob(".*.part"):
+            draft.unlink()  # cut short by a crash; its launch was never reported and is made again
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, entry: Entry) -> bool:
+        """Add a result; False if the disk could not take it, so that it is in memory only."""
+        self._count += 1
+        name = f"{time.time_ns():020d}-{os.getpid()}-{self._count}{_SUFFIX}"
+        self._waiting[name] = Waiting(name, entry, stored=False)
+        return self._store(name)
+
+    def oldest(self, count: int) -> Sequence[Waiting]:
+        """The first results in line."""
+        return [self._waiting[name] for name in sorted(self._waiting)[:count]]
+
+    def drop(self, names: Iterable[str]) -> None:
+        """The server has answered for these."""
+        for name in names:
+            waiting = self._waiting.pop(name)
+            if waiting.stored:
+                self._path(name).unlink(missing_ok=True)
+
+    def set_aside(self, name: str, why: str) -> None:
+        """A result that the server cannot take: kept beside the others for a person to look at, never sent again."""
+        waiting = self._waiting.pop(name)
+        _log.error("the result of launch %s is set aside: %s", waiting.entry.report.launch_id, why)
+        if waiting.stored:
+            self._path(name).replace(self._path(name).with_suffix(".refused"))
+
+    def writable(self) -> bool:
+        """Whether results are safe here: those in memory are written now if the disk takes them, and it takes more."""
+        if not all(self._store(name) for name, waiting in list(self._waiting.items()) if not waiting.stored):
+            return False
+        try:
+            with whole_file(self.folder / "probe") as file:
+                file.write(b"\0" * 4096)
+            (self.folder / "probe").unlink()
+        except (OSError, Unavailable) as error:
+            _log.error("the spool %s cannot be written; no new work until it can: %s", self.folder, error)
+            return False
+        return True
+
+    def _store(self, name: str) -> bool:
+        waiting = self._waiting[name]
+        try:
+            with whole_file(self._path(name)) as file:
+                file.write(waiting.entry.model_dump_json().encode())
+        except (OSError, Unavailable) as error:
+            _log.error("a result could not be written and waits in memory: %s", error)
+            return False
+        self._waiting[name] = Waiting(name, waiting.entry, stored=True)
+        return True
+
+    def _path(self, name: str) -> Path:
+        return self.folder / name
+
+
+def _read(path: Path) -> Entry | None:
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        _log.error("%s cannot be read and is left where it is: %s", path, error)
+        return None
+    try:
+        return Entry.model_validate_json(text)
+    except ValidationError as error:
+        aside = path.with_suffix(".corrupt")
+        _log.error("%s is no result; it is kept as %s: %s", path, aside.name, error)
+        with suppress(OSError):
+            path.replace(aside)
+        return None

@@ -1,0 +1,203 @@
+"""The OpenAPI document: FastAPI's own, with keys and problem documents filled in for every operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+
+from edgefront.api.http import problems
+from edgefront.api.http.auth import is_public
+from edgefront.core.wire.service import Problem
+
+TAGS = [
+    {"name": "jobs", "description": "Searches: submit, follow, pause, resume, cancel, delete."},
+    {"name": "candidates", "description": "What a search proposed and what was measured; frontiers and exports."},
+    {"name": "models", "description": "Candidates' models for download, with untrained weights."},
+    {"name": "trainings", "description": "The pool: train what a search found, follow it, download the result."},
+    {"name": "devices", "description": "The fleet, and the tokens that let new devices in."},
+    {"name": "agents", "description": "What agents on devices say: enrolment, leases, reports."},
+    {"name": "catalogue", "description": "Search spaces, named models, algorithms and recipes."},
+    {"name": "access", "description": "Keys and browser sessions."},
+    {"name": "service", "description": "Health and metrics."},
+]
+
+DESCRIPTION = """\
+edgefront finds the language model that fits a device. Every request but health names an API key
+(`Authorization: Bearer efk_…`); browsers trade a key for a cookie. Errors are problem documents (RFC 9457) whose `kind`
+is a stable word; `field`, `value` and `allowed` say what was wrong with a request, `errors` lists all of it.
+"""
+
+_EXAMPLES: dict[int, tuple[str, str, str, dict[str, Any]]] = {
+    401: ("Unauthenticated", "No key, or not a valid one", "unauthenticated", {"detail": "the key is not known here"}),
+    403: (
+        "Forbidden",
+        "A valid key that may not do this",
+        "forbidden",
+        {"detail": "this needs a key of the role admin, not user"},
+    ),
+    404: ("NotFound", "No such thing, or not yours", "not-found", {"detail": "no job 'job_01'"}),
+    409: (
+        "Conflict",
+        "The thing's state does not allow this now",
+        "conflict",
+        {"detail": "the job is finished: it cannot be paused"},
+    ),
+    410: ("Gone", "It existed and was ended", "gone", {"detail": "this device was revoked"}),
+    413: ("TooLarge", "A body above its bound", "too-large", {"detail": "the body is larger than 4194304 bytes"}),
+    415: (
+        "UnsupportedMediaType",
+        "A body that is not JSON",
+        "unsupported-media-type",
+        {"detail": "Send application/json, not text/plain."},
+    ),
+    416: (
+        "RangeNotSatisfiable",
+        "A range beyond the file",
+        "range-not-satisfiable",
+        {"detail": "the file has 1024 bytes"},
+    ),
+    422: (
+        "InvalidInput",
+        "A value is wrong: the field is named",
+        "invalid-input",
+        {
+            "detail": "targets.0.protocol.batch: must be greater than or equal to 1, not 0",
+            "in": "body",
+            "field": "targets.0.protocol.batch",
+            "value": 0,
+            "allowed": "greater than or equal to 1",
+        },
+    ),
+    429: (
+        "TooManyRequests",
+        "A rate bound was met; Retry-After says when to come back",
+        "too-many-requests",
+        {"detail": "more than 6000 requests a minute; come back in 0.4 s"},
+    ),
+    500: (
+        "InternalError",
+        "A mistake of the server; `instance` is in its log",
+        "internal-error",
+        {"detail": "Something went wrong on the server.", "instance": "urn:uuid:6f1f2f0e-5c3e-4f5a-9d55-0d8f5b7f6c11"},
+    ),
+    503: (
+        "Unavailable",
+        "The service or something it needs is away; try again after Retry-After",
+        "unavailable",
+        {"detail": "the database is away; try again"},
+    ),
+}
+_ALWAYS = (401, 403, 410, 429, 500, 503)
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The problem documents that an operation answers with beyond those that any does; for `responses`."""
+    return {status: {"$ref": f"#/components/responses/{_EXAMPLES[status][0]}"} for status in statuses}
+
+
+def answer(
+    example: Any, *, status: int = 200, media: str = "application/json", description: str = "Done", schema: Any = None
+) -> dict[int | str, dict[str, Any]]:
+    """An answer with its example; for `responses`. `schema` where the media type is not the model's JSON."""
+    content: dict[str, Any] = {"example": kept(example)}
+    if schema is not None:
+        content["schema"] = schema
+    return {status: {"description": description, "content": {media: content}}}
+
+
+def kept(example: Any) -> str:
+    """A stand-in for an answer's example until the document is made: FastAPI would drop every null in it."""
+    _KEPT.append(example)
+    return f"{_MARK}{len(_KEPT) - 1}"
+
+
+_KEPT: list[Any] = []
+_MARK = "edgefront example "
+
+
+def _restore_examples(responses: dict[str, Any]) -> None:
+    for response in responses.values():
+        for content in response.get("content", {}).values():
+            example = content.get("example")
+            if isinstance(example, str) and example.startswith(_MARK):
+                content["example"] = _KEPT[int(example.removeprefix(_MARK))]
+
+
+def sample(value: Any, summary: str = "An example") -> dict[str, Any]:
+    """`openapi_examples` of a body or parameter."""
+    return {"example": {"summary": summary, "value": value}}
+
+
+def build(app: FastAPI) -> dict[str, Any]:
+    """The document, built once."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title,
+            version=app.version,
+            description=DESCRIPTION,
+            routes=app.routes,
+            tags=TAGS,
+            license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        )
+        _add_components(document)
+        for path, item in document["paths"].items():
+            for method, operation in item.items():
+                _complete(path, method, operation)
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _add_components(document: dict[str, Any]) -> None:
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    _, definitions = models_json_schema([(Problem, "serialization")], ref_template="#/components/schemas/{model}")
+    schemas.update(definitions["$defs"])
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    components["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, or an agent's credential"},
+        "cookie": {"type": "apiKey", "in": "cookie", "name": "edgefront_session", "description": "Browser session"},
+    }
+    components["responses"] = {
+        name: {
+            "description": description,
+            "content": {
+                problems.MEDIA_TYPE: {
+                    "schema": {"$ref": "#/components/schemas/Problem"},
+                    "example": {
+                        "type": f"urn:edgefront:problem:{kind}",
+                        "title": kind.replace("-", " ").capitalize(),
+                        "status": status,
+                        "kind": kind,
+                        **rest,
+                    },
+                }
+            },
+            **(
+                {"headers": {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds to wait"}}}
+                if status in (429, 503)
+                else {}
+            ),
+        }
+        for status, (name, description, kind, rest) in _EXAMPLES.items()
+    }
+
+
+def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+    responses = operation["responses"]
+    _restore_examples(responses)
+    public = is_public(method.upper(), path)
+    statuses = {500, 503} if public else set(_ALWAYS)
+    if "requestBody" in operation:
+        statuses |= {413, 415, 422}
+    if "requestBody" in operation or operation.get("parameters"):
+        statuses.add(422)
+        responses.pop("422", None)
+    for status in sorted(statuses):
+        responses.setdefault(str(status), errors(status)[status])
+    operation["responses"] = dict(sorted(responses.items()))
+    if not public:
+        operation["security"] = [{"bearer": []}, {"cookie": []}]

@@ -1,0 +1,159 @@
+"""Who may come in: every request but a few names a key, and every endpoint says which roles it serves."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from edgefront.api.context import Context
+from edgefront.api.http.credentials import Credential
+from edgefront.core.errors import Forbidden, Unauthenticated
+from edgefront.core.services.access.keys import Principal
+
+COOKIE = "edgefront_session"
+ENROLMENT_PREFIX = "efe_"
+ENROL_PATH = "/v1/agents/enrol"
+MAX_SECRET = 200
+
+SESSION_PATH = "/v1/session"
+
+# Health, and the shells of the web pages, which hold no data. Logging in brings its key in the body.
+PUBLIC = frozenset({"/v1/health", "/v1/ready", "/", "/trainings", "/login", "/favicon.ico"})
+PUBLIC_BELOW = ("/static/", "/jobs/", "/trainings/")
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Authenticate:
+    """ASGI middleware: puts `credential` and `principal` into the request's state, or raises.
+
+    A cookie counts for unsafe methods only from the server's own pages: the browser must say `Sec-Fetch-Site:
+    same-origin` or, where it sends no such header, an `Origin` that is this server.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not is_public(scope["method"], scope["path"]):
+            await self._admit(scope)
+        await self.app(scope, receive, send)
+
+    async def _admit(self, scope: Scope) -> None:
+        context: Context = scope["app"].state.context
+        headers = Headers(scope=scope)
+        credential = credential_of(headers)
+        state = scope.setdefault("state", {})
+        state["credential"] = credential
+        if credential.secret.startswith(ENROLMENT_PREFIX) and not credential.cookie:
+            if scope["path"] != ENROL_PATH:
+                raise Unauthenticated("an enrolment token only enrols; use the credential that it was traded for")
+            context.rates.take(("enrol", address_of(scope)))
+            return
+        principal = context.credentials.remembered(credential)
+        if principal is None:
+            address = address_of(scope)
+            context.failures.check(address)
+            try:
+                principal = await context.credentials.resolve(credential)
+            except Unauthenticated:
+                context.failures.take(address)
+                raise
+        context.rates.take(principal.key_id)
+        if credential.cookie and scope["method"] not in _SAFE_METHODS:
+            require_same_origin(headers, scope["scheme"])
+        state["principal"] = principal
+
+
+def is_public(method: str, path: str) -> bool:
+    """Whether this answers without a key."""
+    return path in PUBLIC or path.startswith(PUBLIC_BELOW) or (method == "POST" and path == SESSION_PATH)
+
+
+def credential_of(headers: Headers) -> Credential:
+    """The bearer secret, else the browser's cookie; `Unauthenticated` if there is neither."""
+    authorization = headers.get("authorization")
+    if authorization is not None:
+        scheme, _, secret = authorization.partition(" ")
+        secret = secret.strip()
+        if scheme.lower() != "bearer" or not secret:
+            raise Unauthenticated("the Authorization header must be: Bearer <key>")
+        return Credential(_checked(secret))
+    cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE)
+    if cookie:
+        return Credential(_checked(cookie), cookie=True)
+    raise Unauthenticated("no key: send the header Authorization: Bearer <key>, or log in at /login")
+
+
+def require_same_origin(headers: Headers, scheme: str) -> None:
+    """`Forbidden` unless the browser says that the request comes from one of this server's own pages."""
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        if site != "same-origin":
+            raise Forbidden(f"a request by cookie must come from this server's own pages, not {site}")
+        return
+    origin = headers.get("origin")
+    if origin is None or urlsplit(origin)[:2] != (scheme, headers.get("host", "")):
+        raise Forbidden(f"a request by cookie must come from this server's own pages, not {origin or 'nowhere'}")
+
+
+def _checked(secret: str) -> str:
+    if len(secret) > MAX_SECRET or not secret.isascii() or not secret.isprintable():
+        raise Unauthenticated("this is no key: keys are short ASCII text")
+    return secret
+
+
+def address_of(scope: Scope) -> str:
+    """Where a request comes from: the proxy's word for it only if that proxy is trusted (`http.trusted_proxies`)."""
+    client = scope.get("client")
+    return client[0] if client else "unknown"
+
+
+async def _context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+async def _anyone(request: Request) -> Principal:
+    principal: Principal | None = getattr(request.state, "principal", None)
+    if principal is None:
+        raise Unauthenticated("this needs an API key, not an enrolment token")
+    return principal
+
+
+async def _person(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
+    if principal.role not in ("admin", "user"):
+        raise Forbidden(f"this needs a key of the role user or admin, not {principal.role}")
+    return principal
+
+
+async def _admin(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
+    if principal.role != "admin":
+        raise Forbidden(f"this needs a key of the role admin, not {principal.role}")
+    return principal
+
+
+async def _device(principal: Annotated[Principal, Depends(_anyone)]) -> str:
+    if principal.role != "agent" or principal.device_id is None:
+        raise Forbidden(f"this needs an agent's credential, not a key of the role {principal.role}")
+    return principal.device_id
+
+
+async def _enrolment_token(request: Request) -> str:
+    credential: Credential = request.state.credential
+    if not credential.secret.startswith(ENROLMENT_PREFIX):
+        raise Unauthenticated("enrolling needs an enrolment token (edgefront token create), not a key")
+    return credential.secret
+
+
+Here = Annotated[Context, Depends(_context)]
+Anyone = Annotated[Principal, Depends(_anyone)]
+Person = Annotated[Principal, Depends(_person)]
+Admin = Annotated[Principal, Depends(_admin)]
+DeviceId = Annotated[str, Depends(_device)]
+"""The device of the agent that asks."""
+EnrolmentToken = Annotated[str, Depends(_enrolment_token)]

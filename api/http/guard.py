@@ -1,0 +1,101 @@
+"""ASGI middleware around every request: what it cost, how large its body may be, and that no error leaves bare."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from sse_starlette.sse import SendTimeoutError
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from edgefront.api.context import Context
+from edgefront.api.http import problems
+from edgefront.core.errors import EdgefrontError, TooLarge
+
+_log = logging.getLogger("edgefront.api")
+
+_HEADERS = (
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "same-origin"),
+    ("X-Frame-Options", "DENY"),
+    ("Cache-Control", "no-store"),
+)
+"""Set where an answer does not say otherwise."""
+
+
+class Guard:
+    """The outermost layer: counts the answer, sets its safe headers, and turns whatever went wrong into a problem."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun = time.perf_counter()
+        state: dict[str, Any] = scope.setdefault("state", {})
+        started = False
+
+        async def watch(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start" and not started:
+                started = True
+                headers = MutableHeaders(raw=message["headers"])
+                for name, value in _HEADERS:
+                    headers.setdefault(name, value)
+                seconds = time.perf_counter() - begun - state.get("waited_s", 0.0)
+                context: Context = scope["app"].state.context
+                context.metrics.answered(scope["method"], route_of(scope), message["status"], max(0.0, seconds))
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watch)
+        except (ClientDisconnect, SendTimeoutError):
+            _log.debug("the client of %s %s went away", scope["method"], scope["path"])
+        except Exception as error:
+            if started and isinstance(error, OSError):
+                _log.info("the answer to %s %s broke off: %s", scope["method"], scope["path"], error)
+                return
+            response = problems.of_error(error) if isinstance(error, EdgefrontError) else problems.of_crash(error)
+            if not started:
+                await response(scope, receive, watch)
+
+
+class BodyBound:
+    """Refuses bodies above the bound: at once by their Content-Length, else while they come (chunked)."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self.app = app
+        self.max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        declared = Headers(scope=scope).get("content-length", "")
+        if declared.isdecimal() and int(declared[:20]) > self.max_bytes:
+            raise self._too_large()
+        received = 0
+
+        async def bounded() -> Message:
+            nonlocal received
+            message = await receive()
+            if message["type"] == "http.request":
+                received += len(message.get("body", b""))
+                if received > self.max_bytes:
+                    raise self._too_large()
+            return message
+
+        await self.app(scope, bounded, send)
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"the body is larger than {self.max_bytes} bytes, the most that is taken here")
+
+
+def route_of(scope: Scope) -> str:
+    """The template of the route that answered, a bounded label; `unmatched` if there is none."""
+    return str(getattr(scope.get("route"), "path_format", None) or "unmatched")

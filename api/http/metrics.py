@@ -1,0 +1,107 @@
+"""Prometheus metrics: requests as they are answered, and the service's state when it is asked for.
+
+Labels are bounded: route templates, methods of HTTP, states of the glossary.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from edgefront.core.services.fleet.overview import Overview
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+FRESH_S = 5.0
+"""The state of the service is counted at most this often, however many ask."""
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class Metrics:
+    """One registry for each application, so that several can live in a process (tests do)."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "edgefront_http_requests", "Requests answered", ("method", "route", "status"), registry=self.registry
+        )
+        self._seconds = Histogram(
+            "edgefront_http_request_seconds",
+            "Time to the first byte of the answer, without the waiting of long polls",
+            ("route",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.lease_wait = Histogram(
+            "edgefront_lease_wait_seconds",
+            "Time that lease requests waited for work",
+            buckets=(0.05, 0.25, 1, 5, 15, 30, 60),
+            registry=self.registry,
+        )
+        self.leased = Counter("edgefront_launches_leased", "Launches handed out", registry=self.registry)
+        self.reports = Counter(
+            "edgefront_reports", "Reports of launches by what became of them", ("outcome",), registry=self.registry
+        )
+        self.events = Counter("edgefront_events_sent", "Events sent to readers of streams", registry=self.registry)
+
+    def watch(self, waiting: Callable[[], float], readers: Callable[[], float]) -> None:
+        """Shows what the process holds open."""
+        for name, text, value in (
+            ("edgefront_lease_requests_waiting", "Lease requests that wait for work", waiting),
+            ("edgefront_event_streams", "Open event streams", readers),
+        ):
+            Gauge(name, text, registry=self.registry).set_function(value)
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def text(self, overview: Overview | None) -> bytes:
+        """The exposition. Without `overview` (the database is away) the process's own metrics alone."""
+        state = CollectorRegistry()
+        state.register(_State(overview))
+        return bytes(generate_latest(self.registry)) + bytes(generate_latest(state))
+
+
+class _State(Collector):
+    def __init__(self, overview: Overview | None) -> None:
+        self._overview = overview
+
+    def collect(self) -> Iterable[Any]:
+        up = GaugeMetricFamily("edgefront_database_up", "1 if the database answers")
+        up.add_metric((), float(self._overview is not None))
+        yield up
+        if self._overview is None:
+            return
+        for name, text, counts in (
+            ("edgefront_jobs", "Jobs by state", self._overview.jobs),
+            ("edgefront_targets", "Targets by state", self._overview.targets),
+            ("edgefront_launches_open", "Launches that are wanted or leased", self._overview.launches),
+            ("edgefront_devices", "Devices by state", self._overview.devices),
+        ):
+            family = GaugeMetricFamily(name, text, labels=("state",))
+            for state, count in counts.items():
+                family.add_metric((state,), count)
+            yield family
+        online = GaugeMetricFamily("edgefront_devices_online", "Devices seen within the last minute")
+        online.add_metric((), self._overview.devices_online)
+        yield online
+
+
+class Fresh:
+    """Remembers the last overview for `FRESH_S`."""
+
+    def __init__(self, count: Callable[[], Overview], clock: Callable[[], float] = time.monotonic) -> None:
+        self._count = count
+        self._clock = clock
+        self._known: tuple[Overview, float] | None = None
+
+    def get(self) -> Overview:
+        if self._known is None or self._known[1] <= self._clock():
+            self._known = (self._count(), self._clock() + FRESH_S)
+        return self._known[0]

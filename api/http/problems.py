@@ -1,0 +1,195 @@
+"""Problem documents (RFC 9457): the one shape of every error that leaves the API."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, cast
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.exceptions import HTTPException
+
+from edgefront.core.errors import EdgefrontError, InvalidInput
+from edgefront.core.validation import fault
+
+MEDIA_TYPE = "application/problem+json"
+MAX_ERRORS = 20
+"""At most so many of a request's wrong fields are listed."""
+_MAX_DETAIL = 4000
+
+_STANDARD = frozenset({"type", "title", "status", "detail", "kind", "instance"})
+_KIND_OF_STATUS = {
+    400: "bad-request",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not-found",
+    405: "method-not-allowed",
+    406: "not-acceptable",
+    409: "conflict",
+    413: "too-large",
+    415: "unsupported-media-type",
+    416: "range-not-satisfiable",
+    429: "too-many-requests",
+    503: "unavailable",
+}
+# What pydantic adds to the path of a value that fits no member of a union.
+_UNION_MEMBER = re.compile(
+    r"^(str|int|bool|float|none|constrained-[a-z]+|(function|list|dict|tuple|nullable|literal)\W.*)$"
+)
+
+_log = logging.getLogger("edgefront.api")
+
+
+def respond(
+    status: int,
+    kind: str,
+    detail: str,
+    *,
+    instance: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> Response:
+    """A problem document. `extra` joins it as further members; they and `detail` are shortened, numbers finite."""
+    document: dict[str, Any] = {
+        "type": f"urn:edgefront:problem:{kind}",
+        "title": kind.replace("-", " ").capitalize(),
+        "status": status,
+        "detail": detail if len(detail) <= _MAX_DETAIL else detail[: _MAX_DETAIL - 3] + "...",
+        "kind": kind,
+    }
+    if instance is not None:
+        document["instance"] = instance
+    document |= {name: _plain(value) for name, value in (extra or {}).items() if name not in _STANDARD}
+    # ASCII escapes carry whatever came in, lone surrogates included.
+    return Response(json.dumps(document).encode("ascii"), status, dict(headers or {}), MEDIA_TYPE)
+
+
+def of_error(error: EdgefrontError) -> Response:
+    """The document of one of the project's own errors, with the headers that its status asks for."""
+    headers = {}
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    retry_after = error.extra.get("retry_after_s")
+    if retry_after is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(retry_after)))
+    if error.status >= 500 and error.status != 503:
+        return of_crash(error)
+    detail = error.detail
+    if isinstance(error.__cause__, SQLAlchemyError):
+        _log.warning("answered with %d: %s", error.status, detail)
+        detail = "the database is away or busy; try again"  # the driver's words name hosts and users
+    return respond(error.status, error.kind, detail, headers=headers, extra=error.extra)
+
+
+def of_crash(error: BaseException) -> Response:
+    """A 500 that tells nothing of the inside: its `instance` is in the log beside the stack trace."""
+    instance = f"urn:uuid:{uuid.uuid4()}"
+    _log.error("unexpected error, instance %s", instance, exc_info=error)
+    return respond(
+        500,
+        "internal-error",
+        "Something went wrong on the server. Nothing of this request was kept; its instance is in the server's log.",
+        instance=instance,
+    )
+
+
+def of_http(error: HTTPException) -> Response:
+    """What the framework refuses by itself: no such path, wrong method."""
+    kind = _KIND_OF_STATUS.get(error.status_code, "error")
+    phrase = HTTPStatus(error.status_code).phrase
+    detail = error.detail if error.detail and error.detail != phrase else _PLAIN_DETAIL.get(error.status_code, phrase)
+    return respond(error.status_code, kind, detail, headers=error.headers)
+
+
+_PLAIN_DETAIL = {
+    404: "There is nothing at this address.",
+    405: "This address does not take this method; the Allow header says which it takes.",
+}
+
+
+def of_validation(error: RequestValidationError) -> Response:
+    """All fields of a request that are wrong, the first one at the top level as `field`, `value`, `allowed`."""
+    places = [_place(item) for item in _without_union_echoes(error.errors())][:MAX_ERRORS]
+    first = places[0]
+    detail = first["detail"] if len(places) == 1 else f"{first['detail']} (and {len(places) - 1} more, see errors)"
+    extra = {name: first[name] for name in ("in", "field", "value", "allowed") if name in first}
+    return respond(422, InvalidInput.kind, detail, extra=extra | {"errors": places})
+
+
+def _place(item: Mapping[str, Any]) -> dict[str, Any]:
+    where, *path = item["loc"]
+    field = ".".join(str(part) for part in _without_members(path))
+    found = fault(item, InvalidInput, field, "the body" if where == "body" else f"the {where}")
+    place = {"in": where, "detail": found.detail, **found.extra}
+    if item["type"] == "missing":
+        del place["value"]
+    return place
+
+
+def _without_members(path: Sequence[Any]) -> list[Any]:
+    parts = list(path)
+    while len(parts) > 1 and isinstance(parts[-1], str) and _UNION_MEMBER.match(parts[-1]):
+        parts.pop()
+    return parts
+
+
+def _without_union_echoes(items: Sequence[Any]) -> list[Any]:
+    """One error a place: pydantic lists one for each member of a union, and a list as short whose items are wrong."""
+    inside = {tuple(item["loc"][:depth]) for item in items for depth in range(len(item["loc"]))}
+    items = [item for item in items if item["type"] != "too_short" or tuple(item["loc"]) not in inside]
+    seen: set[tuple[Any, ...]] = set()
+    kept = []
+    for item in items:
+        place = (item["loc"][0], *_without_members(item["loc"][1:]))
+        if place not in seen:
+            seen.add(place)
+            kept.append(item)
+    return kept
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """`value` as short JSON: whatever a client sent must not come back large, deep or non-finite."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= 500 else value[:497] + "..."
+    if isinstance(value, int):
+        return value if abs(value) < 1 << 63 else _short(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if depth < 2 and isinstance(value, Mapping) and len(value) <= MAX_ERRORS:
+        return {str(name)[:100]: _plain(item, depth + 1) for name, item in value.items()}
+    if depth < 2 and isinstance(value, list | tuple) and len(value) <= MAX_ERRORS:
+        return [_plain(item, depth + 1) for item in value]
+    return _short(value)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, int) and abs(value) >= 1 << 256:
+        return "a huge number"
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def install(app: FastAPI) -> None:
+    """Makes `app` answer every error that reaches its routes with a problem document."""
+
+    async def own(_request: Request, error: Exception) -> Response:
+        return of_error(cast(EdgefrontError, error))
+
+    async def http(_request: Request, error: Exception) -> Response:
+        return of_http(cast(HTTPException, error))
+
+    async def validation(_request: Request, error: Exception) -> Response:
+        return of_validation(cast(RequestValidationError, error))
+
+    app.add_exception_handler(EdgefrontError, own)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(RequestValidationError, validation)

@@ -1,0 +1,200 @@
+"""Event feeds: a log (a job's, a training's), followed by any number of readers at the cost of one.
+
+While a log has readers, one poller reads its new events and keeps the last of them ready as bytes. A reader takes them
+from there, and from the database where it is further behind; so a slow reader holds up nobody and misses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
+from itertools import dropwhile
+
+from sse_starlette import ServerSentEvent
+from starlette.concurrency import run_in_threadpool
+
+from edgefront.api.live.pulse import Pulse
+from edgefront.core.errors import EdgefrontError, TooManyRequests, Unavailable
+from edgefront.core.wire.jobs import EventView
+from edgefront.core.wire.trainings import TrainingEventView
+
+POLL_S = 0.4
+AWAY_S = 1.0
+"""Between two looks at a database that is away."""
+RECHECK_S = 5.0
+"""A reader whose key was revoked reads on for at most so long."""
+KEPT = 1000
+"""Events that a feed keeps ready."""
+PAGE = 500
+MAX_READERS = 500
+MAX_READERS_PER_KEY = 20
+
+_log = logging.getLogger("edgefront.api")
+Event = EventView | TrainingEventView
+Read = Callable[[str, int, int], Sequence[Event]]
+
+
+def encoded(event: Event) -> bytes:
+    """An event as it goes over the wire: its number as the id, its kind as the type, the whole of it as the data."""
+    line: bytes = ServerSentEvent(event.model_dump_json(), event=event.kind, id=str(event.number)).encode()
+    return line
+
+
+class _Feed:
+    """One log's new events."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last  # events up to here have been seen
+        self.kept: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
+        self.news = asyncio.Event()
+        self.pulse = Pulse()
+        self.readers = 0
+        self.poller: asyncio.Task[None] | None = None
+
+    def add(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self.kept.append((event.number, encoded(event)))
+            self.last = event.number
+        if events:
+            self.wake()
+
+    def wake(self) -> None:
+        self.news.set()
+        self.news = asyncio.Event()
+
+    def after(self, number: int) -> list[tuple[int, bytes]] | None:
+        """Kept events above `number`; None if some of those are kept no more."""
+        if number >= self.last:
+            return []
+        if not self.kept or self.kept[0][0] > number + 1:
+            return None
+        return list(dropwhile(lambda item: item[0] <= number, self.kept))
+
+
+class Feeds:
+    """All feeds of one kind of log in this process. Lives on one event loop; `ring` may be called from any thread.
+
+    Args:
+        read: (id, after, limit) → the events; runs in a thread.
+    """
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._feeds: dict[str, _Feed] = {}
+        self._readers: Counter[str] = Counter()
+        self.closed = False
+
+    @property
+    def readers(self) -> int:
+        return sum(self._readers.values())
+
+    def ring(self) -> None:
+        """Something was committed here that may have made events."""
+        for feed in list(self._feeds.values()):
+            feed.pulse.ring()
+
+    def close(self) -> None:
+        """Ends every stream; the readers come back to whoever serves next."""
+        self.closed = True
+        for feed in self._feeds.values():
+            feed.wake()
+            if feed.poller is not None:
+                feed.poller.cancel()
+
+    def admit(self, key_id: str) -> None:
+        """`TooManyRequests` if this key, or everyone together, has too many streams open."""
+        if self._readers[key_id] >= MAX_READERS_PER_KEY or self.readers >= MAX_READERS:
+            raise TooManyRequests(
+                f"too many open event streams: at most {MAX_READERS_PER_KEY} for a key and {MAX_READERS} in all",
+                retry_after_s=5,
+            )
+
+    async def follow(
+        self, job_id: str, after: int, key_id: str, allowed: Callable[[], object]
+    ) -> AsyncGenerator[bytes, None]:
+        """Events above `after`, then new ones as they come, without end.
+
+        `allowed` runs in a thread every `RECHECK_S` and raises once the reader may read no more (its key was
+        revoked, the job deleted), which ends the stream.
+        """
+        self._readers[key_id] += 1
+        feed: _Feed | None = None
+        loop = asyncio.get_running_loop()
+        recheck_at = loop.time() + RECHECK_S
+        try:
+            while not self.closed:
+                if loop.time() >= recheck_at:
+                    if not await self._still(allowed):
+                        return
+                    recheck_at = loop.time() + RECHECK_S
+                batch = None if feed is None else feed.after(after)
+                if batch is None:
+                    batch = await self._page(job_id, after)
+                    if feed is None and batch is not None and len(batch) < PAGE:
+                        feed = self._join(job_id, batch[-1][0] if batch else after)
+                for number, data in batch or ():
+                    yield data
+                    after = number
+                if not batch and feed is not None and not self.closed:
+                    # Further events that are in no database either: the job is being deleted, the recheck will tell.
+                    longest_s = max(0.1, recheck_at - loop.time()) if feed.last <= after else 0.2
+                    with suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(feed.news.wait(), longest_s)
+        finally:
+            self._readers[key_id] -= 1
+            if not self._readers[key_id]:
+                del self._readers[key_id]
+            if feed is not None:
+                self._part(job_id, feed)
+
+    async def _page(self, job_id: str, after: int) -> list[tuple[int, bytes]] | None:
+        """A page from the database; None, after a pause, if it is away."""
+        try:
+            events = await run_in_threadpool(self._read, job_id, after, PAGE)
+        except Unavailable:
+            await asyncio.sleep(AWAY_S)
+            return None
+        return [(event.number, encoded(event)) for event in events]
+
+    @staticmethod
+    async def _still(allowed: Callable[[], object]) -> bool:
+        try:
+            await run_in_threadpool(allowed)
+        except Unavailable:
+            return True
+        except EdgefrontError:
+            return False
+        return True
+
+    def _join(self, job_id: str, last: int) -> _Feed:
+        feed = self._feeds.get(job_id)
+        if feed is None:
+            feed = self._feeds[job_id] = _Feed(last)
+            feed.poller = asyncio.get_running_loop().create_task(self._poll(job_id, feed))
+        feed.readers += 1
+        return feed
+
+    def _part(self, job_id: str, feed: _Feed) -> None:
+        feed.readers -= 1
+        if not feed.readers:
+            self._feeds.pop(job_id, None)
+            if feed.poller is not None:
+                feed.poller.cancel()
+
+    async def _poll(self, job_id: str, feed: _Feed) -> None:
+        while not self.closed:
+            longest_s = POLL_S
+            try:
+                events = await run_in_threadpool(self._read, job_id, feed.last, PAGE)
+                feed.add(events)
+                if len(events) == PAGE:
+                    continue
+            except Unavailable:
+                longest_s = AWAY_S
+            except Exception:
+                _log.exception("reading the events of %s failed; trying again", job_id)
+                longest_s = AWAY_S
+            await feed.pulse.wait(longest_s)

@@ -1,0 +1,83 @@
+"""A log as server-sent events: replayed from any number, then followed without end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from datetime import datetime, timezone
+from typing import Annotated
+
+from fastapi import Header, Query, Request, Response
+from sqlalchemy.orm import Session
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.concurrency import run_in_threadpool
+
+from edgefront.api.context import Context
+from edgefront.api.http.credentials import Credential
+from edgefront.api.live.feeds import Event, Feeds
+from edgefront.core.errors import InvalidInput
+from edgefront.core.services.access.keys import Principal, authenticate, authenticate_web
+
+HEARTBEAT_S = 15
+RETRY_MS = 2000
+SEND_TIMEOUT_S = 60
+_MOST = 1 << 53
+
+After = Annotated[int, Query(ge=0, le=_MOST, description="Number of the last event that you have")]
+LastEventId = Annotated[
+    str | None,
+    Header(pattern=r"^[0-9]{1,16}$", description="As `after`, and before it: browsers send it by themselves"),
+]
+
+
+async def event_stream(
+    request: Request,
+    here: Context,
+    person: Principal,
+    feeds: Feeds,
+    log_id: str,
+    begin: int,
+    *,
+    access: Callable[[Session, Principal, str], None],
+    read: Callable[[Session, str, int, int], Sequence[Event]],
+) -> Response:
+    """The events of a log above `begin`, as they are and as they come.
+
+    `access` raises unless the person may read the log; it is asked again and again while the stream is open. Raises
+    `InvalidInput` for a number that the log has not given out.
+    """
+
+    def check() -> None:
+        with here.database.read() as session:
+            access(session, person, log_id)
+            if begin and not read(session, log_id, begin - 1, 1):
+                raise InvalidInput(
+                    f"after: the log has no event {begin}",
+                    field="after",
+                    value=begin,
+                    allowed="0, or the number of an event that you have seen",
+                )
+
+    await run_in_threadpool(check)
+    feeds.admit(person.key_id)
+    credential: Credential = request.state.credential
+
+    def allowed() -> None:
+        with here.database.read() as session:
+            find = authenticate_web if credential.cookie else authenticate
+            access(session, find(session, credential.secret, datetime.now(timezone.utc)), log_id)
+
+    async def stream() -> AsyncIterator[bytes]:
+        yield ServerSentEvent(comment="events follow", retry=RETRY_MS).encode()
+        async with aclosing(feeds.follow(log_id, begin, person.key_id, allowed)) as events:
+            async for data in events:
+                here.metrics.events.inc()
+                yield data
+
+    answer: Response = EventSourceResponse(
+        stream(),
+        ping=HEARTBEAT_S,
+        ping_message_factory=lambda: ServerSentEvent(comment="still here"),
+        send_timeout=SEND_TIMEOUT_S,
+    )
+    return answer

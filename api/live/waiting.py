@@ -1,0 +1,129 @@
+"""The waiting room of the lease requests that found no work.
+
+Nobody in it holds a thread or a database connection. One poller a process asks which devices' launches are wanted,
+only while somebody waits, and calls a few of the devices it concerns at a time, the longest waiting first: what they
+leave is there at the next look, so a thousand idle agents never run for one launch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable
+
+from starlette.concurrency import run_in_threadpool
+
+from edgefront.api.live.pulse import Pulse
+from edgefront.core.errors import Unavailable
+
+POLL_S = 0.25
+AWAY_S = 1.0
+"""Between two looks at a database that is away."""
+CALLED_AT_ONCE = 8
+"""For each wanted device key and look."""
+RETRIES_PER_S = 16.0
+"""Waiting devices that ask anew uncalled, all together: a device may get refinements that no row announces."""
+
+_log = logging.getLogger("edgefront.api")
+
+
+class _Waiter:
+    __slots__ = ("called", "keys")
+
+    def __init__(self, keys: frozenset[str]) -> None:
+        self.keys = keys
+        self.called: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+
+class WaitingRoom:
+    """Lives on one event loop; `ring` may be called from any thread.
+
+    Args:
+        wanted: the device keys that have wanted launches; runs in a thread.
+    """
+
+    def __init__(self, wanted: Callable[[], Collection[str]]) -> None:
+        self._wanted = wanted
+        self._waiters: dict[str, dict[_Waiter, None]] = {}
+        self._size = 0
+        self._pulse = Pulse()
+        self._poller: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def size(self) -> int:
+        """Requests that wait now."""
+        return self._size
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def ring(self) -> None:
+        """Something was committed here that may be work."""
+        self._pulse.ring()
+
+    @property
+    def patience_s(self) -> float:
+        """After so long without a call a waiter should ask by itself."""
+        return max(2.0, self._size / RETRIES_PER_S)
+
+    async def wait(self, keys: Iterable[str], longest_s: float, gone: asyncio.Future[None]) -> None:
+        """Returns when one of `keys` is wanted, after `longest_s`, when `gone` is done, or when the server stops."""
+        if self._closed or longest_s <= 0:
+            return
+        waiter = _Waiter(frozenset(keys))
+        self._enter(waiter)
+        try:
+            await asyncio.wait((waiter.called, gone), timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._leave(waiter)
+
+    def call(self, keys: Iterable[str]) -> None:
+        """Calls everyone who waits under one of `keys` (their state has changed: draining, revoked)."""
+        for key in keys:
+            self._call(key, len(self._waiters.get(key, ())))
+
+    def close(self) -> None:
+        """Sends everyone away with nothing; from here on nobody waits."""
+        self._closed = True
+        for key in list(self._waiters):
+            self._call(key, len(self._waiters[key]))
+        if self._poller is not None:
+            self._poller.cancel()
+
+    def _enter(self, waiter: _Waiter) -> None:
+        for key in waiter.keys:
+            self._waiters.setdefault(key, {})[waiter] = None
+        self._size += 1
+        if self._poller is None or self._poller.done():
+            self._poller = asyncio.get_running_loop().create_task(self._poll())
+
+    def _leave(self, waiter: _Waiter) -> None:
+        self._size -= 1
+        for key in waiter.keys:
+            row = self._waiters[key]
+            row.pop(waiter, None)
+            if not row:
+                del self._waiters[key]
+
+    def _call(self, key: str, most: int) -> None:
+        for waiter in list(self._waiters.get(key, ())):
+            if most <= 0:
+                return
+            if not waiter.called.done():
+                waiter.called.set_result(True)
+                most -= 1
+
+    async def _poll(self) -> None:
+        while self._waiters:
+            longest_s = POLL_S
+            try:
+                for key in await run_in_threadpool(self._wanted):
+                    self._call(key, CALLED_AT_ONCE)
+            except Unavailable:
+                longest_s = AWAY_S
+            except Exception:
+                _log.exception("looking for wanted launches failed; trying again")
+                longest_s = AWAY_S
+            await self._pulse.wait(longest_s)

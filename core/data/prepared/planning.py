@@ -1,0 +1,176 @@
+"""What is to be prepared, from what a user said and what is known of the data set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
+
+from edgefront.core.canonical import digest
+from edgefront.core.data.prepared.encoding import Reading
+from edgefront.core.data.prepared.prepared import FORMAT, OriginalFile
+from edgefront.core.data.sources.catalogue import data_set, data_sets
+from edgefront.core.data.sources.corpus import Corpus, Parts, Shares, at_path, parallel
+from edgefront.core.data.sources.data_set import DataSet, Unit
+from edgefront.core.data.sources.standard_library import standard_library
+from edgefront.core.data.tokenizers.tokenizers import Level
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.validation import invalid_input
+
+DEFAULT_PIECES = 8192
+"""Of byte-pair encoding, where neither the user nor the data set says how many."""
+
+_Percent = Annotated[StrictInt, Field(ge=1, le=89)]
+
+
+class Preparation(BaseModel):
+    """How to prepare; what is None is the data set's own choice."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    level: Level | None = None
+    """What a token is; of a text that is named by its path: bpe."""
+    vocab_size: Annotated[StrictInt, Field(ge=3, le=1 << 31)] | None = None
+    """Of words, the most frequent; of bpe, how many pieces are learnt."""
+    vocabulary: str | None = None
+    """A file: one word a line, or for bpe a tokenizer.json of Hugging Face's."""
+    unit: Unit | None = None
+    """What the sentences task shuffles: lines, or documents (files, JSON objects)."""
+    field: Annotated[str, Field(min_length=1, max_length=200)] = "text"
+    """Of JSON lines."""
+    valid_percent: _Percent = 5
+    test_percent: _Percent = 5
+    """Of a text that comes without splits."""
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> Preparation:
+        """From its JSON form; `InvalidInput` names the first field that is wrong."""
+        try:
+            return cls.model_validate(dict(value))
+        except ValidationError as error:
+            raise invalid_input(error, InvalidInput) from None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be prepared, with nothing left open."""
+
+    corpus: Corpus
+    reading: Reading
+    level: Level
+    vocab_size: int | None
+    vocabulary: Path | None
+    alphabet: str
+    known: DataSet | None
+    own_vocabulary: bool
+    """A user's, by its size or its file: not the published one."""
+
+    @classmethod
+    def make(cls, data: str | DataSet, origin: Path | None, target: Path | None, settings: Preparation) -> Plan:
+        known = data if isinstance(data, DataSet) else data_sets().get(data)
+        if known is not None and target is not None:
+            raise InvalidInput(f"{known.name} has its own translation", field="target", value=str(target))
+        if known is None and origin is not None:
+            known = data_set(str(data))  # says which there are
+        level = settings.level or (known.level if known else "bpe")
+        shares = Shares(settings.valid_percent, settings.test_percent)
+        corpus = _corpus(data, known, origin, target, level, shares)
+        unit = settings.unit or (known.unit if known else "line" if corpus.sources else "document")
+        _check(level, unit, corpus, settings)
+        own = known is not None and level == known.level
+        vocabulary = Path(settings.vocabulary) if settings.vocabulary else None
+        if known is not None and own and origin is not None and vocabulary is None and level == "words":
+            vocabulary = known.vocabulary_in(origin)
+        vocab_size = settings.vocab_size
+        if level == "bpe" and vocab_size is None and vocabulary is None:
+            vocab_size = (known.vocab_size if known else None) or DEFAULT_PIECES
+        return cls(
+            corpus=corpus,
+            reading=Reading(corpus.form, unit, settings.field),
+            level=level,
+            vocab_size=vocab_size,
+            vocabulary=vocabulary,
+            alphabet=known.alphabet if known is not None and own else "all",
+            known=known,
+            own_vocabulary=settings.vocab_size is not None or settings.vocabulary is not None,
+        )
+
+    def digest(self, originals: Mapping[Path, OriginalFile]) -> str:
+        """Of the text, the settings and the format."""
+
+        def told(parts: Parts) -> list[Any]:
+            return [[originals[part.path].sha256, part.start, part.stop] for part in parts]
+
+        return digest(
+            {
+                "format": FORMAT,
+                "name": self.corpus.name,
+                "settings": self.public(),
+                "vocabulary": originals[self.vocabulary].sha256 if self.vocabulary else None,
+                # What it is compared with: it was found right against these numbers only.
+                "published": asdict(self.known.published) if self.known else None,
+                "splits": {split: told(parts) for split, parts in self.corpus.splits.items()},
+                "sources": {split: told(parts) for split, parts in self.corpus.sources.items()},
+            }
+        )
+
+    def public(self) -> dict[str, Any]:
+        """The settings as the manifest has them."""
+        found: dict[str, Any] = {"level": self.level, "unit": self.reading.unit}
+        if self.vocab_size is not None:
+            found["vocab_size"] = self.vocab_size
+        if self.level == "bytes":
+            found["alphabet"] = self.alphabet
+        if self.corpus.form == "jsonl":
+            found["field"] = self.reading.field
+        return found
+
+
+def _corpus(
+    data: str | DataSet, known: DataSet | None, origin: Path | None, target: Path | None, level: Level, shares: Shares
+) -> Corpus:
+    if known is None:
+        path = Path(str(data)).expanduser()
+        if not path.exists():
+            raise NotFound(
+                f"there is neither a data set nor a file or folder {str(data)!r}; the data sets are "
+                f"{', '.join(data_sets())}"
+            )
+        return at_path(path, shares) if target is None else parallel(path, target, shares)
+    if known.built_in:
+        return standard_library(shares)
+    if origin is None:
+        raise InvalidInput(
+            f"name the folder that has the files of {known.name} (--from): {known.wanted()}",
+            field="from",
+            allowed="a folder",
+        )
+    return known.find(origin.expanduser(), level)
+
+
+def _check(level: Level, unit: Unit, corpus: Corpus, settings: Preparation) -> None:
+    if level not in ("words", "bpe"):
+        for field in ("vocab_size", "vocabulary"):
+            if getattr(settings, field) is not None:
+                raise InvalidInput(
+                    f"{level} have no {field}: it belongs to words and bpe", field=field, value=getattr(settings, field)
+                )
+        if corpus.sources:
+            raise InvalidInput(
+                f"translation needs tokens that end a sentence, which {level} have none of",
+                field="level",
+                value=level,
+                allowed="words or bpe",
+            )
+    if level == "bpe" and settings.vocabulary and settings.vocab_size:
+        raise InvalidInput("a given tokenizer has its own size", field="vocab_size", value=settings.vocab_size)
+    if corpus.sources and (unit != "line" or settings.vocabulary):
+        field = "unit" if unit != "line" else "vocabulary"
+        raise InvalidInput(
+            "parallel text is prepared by lines, each language with a vocabulary of its own", field=field
+        )
+    if corpus.form == "jsonl" and unit == "line":
+        raise InvalidInput("JSON lines are documents", field="unit", value=unit, allowed="document")

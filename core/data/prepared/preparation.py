@@ -1,0 +1,210 @@
+"""Prepares a data set: reads its text once or twice, little by little, and leaves a folder of numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from edgefront.core.data.prepared.encoding import encode, make_tokenizer
+from edgefront.core.data.prepared.planning import Plan, Preparation
+from edgefront.core.data.prepared.prepared import (
+    FORMAT,
+    MANIFEST,
+    SOURCE_FOLDER,
+    Manifest,
+    OriginalFile,
+    Prepared,
+    Progress,
+    StoredFile,
+    no_progress,
+    open_prepared,
+)
+from edgefront.core.data.prepared.writing import SplitWriter
+from edgefront.core.data.sources.corpus import Parts
+from edgefront.core.data.sources.data_set import DataSet
+from edgefront.core.data.tokenizers.tokenizers import Tokenizer
+from edgefront.core.data.tokenizers.vocabulary import read_text
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.files import locked, refusing_full_disk, whole_file
+
+_CHUNK = 1 << 20
+
+
+def prepare(
+    data: str | DataSet,
+    home: Path,
+    *,
+    origin: Path | None = None,
+    target: Path | None = None,
+    settings: Preparation | None = None,
+    progress: Progress = no_progress,
+) -> Prepared:
+    """The prepared data set; made in a folder of `home` unless it is there.
+
+    The folder's name is a digest of the text, the settings and the format, so nothing is prepared twice, and nothing
+    stale is taken; nor is what is damaged, for every byte of it is compared. It appears when it is whole: a
+    preparation that was killed leaves nothing that is taken for done, and a second one of the same waits for the first.
+
+    Args:
+        data: a name in `data_sets()`, or the path of a file or folder.
+        origin: the folder that has the published files of a data set with a name.
+        target: where `data` is what is translated: the file with the translation, line by line.
+        progress: called with what is being done, and how many bytes of how many.
+
+    Raises:
+        NotFound: no such data set or file: names what was looked for.
+        InvalidInput: a file is empty, no UTF-8, or not as published; a setting is wrong: names it.
+        Unavailable: the disk is full; what was written is removed.
+    """
+    plan = Plan.make(data, origin, target, settings or Preparation())
+    originals = _read_originals(plan, progress)
+    wanted = plan.digest(originals)
+    folder = home / wanted
+    there = _opened(folder, progress)
+    if there is not None:
+        return there
+    home.mkdir(parents=True, exist_ok=True)
+    draft = home / f".preparing-{wanted}"
+    progress("waiting", 0, 1)
+    with refusing_full_disk(folder), locked(home / f".{wanted}.lock"):
+        there = _opened(folder, progress)
+        if there is not None:
+            return there
+        shutil.rmtree(draft, ignore_errors=True)  # of one that was killed
+        draft.mkdir()
+        try:
+            _write(plan, draft, wanted, originals, progress)
+            shutil.rmtree(folder, ignore_errors=True)  # it is damaged, or it would have been opened
+            draft.rename(folder)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        _settle(home)
+    return open_prepared(folder)
+
+
+def _read_originals(plan: Plan, progress: Progress) -> dict[Path, OriginalFile]:
+    """Reads every file once; compares with the published MD5 where there is one."""
+    files = plan.corpus.files() + ([plan.vocabulary] if plan.vocabulary else [])
+    if plan.vocabulary is not None and not plan.vocabulary.is_file():
+        read_text(plan.vocabulary)  # says that there is none
+    done, total = 0, sum(path.stat().st_size for path in files)
+    known = plan.known.published.md5 if plan.known else None
+    found = {}
+    for path in files:
+        hashed, other, size = hashlib.sha256(), hashlib.md5(usedforsecurity=False), 0
+        with path.open("rb") as file:
+            while block := file.read(_CHUNK):
+                hashed.update(block)
+                if known:
+                    other.update(block)
+                size += len(block)
+                progress("reading", done + size, total)
+        done += size
+        if known and plan.known and other.hexdigest() != known:
+            raise plan.known.wrong(path, f"{path} has the MD5 {other.hexdigest()}, and {plan.known.name} has {known}")
+        inside = path.is_relative_to(plan.corpus.root) and path != plan.vocabulary
+        name = path.relative_to(plan.corpus.root).as_posix() if inside else path.name
+        found[path] = OriginalFile(name=name, bytes=size, sha256=hashed.hexdigest())
+    return found
+
+
+def _opened(folder: Path, progress: Progress) -> Prepared | None:
+    """What is there, every byte as it was written; None if nothing is, or if it is damaged."""
+    try:
+        return open_prepared(folder, verify=True, progress=progress)
+    except (NotFound, InvalidInput):
+        return None
+
+
+def _write(plan: Plan, folder: Path, wanted: str, originals: Mapping[Path, OriginalFile], progress: Progress) -> None:
+    corpus = plan.corpus
+    tokenizer = _tokenizer(plan, corpus.splits, folder, progress)
+    source = None
+    if corpus.sources:
+        (folder / SOURCE_FOLDER).mkdir()
+        source = _tokenizer(plan, corpus.sources, folder / SOURCE_FOLDER, progress)
+    if plan.known is not None and plan.level == "words" and not plan.own_vocabulary:
+        plan.known.check("words in the vocabulary", tokenizer.vocab_size, plan.known.published.vocabulary)
+    writers = {}
+    sides = [("", corpus.splits, tokenizer)]
+    if source is not None:
+        sides.append((".source", corpus.sources, source))
+    total = sum(part.size for _, splits, _ in sides for parts in splits.values() for part in parts)
+    done = 0
+
+    def tick(count: int) -> None:
+        nonlocal done
+        done += count
+        progress("encoding", done, total)
+
+    for suffix, splits, chosen in sides:
+        for split, parts in splits.items():
+            with SplitWriter(folder, f"{split}{suffix}", chosen.vocab_size) as writer:
+                encode(plan.reading.pieces(parts, tick), plan.reading, chosen, writer)
+                writers[split + suffix] = writer.finish()
+            if writer.tokens == 0:
+                raise InvalidInput(
+                    f"the split {split} of {corpus.name} has no text: take more, or name its files",
+                    field="data",
+                    value=corpus.name,
+                )
+            if plan.known is not None and not suffix:
+                plan.known.check(f"words in the split {split}", writer.words, plan.known.published.words.get(split))
+    manifest = Manifest(
+        format=FORMAT,
+        name=corpus.name,
+        digest=wanted,
+        level=plan.level,
+        vocab_size=tokenizer.vocab_size,
+        source_vocab_size=source.vocab_size if source else None,
+        settings=plan.public(),
+        originals=tuple(originals.values()),
+        tokenizer=tuple(_tokenizer_files(folder)),
+        splits={
+            split: writers[split].model_copy(update={"source": writers.get(f"{split}.source")})
+            for split in corpus.splits
+        },
+    )
+    with whole_file(folder / MANIFEST) as file:
+        file.write((manifest.model_dump_json(indent=2, exclude_none=True) + "\n").encode())
+    _settle(folder)
+
+
+def _tokenizer(plan: Plan, splits: Mapping[str, Parts], folder: Path, progress: Progress) -> Tokenizer:
+    """Makes the tokenizer of one language and saves it."""
+    closed = plan.level in ("bytes", "characters")
+    parts = [part for split, found in splits.items() if closed or split == "train" for part in found]
+    done, total = 0, sum(part.size for part in parts)
+
+    def tick(count: int) -> None:
+        nonlocal done
+        done += count
+        progress("vocabulary", done, total)
+
+    def texts() -> Iterable[str]:
+        return (plan.reading.shaped(piece, eos=not closed) for piece in plan.reading.pieces(parts, tick))
+
+    tokenizer = make_tokenizer(plan.level, texts, plan.vocab_size, plan.vocabulary, all_bytes=plan.alphabet == "all")
+    tokenizer.save(folder)
+    return tokenizer
+
+
+def _tokenizer_files(folder: Path) -> Iterator[StoredFile]:
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".json", ".txt"):
+            raw = path.read_bytes()
+            name = path.relative_to(folder).as_posix()
+            yield StoredFile(name=name, bytes=len(raw), sha256=hashlib.sha256(raw).hexdigest())
+
+
+def _settle(folder: Path) -> None:
+    """Makes the folder's entries last through a power failure, where the system can."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,247 @@
+"""A prepared data set: a folder of numbers that training maps into memory, with a manifest that tells what is in it.
+
+    manifest.json        `Manifest`: sizes, SHA-256 and counts; written last, and the folder gets its name after it
+    tokenizer.json …     `core.data.tokenizers.tokenizers`
+    train.tokens         the tokens of a split, little-endian, uint8, uint16 or int32: the smallest that fits
+    train.starts         int64 [n + 1]: where each line or document of it starts, and the end
+
+Parallel text has `train.source.tokens` and `train.source.starts` too, and its source's tokenizer in `source/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from edgefront.core.data.tokenizers.tokenizers import Level, Tokenizer
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.validation import invalid_input
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+SOURCE_FOLDER = "source"
+SPLITS = ("train", "valid", "test")
+
+Numbers = NDArray[Any]
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is (bytes)."""
+
+_CHUNK = 1 << 20
+
+
+def no_progress(phase: str, done: int, total: int) -> None:
+    """Tells nobody."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+# A manifest that was tampered with cannot name a file elsewhere.
+FileName = Annotated[str, Field(pattern=r"^(source/)?[a-z][a-z_.]*$", max_length=64)]
+Count = Annotated[int, Field(ge=0, lt=1 << 62)]
+
+
+class StoredFile(_Part):
+    """One file of the folder."""
+
+    name: FileName
+    bytes: Count
+    sha256: str
+
+
+class StoredSplit(_Part):
+    """One split, in two files."""
+
+    tokens: StoredFile
+    starts: StoredFile
+    dtype: Literal["|u1", "<u2", "<i4"]
+    characters: Count
+    words: Count
+    bytes: Count
+    source: StoredSplit | None = None
+
+
+class OriginalFile(_Part):
+    """A file that the data was made from; its name is within the folder that it was found in."""
+
+    name: str
+    bytes: Count
+    sha256: str
+
+
+class Manifest(_Part):
+    """`manifest.json`."""
+
+    format: int
+    name: str
+    digest: str
+    """SHA-256 over the original files' SHA-256, the settings and the format."""
+    level: Level
+    vocab_size: int
+    source_vocab_size: int | None = None
+    settings: dict[str, Any]
+    originals: tuple[OriginalFile, ...]
+    tokenizer: tuple[StoredFile, ...]
+    splits: dict[str, StoredSplit]
+
+    def files(self) -> list[StoredFile]:
+        """All that the folder must have besides the manifest."""
+        found = list(self.tokenizer)
+        for split in self.splits.values():
+            for side in (split, split.source):
+                if side is not None:
+                    found += [side.tokens, side.starts]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """A part of the data, mapped into memory.
+
+    `tokens` [count] of an integer type; `starts` int64 [n + 1], the offsets of its lines or documents and the end.
+    `characters`, `words` and `bytes` are those of the text that it was made from, for losses a character or a word:
+    `words` are the words between white space and the ends of lines, which word-level perplexity counts too
+    (WikiText-103's test split has 245,569). `source` is what is translated, aligned unit by unit.
+    """
+
+    tokens: Numbers
+    starts: NDArray[np.int64]
+    characters: int
+    words: int
+    bytes: int
+    source: Split | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """An opened data set. `source_vocab_size` is None but for parallel text."""
+
+    name: str
+    folder: Path
+    level: Level
+    vocab_size: int
+    digest: str
+    splits: Mapping[str, Split]
+    manifest: Manifest
+    source_vocab_size: int | None = None
+
+    def split(self, name: str) -> Split:
+        """The split of that name; `InvalidInput` that says which there are."""
+        if name in self.splits:
+            return self.splits[name]
+        there = ", ".join(self.splits)
+        raise InvalidInput(
+            f"the data set {self.name} has no split {name!r}; it has {there}", field="split", value=name, allowed=there
+        )
+
+    def tokenizer(self) -> Tokenizer:
+        """Of the text; of parallel text, that of the translation."""
+        return Tokenizer.load(self.folder)
+
+    def source_tokenizer(self) -> Tokenizer:
+        """Of what is translated. `InvalidInput` where the data is no parallel text."""
+        if self.source_vocab_size is None:
+            raise InvalidInput(f"the data set {self.name} is no parallel text: it has no source", field="data")
+        return Tokenizer.load(self.folder / SOURCE_FOLDER)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The folder's manifest; `NotFound` where there is none, `InvalidInput` where it is wrong."""
+    path = folder / MANIFEST
+    try:
+        text = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(
+            f"{folder} is no prepared data set: it has no {MANIFEST}; make one with `edgefront data prepare`"
+        ) from None
+    try:
+        manifest = Manifest.model_validate_json(text)
+    except ValidationError as error:
+        raise _damaged(folder, invalid_input(error, InvalidInput, MANIFEST).detail) from None
+    if manifest.format != FORMAT:
+        raise _damaged(folder, f"it is of format {manifest.format}, and this program reads {FORMAT}")
+    return manifest
+
+
+def open_prepared(folder: Path, *, verify: bool = False, progress: Progress = no_progress) -> Prepared:
+    """Maps a prepared data set into memory; takes milliseconds.
+
+    Args:
+        verify: also read every byte and compare its SHA-256.
+
+    Raises:
+        NotFound: there is none.
+        InvalidInput: it is damaged: names every file that is missing, too short, too long or (with `verify`) changed.
+    """
+    manifest = read_manifest(folder)
+    wrong = [said for file in manifest.files() for said in [_wrong_size(folder, file)] if said]
+    if not wrong and verify:
+        wrong = _changed(folder, manifest, progress)
+    if wrong:
+        raise _damaged(folder, "; ".join(wrong))
+    return Prepared(
+        name=manifest.name,
+        folder=folder,
+        level=manifest.level,
+        vocab_size=manifest.vocab_size,
+        digest=manifest.digest,
+        splits={name: _mapped(folder, stored) for name, stored in manifest.splits.items()},
+        manifest=manifest,
+        source_vocab_size=manifest.source_vocab_size,
+    )
+
+
+def _mapped(folder: Path, stored: StoredSplit) -> Split:
+    tokens = np.memmap(folder / stored.tokens.name, np.dtype(stored.dtype), "r")
+    starts = np.memmap(folder / stored.starts.name, np.dtype("<i8"), "r")
+    if starts[0] != 0 or starts[-1] != len(tokens):
+        raise _damaged(folder, f"{stored.starts.name} does not belong to {stored.tokens.name}")
+    source = None if stored.source is None else _mapped(folder, stored.source)
+    if source is not None and len(source.starts) != len(starts):
+        raise _damaged(
+            folder, f"{stored.starts.name} has {len(starts) - 1:,} units, its source {len(source.starts) - 1:,}"
+        )
+    return Split(tokens, starts, stored.characters, stored.words, stored.bytes, source)
+
+
+def _wrong_size(folder: Path, file: StoredFile) -> str | None:
+    try:
+        size = (folder / file.name).stat().st_size
+    except FileNotFoundError:
+        return f"{file.name} is missing"
+    if size != file.bytes:
+        return f"{file.name} has {size:,} bytes instead of {file.bytes:,}"
+    return None
+
+
+def _changed(folder: Path, manifest: Manifest, progress: Progress) -> list[str]:
+    files, done = manifest.files(), 0
+    total = sum(file.bytes for file in files)
+    wrong = []
+    for file in files:
+        hashed = hashlib.sha256()
+        with (folder / file.name).open("rb") as stream:
+            while block := stream.read(_CHUNK):
+                hashed.update(block)
+                done += len(block)
+                progress("checking", done, total)
+        if hashed.hexdigest() != file.sha256:
+            wrong.append(f"{file.name} is not what was written: its SHA-256 is {hashed.hexdigest()}")
+    return wrong
+
+
+def _damaged(folder: Path, what: str) -> InvalidInput:
+    return InvalidInput(
+        f"the prepared data in {folder} is damaged: {what}; prepare it again",
+        field="data",
+        value=str(folder),
+        allowed="a folder that `edgefront data prepare` made",
+    )

@@ -1,0 +1,148 @@
+"""What a data set that is known by name is: what its files are called, and what is published of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from edgefront.core.data.prepared.prepared import SPLITS
+from edgefront.core.data.sources.corpus import Corpus, Form, Parts, character_start, same_lines
+from edgefront.core.data.sources.text import Part
+from edgefront.core.data.tokenizers.tokenizers import Level
+from edgefront.core.errors import InvalidInput, NotFound
+
+Unit = Literal["line", "document"]
+
+
+@dataclass(frozen=True)
+class Published:
+    """What is known of the true files. A file that differs is broken, or another data set."""
+
+    bytes: int | None = None
+    md5: str | None = None
+    files: Mapping[str, int] = field(default_factory=dict)
+    lines: Mapping[str, int] = field(default_factory=dict)
+    words: Mapping[str, int] = field(default_factory=dict)
+    """Words and ends of lines of a split."""
+    vocabulary: int | None = None
+    """Of words."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set by name. `files` are the patterns by which the files of each split are found in a folder."""
+
+    name: str
+    title: str
+    origin: str
+    """Where its files are to be had."""
+    level: Level
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    cuts: tuple[int, int] | None = None
+    """The one file of `train` is cut at these bytes."""
+    unit: Unit = "document"
+    form: Form = "text"
+    vocab_size: int | None = None
+    vocabulary: str | None = None
+    """The file of its words."""
+    alphabet: Literal["all", "seen"] = "all"
+    archives: tuple[str, ...] = ()
+    """Addresses from which its files can be fetched."""
+    published: Published = Published()
+    built_in: bool = False
+
+    def find(self, folder: Path, level: Level) -> Corpus:
+        """Its text in a folder, or in a folder within it; for any level but bytes it is cut between characters.
+
+        Raises:
+            NotFound: a file is missing: names all that were looked for.
+            InvalidInput: a file has another size, number of lines or MD5 than published.
+        """
+        if folder.is_file():
+            folder = folder.parent
+        if not folder.is_dir():
+            raise NotFound(f"there is no folder {folder}: {self.wanted()}")
+        splits = {split: self._parts(folder, split, patterns) for split, patterns in self.files.items()}
+        sources = {split: self._parts(folder, split, patterns) for split, patterns in self.sources.items()}
+        for split in self.sources:
+            target = splits[split][0].path
+            found = same_lines(sources[split][0].path, target)
+            self._same("lines", target, found, self.published.lines.get(split, found))
+        if self.cuts is not None:
+            splits = self._cut(splits["train"][0].path, level)
+        return Corpus(self.name, folder, splits, sources, self.form)
+
+    def wanted(self) -> str:
+        """What the user has to bring, in words."""
+        if self.built_in:
+            return f"{self.name} is built in"
+        patterns = ", ".join(" or ".join(names) for names in (*self.files.values(), *self.sources.values()))
+        also = f", {self.vocabulary}" if self.vocabulary else ""
+        return f"{self.name} is made from {patterns}{also} ({self.origin})"
+
+    def vocabulary_in(self, folder: Path) -> Path | None:
+        """The file of its words, where it has one; `NotFound` where that is missing."""
+        if self.vocabulary is None:
+            return None
+        found = next(_matching(folder.parent if folder.is_file() else folder, self.vocabulary), None)
+        if found is None:
+            raise NotFound(f"there is no {self.vocabulary} in {folder}: {self.wanted()}")
+        return found
+
+    def _parts(self, folder: Path, split: str, patterns: tuple[str, ...]) -> Parts:
+        for pattern in patterns:
+            found = sorted(_matching(folder, pattern))
+            if not found:
+                continue
+            wanted = self.published.files.get(split, len(found))
+            if len(found) != wanted:
+                raise self.wrong(found[0].parent, f"{found[0].parent} has {len(found)} of {wanted} files {pattern}")
+            parts = tuple(Part.whole(path) for path in found)
+            for part in parts:
+                if part.size == 0:
+                    raise self.wrong(part.path, f"{part.path} is empty")
+                if self.published.bytes is not None:
+                    self._same("bytes", part.path, part.size, self.published.bytes)
+            return parts
+        raise NotFound(f"there is no {' or '.join(patterns)} in {folder}: {self.wanted()}")
+
+    def _same(self, what: str, path: Path, found: int, wanted: int) -> None:
+        if found != wanted:
+            raise self.wrong(path, f"{path} has {found:,} {what}, and {self.name} has {wanted:,}")
+
+    def _cut(self, path: Path, level: Level) -> dict[str, Parts]:
+        first, second = self.cuts or (0, 0)
+        within = level == "bytes"
+        if not within:
+            first, second = character_start(path, first), character_start(path, second)
+        places = (0, first, second, path.stat().st_size)
+        return {
+            split: (Part(path, start, stop, splits_characters=within),)
+            for split, start, stop in zip(SPLITS, places, places[1:], strict=False)
+        }
+
+    def check(self, what: str, found: int, wanted: int | None) -> None:
+        """`InvalidInput` where a published count is another."""
+        if wanted is not None and found != wanted:
+            raise self.wrong(Path(self.name), f"there are {found:,} {what}, and {self.name} has {wanted:,}")
+
+    def wrong(self, path: Path, detail: str) -> InvalidInput:
+        """The error for a file that is not the published one."""
+        return InvalidInput(
+            f"{detail}: it is broken or another; get it anew ({self.origin}), or prepare it by its path",
+            field="data",
+            value=str(path),
+            allowed=f"the files of {self.name} as published",
+        )
+
+
+def _matching(folder: Path, pattern: str) -> Iterator[Path]:
+    """Files in the folder or, where it has none, in the folders within it."""
+    for depth in ("", "*/", "*/*/"):
+        found = [path for path in folder.glob(depth + pattern) if path.is_file()]
+        if found:
+            yield from found
+            return

@@ -1,0 +1,144 @@
+"""Fetches the published files of a data set. A broken download is gone on with; what was there is not fetched again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from edgefront.core.data.prepared.prepared import Progress, no_progress
+from edgefront.core.data.sources.data_set import DataSet
+from edgefront.core.errors import InvalidInput, NotFound, Unavailable
+from edgefront.core.files import refusing_full_disk, whole_file
+
+_PATIENCE_S = 30.0
+
+
+def download(known: DataSet, folder: Path, *, url: str | None = None, progress: Progress = no_progress) -> Path:
+    """The folder with the data set's files, fetched into `folder` and unpacked unless they are there.
+
+    Args:
+        url: another place of the archive; of several, of the first.
+
+    Raises:
+        InvalidInput: nothing can be fetched for it; the archive is broken.
+        Unavailable: the server is away, or broke off: the same call goes on from there. Or the disk is full.
+    """
+    urls = ([url] if url else list(known.archives[:1])) + list(known.archives[1:])
+    if not urls:
+        raise InvalidInput(f"{known.name} cannot be downloaded: {known.wanted()}", field="download", value=known.name)
+    try:
+        known.find(folder, known.level)
+        known.vocabulary_in(folder)
+        return folder
+    except (NotFound, InvalidInput):  # missing, or of another size than published
+        folder.mkdir(parents=True, exist_ok=True)
+    for address in urls:
+        with refusing_full_disk(folder):
+            _unpack(_fetch(address, folder, progress), folder, _name(address), progress)
+    return folder
+
+
+def _fetch(url: str, folder: Path, progress: Progress) -> Path:
+    """The `.part` file with all that is behind the address; what an earlier call left of it is gone on with."""
+    name = _name(url)
+    part, note = folder / f".{name}.part", folder / f".{name}.json"
+    headers = {"Accept-Encoding": "identity"}
+    known = _note(note)
+    if part.exists() and known.get("url") == url and known.get("version"):
+        headers |= {"Range": f"bytes={part.stat().st_size}-", "If-Range": known["version"]}
+    try:
+        with httpx.stream("GET", url, headers=headers, follow_redirects=True, timeout=_PATIENCE_S) as response:
+            if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+                part.unlink()  # all of it was there, or another file is there now
+                return _fetch(url, folder, progress)
+            response.raise_for_status()
+            goes_on = response.status_code == httpx.codes.PARTIAL_CONTENT
+            version = response.headers.get("etag") or response.headers.get("last-modified")
+            with whole_file(note) as file:
+                file.write(json.dumps({"url": url, "version": version}).encode())
+            done = part.stat().st_size if goes_on else 0
+            total = done + int(response.headers.get("content-length", 0))
+            with part.open("ab" if goes_on else "wb") as file:
+                for block in response.iter_raw():
+                    file.write(block)
+                    done += len(block)
+                    progress(f"downloading {name}", done, max(total, done))
+    except httpx.HTTPStatusError as error:
+        raise Unavailable(f"{url} answered {error.response.status_code}: {_instead()}") from None
+    except httpx.HTTPError as error:
+        told = str(error) or type(error).__name__
+        if part.exists() and part.stat().st_size:
+            here = part.stat().st_size
+            raise Unavailable(
+                f"{url} broke off after {here:,} bytes ({told}): the same command goes on there"
+            ) from None
+        raise Unavailable(f"{url} cannot be read ({told}): {_instead()}") from None
+    note.unlink(missing_ok=True)
+    return part
+
+
+def _name(url: str) -> str:
+    try:
+        return httpx.URL(url).path.rpartition("/")[2] or "archive"
+    except httpx.InvalidURL as error:
+        raise InvalidInput(f"{url} is no address: {error}", field="url", value=url) from None
+
+
+def _note(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _instead() -> str:
+    return "try again later, or get the files yourself and name their folder with --from"
+
+
+def _unpack(path: Path, folder: Path, name: str, progress: Progress) -> None:
+    """Unpacks an archive and removes it; another file gets its name. Each file appears when it is whole."""
+    size = path.stat().st_size
+    progress(f"unpacking {name}", 0, size)
+    draft = folder / ".unpacking"
+    shutil.rmtree(draft, ignore_errors=True)  # of one that was killed
+    draft.mkdir()
+    try:
+        _extract(path, draft, name)
+        for file in sorted(draft.rglob("*")):
+            if file.is_file() and not file.is_symlink():
+                target = folder / file.relative_to(draft)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                file.replace(target)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    path.unlink(missing_ok=True)
+    progress(f"unpacking {name}", size, size)
+
+
+def _extract(path: Path, draft: Path, name: str) -> None:
+    """What is in the archive, never to outside the folder, its checksums compared."""
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                for entry in archive.namelist():
+                    archive.extract(entry, draft)  # cuts absolute paths and ".." off
+        elif tarfile.is_tarfile(path):
+            with tarfile.open(path) as packed:
+                packed.extractall(draft, filter="data")
+        else:
+            path.replace(draft / name)
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        path.unlink()
+        raise InvalidInput(
+            f"{name} is broken ({error}) and was removed: download it again", field="download", value=str(path)
+        ) from None

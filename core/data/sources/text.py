@@ -1,0 +1,226 @@
+"""Text from files of any size, some of it at a time.
+
+A piece is at most about 64 KiB of text and a flag: does it end its line or document? Pieces are cut before white space,
+where byte-pair encoding cuts anyway, so that the tokens are those of the whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from edgefront.core.errors import InvalidInput
+
+Piece = tuple[str, bool]
+Tick = Callable[[int], None]
+"""Told how many bytes were read."""
+
+_BLOCK = 1 << 16
+_LONGEST = 1 << 20
+"""Characters without white space that are kept together."""
+_CONTINUES = range(0x80, 0xC0)
+"""Bytes of a character that are not its first."""
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"PK\x03\x04": "zip",
+    b"\x28\xb5\x2f\xfd": "Zstandard",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file from byte `start` to before `stop`; `splits_characters` says that these may be within one."""
+
+    path: Path
+    start: int
+    stop: int
+    splits_characters: bool = False
+
+    @classmethod
+    def whole(cls, path: Path) -> Part:
+        """All of a file."""
+        return cls(path, 0, path.stat().st_size)
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+
+class Counts(NamedTuple):
+    """What losses are taken over. `words` are those between white space and the ends of lines."""
+
+    characters: int
+    words: int
+    bytes: int
+
+    @classmethod
+    def of(cls, text: str) -> Counts:
+        raw = len(text) if text.isascii() else len(text.encode("utf-8", "surrogateescape"))
+        return cls(len(text), len(text.split()) + text.count("\n"), raw)
+
+
+def documents(parts: Iterable[Part], tick: Tick) -> Iterator[Piece]:
+    """Each part as one document."""
+    for part in parts:
+        yield from _ended(_pieces(part, tick))
+
+
+def lines(parts: Iterable[Part], tick: Tick) -> Iterator[Piece]:
+    """Each line of the parts, with the line feed that ends it."""
+    for part in parts:
+        begun = False
+        for text in _pieces(part, tick):
+            *whole, rest = text.split("\n")
+            for line in whole:
+                yield f"{line}\n", True
+            begun = bool(rest) or (begun and not whole)
+            if rest:
+                yield rest, False
+        if begun:
+            yield "", True
+
+
+def json_lines(parts: Iterable[Part], field: str, tick: Tick) -> Iterator[Piece]:
+    """The text `field` of each line's JSON object; empty ones are left out.
+
+    `InvalidInput` names the line that is no such object. Half of a surrogate pair becomes U+FFFD.
+    """
+    for part in parts:
+        number, at = 0, part.start
+        with part.path.open("rb") as file:
+            file.seek(part.start)
+            while at < part.stop:
+                raw = file.readline()
+                if not raw:
+                    break
+                number += 1
+                text = _field(part, raw, field, number, at)
+                at += len(raw)
+                tick(len(raw))
+                yield from _ended(_divided(text))
+
+
+def _field(part: Part, raw: bytes, field: str, number: int, at: int) -> str:
+    line = _decoded_whole(part.path, raw, at).removeprefix("\ufeff")
+    if not line.strip():
+        return ""
+    place = f"line {number} of {part.path}" if part.start == 0 else f"the line at byte {at} of {part.path}"
+    try:
+        record: Any = json.loads(line)
+    except ValueError as error:
+        raise _wrong(part.path, f"{place} is no JSON: {error}", "one JSON object a line") from None
+    text = record.get(field) if isinstance(record, dict) else None
+    if not isinstance(text, str):
+        there = ", ".join(map(str, record)) if isinstance(record, dict) else type(record).__name__
+        raise _wrong(part.path, f"{place} has no text field {field!r}: it has {there}", "objects with that field")
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _ended(texts: Iterable[str]) -> Iterator[Piece]:
+    """The texts of one document, the last of them with the flag."""
+    before: str | None = None
+    for text in texts:
+        if before is not None:
+            yield before, False
+        before = text
+    if before is not None:
+        yield before, True
+
+
+def _divided(text: str) -> Iterator[str]:
+    blocks = (text[at : at + _BLOCK] for at in range(0, len(text), _BLOCK))
+    return _between_words(blocks)
+
+
+def _pieces(part: Part, tick: Tick) -> Iterator[str]:
+    return _between_words(decoded(part, tick))
+
+
+def _between_words(blocks: Iterable[str]) -> Iterator[str]:
+    """The same text, cut only before white space, or within a word of more than a million characters."""
+    rest = ""
+    for block in blocks:
+        rest += block
+        cut = _last_space(rest) or (len(rest) if len(rest) > _LONGEST else 0)
+        if cut:
+            yield rest[:cut]
+            rest = rest[cut:]
+    if rest:
+        yield rest
+
+
+def _last_space(text: str) -> int:
+    """Where the last white space of the text begins; 0 where there is none after other text."""
+    body = text.rstrip()
+    if len(body) == len(text):
+        last_word = text.rsplit(None, 1)[-1] if text else ""
+        body = text[: len(text) - len(last_word)].rstrip()
+    return len(body)
+
+
+def decoded(part: Part, tick: Tick) -> Iterator[str]:
+    """The part's text, some at a time. `InvalidInput` names the file and byte that is not UTF-8.
+
+    Of a part that splits characters, the bytes of those at its ends come as surrogates (`surrogateescape`).
+    """
+    at, rest = part.start, b""
+    with part.path.open("rb") as file:
+        file.seek(part.start)
+        while at + len(rest) < part.stop:
+            block = file.read(min(_BLOCK, part.stop - at - len(rest)))
+            if not block:
+                raise _wrong(part.path, f"{part.path} became shorter while it was read", "a file that stays")
+            tick(len(block))
+            raw = rest + block
+            text, rest = _decode(part, raw, at)
+            at += len(raw) - len(rest)
+            if text:
+                yield text
+    if rest:
+        if not part.splits_characters:
+            raise not_utf8(part.path, at)
+        yield rest.decode("utf-8", "surrogateescape")
+
+
+def _decode(part: Part, raw: bytes, at: int) -> tuple[str, bytes]:
+    """The text of the bytes that are at `at`, and those that wait for the rest of their character."""
+    head = ""
+    if at == 0:
+        without = raw.removeprefix(b"\xef\xbb\xbf")
+        raw, at = without, len(raw) - len(without)
+    elif at == part.start and part.splits_characters:
+        cut = next((place for place, byte in enumerate(raw[:3]) if byte not in _CONTINUES), min(3, len(raw)))
+        head, raw = raw[:cut].decode("utf-8", "surrogateescape"), raw[cut:]
+    try:
+        return head + raw.decode(), b""
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data" and len(raw) - error.start < 4:
+            return head + raw[: error.start].decode(), raw[error.start :]
+        raise not_utf8(part.path, at + len(head) + error.start) from None
+
+
+def _decoded_whole(path: Path, raw: bytes, at: int) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise not_utf8(path, at + error.start) from None
+
+
+def not_utf8(path: Path, at: int) -> InvalidInput:
+    """The error for a file that is no text, with a guess at what it is."""
+    with path.open("rb") as file:
+        head = file.read(8)
+    packed = next((name for magic, name in _PACKED.items() if head.startswith(magic)), None)
+    guess = f"; it is packed with {packed}: unpack it first" if packed else ""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        guess = "; it seems to be UTF-16: convert it first"
+    return _wrong(path, f"{path} is not UTF-8 at byte {at:,}{guess}", "UTF-8 text")
+
+
+def _wrong(path: Path, detail: str, allowed: str) -> InvalidInput:
+    return InvalidInput(detail, field="data", value=str(path), allowed=allowed)

@@ -1,0 +1,269 @@
+"""Text as numbers and back: by bytes, characters or words. `core.data.tokenizers.bpe` adds pieces of words.
+
+A tokenizer is saved as plain JSON beside the data that it was made for, and is loaded without that data.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.files import whole_file
+from edgefront.core.validation import short
+
+Level = Literal["bytes", "characters", "words", "bpe"]
+LEVELS: tuple[Level, ...] = ("bytes", "characters", "words", "bpe")
+Ids = NDArray[np.int32]
+
+FILE, VOCABULARY_FILE = "tokenizer.json", "vocabulary.txt"
+FORMAT = 1
+EOS, UNKNOWN = "<eos>", "<unk>"
+BOS, MASK, CLS, SEP = "<bos>", "<mask>", "<cls>", "<sep>"
+# What a vocabulary that was made elsewhere may call them; the first that it has.
+EOS_NAMES = (EOS, "<S>", "</S>", "</s>", "<|endoftext|>")
+UNKNOWN_NAMES = (UNKNOWN, "<UNK>", "[UNK]")
+
+_FILES = (FILE, VOCABULARY_FILE, "bpe.json")
+_CODE_POINTS = 0x110000
+
+
+class Tokenizer(ABC):
+    """A vocabulary of `vocab_size` tokens with the numbers 0 … vocab_size - 1.
+
+    `eos` ends a line (words) or a document (bpe), `unknown` stands for words outside the vocabulary; None where the
+    level has none. `special` has the tokens that no text is encoded as, by name: <mask>, <cls>, <sep>, <bos>, <eos>.
+    """
+
+    level: Level
+    vocab_size: int
+    eos: int | None = None
+    unknown: int | None = None
+    special: Mapping[str, int] = {}
+
+    @abstractmethod
+    def encode_many(self, texts: Sequence[str]) -> list[Ids]:
+        """The tokens of each text, int32. `InvalidInput` for a character or byte outside a closed vocabulary."""
+
+    @abstractmethod
+    def _decode(self, ids: Ids) -> str: ...
+
+    @abstractmethod
+    def _content(self) -> dict[str, Any]:
+        """What `tokenizer.json` has besides the format and the level."""
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of one text; nothing is added at its ends."""
+        found: list[int] = self.encode_many([text])[0].tolist()
+        return found
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of these tokens. `InvalidInput` for a number that is no token."""
+        array = np.fromiter(ids, np.int64)
+        wrong = array[(array < 0) | (array >= self.vocab_size)]
+        if wrong.size:
+            raise InvalidInput(
+                f"there is no token {wrong[0]}; there are 0 to {self.vocab_size - 1}",
+                field="ids",
+                value=int(wrong[0]),
+                allowed=f"0 to {self.vocab_size - 1}",
+            )
+        return self._decode(array.astype(np.int32))
+
+    def end(self, ids: Ids) -> Ids:
+        """The tokens of a whole line or document, with the `<eos>` that ends it where the level has one."""
+        return ids if self.eos is None else np.append(ids, np.int32(self.eos))
+
+    def save(self, folder: Path) -> list[str]:
+        """Writes the tokenizer's files into the folder and returns their names."""
+        with whole_file(folder / FILE) as file:
+            content = {"format": FORMAT, "level": self.level, **self._content()}
+            file.write((json.dumps(content, ensure_ascii=False) + "\n").encode())
+        return [FILE]
+
+    @staticmethod
+    def load(folder: Path) -> Tokenizer:
+        """The tokenizer that was saved there. `NotFound` where there is none, `InvalidInput` where it is damaged."""
+        path = folder / FILE
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(content, dict) or content.get("format") != FORMAT:
+                raise ValueError(f"it is no tokenizer of format {FORMAT}")
+            return _loaded(content, folder)
+        except FileNotFoundError as error:
+            raise NotFound(f"there is no tokenizer in {folder}: {error.filename} is missing") from None
+        except InvalidInput:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidInput(
+                f"{path} is damaged ({error}); prepare the data again", field="tokenizer", value=str(path)
+            ) from None
+
+
+def same_tokens(folder: Path, other: Path) -> bool:
+    """Whether the tokenizers in `folder`, a source's in `source/` too, are those in the other; none there, so is that.
+
+    The size of a vocabulary is no proof: two texts give as many pieces, and other ones.
+    """
+    for name in (*_FILES, *(f"source/{name}" for name in _FILES)):
+        one, two = folder / name, other / name
+        if one.is_file() and not (two.is_file() and one.read_bytes() == two.read_bytes()):
+            return False
+    return True
+
+
+def _loaded(content: Mapping[str, Any], folder: Path) -> Tokenizer:
+    level = content["level"]
+    if level == "bytes":
+        return Bytes(content["bytes"])
+    if level == "characters":
+        return Characters(content["characters"])
+    if level == "words":
+        return Words(content["words"])
+    if level == "bpe":
+        from edgefront.core.data.tokenizers.bpe import Pieces
+
+        return Pieces.read(folder, content["special"])
+    raise ValueError(f"its level is {short(level)}")
+
+
+class Bytes(Tokenizer):
+    """The bytes of UTF-8: all 256, or only those given, in this order (enwik8 has 205)."""
+
+    level = "bytes"
+
+    def __init__(self, values: Sequence[int] = range(256)) -> None:
+        self._bytes = np.array(values, np.uint8)
+        self.vocab_size = len(self._bytes)
+        self._ids = _table(self._bytes, 256)
+
+    def encode_many(self, texts: Sequence[str]) -> list[Ids]:
+        return [self._encode(text) for text in texts]
+
+    def _encode(self, text: str) -> Ids:
+        raw = np.frombuffer(text.encode("utf-8", "surrogateescape"), np.uint8)
+        ids = self._ids[raw]
+        if self.vocab_size < 256 and raw.size and ids.min() < 0:
+            raise _outside(f"byte {raw[ids < 0][0]}", f"one of the {self.vocab_size} bytes of its vocabulary")
+        return ids
+
+    def _decode(self, ids: Ids) -> str:
+        return self._bytes[ids].tobytes().decode("utf-8", "replace")
+
+    def _content(self) -> dict[str, Any]:
+        return {"bytes": self._bytes.tolist()}
+
+
+class Characters(Tokenizer):
+    """A closed set of Unicode code points."""
+
+    level = "characters"
+
+    def __init__(self, characters: str) -> None:
+        self._points = _code_points(characters)
+        self.vocab_size = len(self._points)
+        self._ids = _table(self._points, _CODE_POINTS)
+
+    def encode_many(self, texts: Sequence[str]) -> list[Ids]:
+        return [self._encode(text) for text in texts]
+
+    def _encode(self, text: str) -> Ids:
+        points = _code_points(text)
+        ids = self._ids[points]
+        if points.size and ids.min() < 0:
+            character = chr(points[ids < 0][0])
+            raise _outside(f"character {character!r}", f"one of the {self.vocab_size} of its vocabulary")
+        return ids
+
+    def _decode(self, ids: Ids) -> str:
+        return self._points[ids].tobytes().decode("utf-32-le")
+
+    def _content(self) -> dict[str, Any]:
+        return {"characters": self._decode(np.arange(self.vocab_size, dtype=np.int32))}
+
+
+class Words(Tokenizer):
+    """Words between white space, each line ended by `<eos>`; a word outside the vocabulary is `<unk>`.
+
+    The words of the vocabulary stand in the order of their numbers, the most frequent first (adaptive softmax counts
+    on it). `InvalidInput` where `<eos>` or `<unk>` (or what LM1B's list calls them) is missing, or a word stands twice.
+    """
+
+    level = "words"
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = list(words)
+        self.vocab_size = len(self._words)
+        self._ids = {word: number for number, word in enumerate(self._words)}
+        if len(self._ids) < self.vocab_size:
+            twice = next(word for number, word in enumerate(self._words) if self._ids[word] != number)
+            raise _wrong_vocabulary(f"the vocabulary has {twice!r} twice", "each word once", twice)
+        self.eos: int = self._named(EOS_NAMES)
+        self.unknown: int = self._named(UNKNOWN_NAMES)
+        self.special = {EOS: self.eos}
+
+    def _named(self, names: Sequence[str]) -> int:
+        for name in names:
+            if name in self._ids:
+                return self._ids[name]
+        raise _wrong_vocabulary(f"the vocabulary has no {names[0]}", f"a line with one of {', '.join(names)}")
+
+    def encode_many(self, texts: Sequence[str]) -> list[Ids]:
+        return [self._encode(text) for text in texts]
+
+    def _encode(self, text: str) -> Ids:
+        known, unknown = self._ids.get, self.unknown
+        found: list[int] = []
+        for number, line in enumerate(text.split("\n")):
+            if number:
+                found.append(self.eos)
+            found += [known(word, unknown) for word in line.split()]
+        return np.array(found, np.int32)
+
+    def end(self, ids: Ids) -> Ids:
+        """A text's last line may have been ended already."""
+        return ids if ids.size and ids[-1] == self.eos else super().end(ids)
+
+    def _decode(self, ids: Ids) -> str:
+        lines: list[list[str]] = [[]]
+        for number in ids.tolist():
+            if number == self.eos:
+                lines.append([])
+            else:
+                lines[-1].append(self._words[number])
+        return "\n".join(" ".join(line) for line in lines)
+
+    def save(self, folder: Path) -> list[str]:
+        with whole_file(folder / VOCABULARY_FILE) as file:
+            file.write("".join(f"{word}\n" for word in self._words).encode())
+        return [*super().save(folder), VOCABULARY_FILE]
+
+    def _content(self) -> dict[str, Any]:
+        return {"words": self._words}
+
+
+def _table(values: NDArray[Any], size: int) -> Ids:
+    """The number of each value, -1 for those that have none."""
+    table = np.full(size, -1, np.int32)
+    table[values] = np.arange(len(values), dtype=np.int32)
+    if int((table >= 0).sum()) != len(values):
+        raise ValueError("a token stands twice")
+    return table
+
+
+def _code_points(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le"), "<u4").astype(np.uint32, copy=False)
+
+
+def _outside(what: str, allowed: str) -> InvalidInput:
+    return InvalidInput(f"{what} is not in the vocabulary; it must be {allowed}", field="text", allowed=allowed)
+
+
+def _wrong_vocabulary(detail: str, allowed: str, value: str | None = None) -> InvalidInput:
+    return InvalidInput(detail, field="vocabulary", value=value, allowed=allowed)

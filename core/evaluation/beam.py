@@ -1,0 +1,182 @@
+"""Beam search for models that translate (as in fairseq, Ott et al. 2019; greedy decoding is a beam of 1).
+
+At each step the `beam` best unfinished translations of a sentence go on by every token; of the 2·beam best of what
+comes out, those among the first `beam` that end are finished, and the best that do not end go on. A sentence is done
+with `beam` finished ones. A finished one's score is the sum of its tokens' log-probabilities, its end's included, over
+its length to the power of `length_penalty`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgefront.core.errors import Diverged, InvalidInput
+from edgefront.core.nn.model import LanguageModel
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation: its tokens without beginning and end, and its score in nats, length-normalised."""
+
+    tokens: tuple[int, ...]
+    score: float
+
+
+def beam_search(
+    model: LanguageModel,
+    source: Tensor,
+    source_mask: Tensor | None = None,
+    *,
+    begin: int,
+    end: int,
+    beam: int = 5,
+    length_penalty: float = 1.0,
+    min_length: int = 0,
+    max_length: int = 200,
+    never: Sequence[int] = (),
+) -> list[list[Hypothesis]]:
+    """For each source the translations that were finished, the best first: at most `beam`, and one at least.
+
+    Args:
+        source: tokens, int64 [batch, source], on the model's device.
+        source_mask: bool [batch, source], False where padded.
+        begin: what stands before a translation's first token (fairseq: the end token).
+        length_penalty: above 1 favours longer ones, below 1 shorter; 0 is the sum alone.
+        min_length: tokens before the end at least.
+        max_length: tokens before the end at most: after so many only the end may follow. A model's own number of
+            positions bounds it too.
+        never: tokens that no translation holds.
+
+    The model is in evaluation mode. Raises `InvalidInput` for a model without a source and for numbers that cannot be,
+    `Diverged` for scores that are not numbers.
+    """
+    _check(model, source, begin, end, beam, length_penalty, min_length, max_length, never)
+    longest = model.architecture.max_length
+    search = _Search(
+        beam, length_penalty, min_length, max_length if longest is None else min(max_length, longest - 1), end, never
+    )
+    with torch.no_grad():
+        found = _searched(model, source, source_mask, begin, search)
+    return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in found]
+
+
+def _searched(
+    model: LanguageModel, source: Tensor, source_mask: Tensor | None, begin: int, search: _Search
+) -> list[list[Hypothesis]]:
+    """What was finished of each sentence, in the order in which it was."""
+    beam = search.beam
+    batch, device = source.shape[0], source.device
+    finished: list[list[Hypothesis]] = [[] for _ in range(batch)]
+    live = torch.arange(batch, device=device)  # sentences that are not done; each has `beam` rows of what follows
+    state = model.start(batch)
+    scores, state = model.step(
+        source.new_full((batch, 1), begin), state, "last", source=source, source_mask=source_mask
+    )
+    spread = live.repeat_interleave(beam)
+    state, scores = state.take(spread), scores[spread]
+    # All hypotheses of a sentence are one as yet: only the first goes on.
+    totals = torch.full((batch, beam), -math.inf, device=device)
+    totals[:, 0] = 0.0
+    tokens = source.new_empty((batch * beam, 0))
+    while True:
+        ended, rows, chosen, totals = search.step(scores, totals, tokens)
+        for index, hypothesis in ended:
+            sentence = int(live[index])
+            if len(finished[sentence]) < beam:
+                finished[sentence].append(hypothesis)
+        done = [len(finished[i]) >= beam for i in live.tolist()]
+        going = ~torch.tensor(done, device=device) & totals.isfinite().any(1)
+        if tokens.shape[1] >= search.max_length or not bool(going.any()):
+            break
+        kept = going.nonzero().flatten()
+        live, totals = live[kept], totals[kept]
+        picked = rows.view(-1, beam)[kept].flatten()
+        last = chosen.view(-1, beam)[kept].flatten()
+        tokens, state = torch.cat((tokens[picked], last[:, None]), 1), state.take(picked)
+        mask = None if source_mask is None else source_mask[live.repeat_interleave(beam)]
+        scores, state = model.step(last[:, None], state, "last", source_mask=mask)
+    return finished
+
+
+@dataclass(frozen=True)
+class _Search:
+    beam: int
+    length_penalty: float
+    min_length: int
+    max_length: int
+    end: int
+    never: Sequence[int]
+
+    def step(
+        self, scores: Tensor, totals: Tensor, tokens: Tensor
+    ) -> tuple[list[tuple[int, Hypothesis]], Tensor, Tensor, Tensor]:
+        """What ended, by number of sentence; and of what goes on its rows, tokens and totals, `beam` a sentence.
+
+        `scores` [sentences·beam, vocabulary] are those of the next token, `totals` [sentences, beam] of the tokens so
+        far, `tokens` [sentences·beam, length].
+        """
+        chances = torch.log_softmax(scores.float(), -1)
+        if bool(chances.isnan().any()):
+            raise Diverged("the model's scores are not numbers: its weights are not finite, or they overflow")
+        length, (sentences, beam) = tokens.shape[1], totals.shape
+        if self.never:
+            chances[:, list(self.never)] = -math.inf
+        if length >= self.max_length:
+            chances[:, : self.end] = chances[:, self.end + 1 :] = -math.inf
+        elif length < self.min_length:
+            chances[:, self.end] = -math.inf
+        vocabulary = chances.shape[1]
+        reached = (totals[:, :, None] + chances.view(sentences, beam, vocabulary)).flatten(1)
+        best, places = reached.topk(2 * beam, dim=1)
+        row, token = places // vocabulary, places % vocabulary
+        row = row + beam * torch.arange(sentences, device=row.device)[:, None]
+        ends = token == self.end
+        ended = self._ended(best, row, ends, tokens)
+        # The first `beam` that do not end, in their order: a stable sort of what ends to the back.
+        on = ends.to(torch.int8).sort(dim=1, stable=True).indices[:, :beam]
+        totals = best.masked_fill(ends, -math.inf).gather(1, on)
+        return ended, row.gather(1, on).flatten(), token.gather(1, on).flatten(), totals
+
+    def _ended(self, best: Tensor, row: Tensor, ends: Tensor, tokens: Tensor) -> list[tuple[int, Hypothesis]]:
+        beam, length = self.beam, tokens.shape[1]
+        sentence, place = (ends & best.isfinite())[:, :beam].nonzero(as_tuple=True)
+        totals, found = best[sentence, place].tolist(), tokens[row[sentence, place]].tolist()
+        scale = (length + 1) ** self.length_penalty
+        return [
+            (index, Hypothesis(tuple(words), total / scale))
+            for index, words, total in zip(sentence.tolist(), found, totals, strict=True)
+        ]
+
+
+def _check(
+    model: LanguageModel,
+    source: Tensor,
+    begin: int,
+    end: int,
+    beam: int,
+    length_penalty: float,
+    min_length: int,
+    max_length: int,
+    never: Sequence[int],
+) -> None:
+    vocabulary = model.architecture.embedding.vocab_size
+    tokens = f"a token from 0 to {vocabulary - 1}"
+    rules = (
+        ("model", model.architecture.source is not None, "without a source", "a model that translates: with a source"),
+        ("source", source.shape[1] > 0, list(source.shape), "tokens [batch, source], one at least"),
+        ("begin", 0 <= begin < vocabulary, begin, tokens),
+        ("end", 0 <= end < vocabulary, end, tokens),
+        ("never", all(0 <= token < vocabulary and token != end for token in never), list(never), "tokens but the end"),
+        ("beam", beam >= 1, beam, "1 or more"),
+        ("length_penalty", math.isfinite(length_penalty), length_penalty, "a finite number"),
+        ("max_length", max_length >= 1, max_length, "1 or more"),
+        ("min_length", 0 <= min_length < max_length, min_length, f"0 to {max_length - 1}"),
+    )
+    for field, holds, value, allowed in rules:
+        if not holds:
+            raise InvalidInput(f"{field} must be {allowed}, not {value}", field=field, value=value, allowed=allowed)

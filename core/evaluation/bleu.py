@@ -1,0 +1,132 @@
+"""BLEU of translations (Papineni et al. 2002) as sacrebleu computes it (Post 2018), and the translating itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from edgefront.core.errors import InvalidInput
+from edgefront.core.evaluation.beam import beam_search
+from edgefront.core.evaluation.perplexity import evaluating, padded
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.recipes.recipe import Precision
+from edgefront.core.validation import one_of
+
+Tokenize = Literal["13a", "intl", "char", "none"]
+"""How sacrebleu splits text into words; "none": at spaces, for text that is tokenised already (IWSLT'14 by custom)."""
+
+
+class Sentences(Protocol):
+    """One side of parallel text."""
+
+    @property
+    def tokens(self) -> NDArray[Any]: ...
+
+    @property
+    def starts(self) -> NDArray[Any]: ...
+
+
+class Decoder(Protocol):
+    """A tokenizer, as far as translations need one."""
+
+    def decode(self, ids: Sequence[int], /) -> str:
+        """The text of these tokens."""
+        ...
+
+
+@dataclass(frozen=True)
+class Bleu:
+    """`score` and the n-gram `precisions` for n = 1 … 4 in per cent; `signature` is sacrebleu's, to be told with it."""
+
+    score: float
+    precisions: tuple[float, ...]
+    brevity_penalty: float
+    signature: str
+
+
+@dataclass(frozen=True)
+class Translations:
+    """What came out, what should have, and the score of it."""
+
+    bleu: Bleu
+    hypotheses: list[str]
+    references: list[str]
+
+
+def bleu(
+    hypotheses: Sequence[str], references: Sequence[str], *, tokenize: Tokenize = "13a", lowercase: bool = False
+) -> Bleu:
+    """Corpus BLEU with one reference a sentence. Raises `InvalidInput` for unequal numbers of both, and for none."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    one_of("tokenize", tokenize, get_args(Tokenize))
+    if not hypotheses or len(hypotheses) != len(references):
+        raise InvalidInput(
+            f"{len(hypotheses)} translations for {len(references)} references",
+            field="hypotheses",
+            value=len(hypotheses),
+            allowed="one for each reference, and one at least",
+        )
+    # Tokenised text is meant here, so sacrebleu's warning that it looks like it is not wanted.
+    metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
+    found = metric.corpus_score(list(hypotheses), [list(references)])
+    return Bleu(found.score, tuple(found.precisions), found.bp, str(metric.get_signature()))
+
+
+def translate(
+    model: LanguageModel,
+    source: Sentences,
+    target: Sentences,
+    tokenizer: Decoder,
+    *,
+    device: torch.device | str,
+    end: int,
+    begin: int | None = None,
+    precision: Precision = "float32",
+    beam: int = 5,
+    length_penalty: float = 1.0,
+    max_length: int = 200,
+    rows: int = 32,
+    sentences: int | None = None,
+    tokenize: Tokenize = "13a",
+    lowercase: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Translations:
+    """Translates every sentence of `source` and scores the best of each beam against `target`.
+
+    `end` ends a sentence on both sides, and stands before a translation unless `begin` is given. `sentences` takes the
+    first so many alone. `progress` is told the sentences done and all of them. Raises as `beam_search` and `bleu` do.
+    """
+    count = len(target.starts) - 1 if sentences is None else min(sentences, len(target.starts) - 1)
+    lengths = np.diff(np.asarray(source.starts, np.int64))[:count]
+    order = np.argsort(lengths, kind="stable")  # like lengths together, so that little is padded
+    texts = [""] * count
+    with evaluating(model, torch.device(device), precision):
+        for start in range(0, count, rows):
+            some = order[start : start + rows]
+            tokens, mask = padded([_sentence(source, i) for i in some])
+            found = beam_search(
+                model,
+                torch.from_numpy(tokens).to(device),
+                torch.from_numpy(mask).to(device),
+                begin=end if begin is None else begin,
+                end=end,
+                beam=beam,
+                length_penalty=length_penalty,
+                max_length=max_length,
+            )
+            for i, hypotheses in zip(some, found, strict=True):
+                texts[i] = tokenizer.decode(list(hypotheses[0].tokens))
+            if progress is not None:
+                progress(min(start + rows, count), count)
+    references = [tokenizer.decode([int(t) for t in _sentence(target, i) if t != end]) for i in range(count)]
+    return Translations(bleu(texts, references, tokenize=tokenize, lowercase=lowercase), texts, references)
+
+
+def _sentence(side: Sentences, index: int) -> NDArray[Any]:
+    return side.tokens[side.starts[index] : side.starts[index + 1]]

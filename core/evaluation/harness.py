@@ -1,0 +1,105 @@
+"""Zero- and few-shot tasks by EleutherAI's lm-evaluation-harness, which this module needs (the extra `eval`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lm_eval import simple_evaluate
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+from lm_eval.tasks import TaskManager
+
+from edgefront.core.errors import InvalidInput
+from edgefront.core.evaluation.generate import Sampling
+from edgefront.core.evaluation.package import Package
+from edgefront.core.evaluation.scoring import TextScorer
+
+_TOKENS = 256
+"""Written at most where a task does not say (as in the harness' own models)."""
+
+
+class TrainedModel(LM):
+    """A trained model's package as the harness sees a model."""
+
+    def __init__(self, package: Package, *, device: torch.device | str = "cpu", rows: int = 16) -> None:
+        super().__init__()
+        self.scorer = TextScorer(package, device=device, rows=rows)
+        self.name = package.architecture.digest[:12]
+
+    @property
+    def tokenizer_name(self) -> str:
+        """What the harness tells its cached requests apart by."""
+        return self.name
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        """(context, continuation) → log-probability in nats, and whether greedy decoding would write it."""
+        pairs = [self.scorer.encoded(*request.args) for request in requests]
+        return [(one.nats, one.is_greedy) for one in self.scorer.score(pairs)]
+
+    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
+        """(text,) → log-probability of all of it in nats."""
+        return [self.scorer.whole(request.args[0]) for request in requests]
+
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        """(context, settings) → what the model writes; greedily unless `do_sample` is set."""
+        return [self._written(*request.args) for request in requests]
+
+    def _written(self, context: str, settings: dict[str, Any]) -> str:
+        until = settings.get("until") or []
+        sampled = settings.get("do_sample", False)
+        sampling = Sampling(
+            temperature=float(settings.get("temperature", 1.0)) if sampled else 0.0,
+            top_k=settings.get("top_k") if sampled else None,
+            top_p=settings.get("top_p") if sampled else None,
+        )
+        until = [until] if isinstance(until, str) else [one for one in until if one]
+        return self.scorer.write(context, int(settings.get("max_gen_toks", _TOKENS)), until, sampling)
+
+
+def evaluate_tasks(
+    package: Package,
+    tasks: Sequence[str],
+    *,
+    include: Path | None = None,
+    shots: int | None = None,
+    limit: int | None = None,
+    device: torch.device | str = "cpu",
+    rows: int = 16,
+) -> dict[str, dict[str, Any]]:
+    """The harness' results by task: each metric, and its standard error, by name.
+
+    Args:
+        tasks: names that the harness knows (most download their data from the Hugging Face hub), or those of YAML files
+            in `include`, whose data may be local.
+        shots: solved examples before each question; the task's own number if absent.
+        limit: the first so many questions of each task alone.
+
+    Raises `InvalidInput` for a task that there is not.
+    """
+    manager = TaskManager(include_path=None if include is None else str(include))
+    unknown = [task for task in tasks if not manager.match_tasks([task])]
+    if unknown or not tasks:
+        raise InvalidInput(
+            f"there is no task {unknown[0]!r}" if unknown else "no task was named",
+            field="tasks",
+            value=unknown[:1],
+            allowed="names that `lm-eval ls tasks` lists, or those of YAML files in the folder that is included",
+        )
+    found = simple_evaluate(
+        TrainedModel(package, device=device, rows=rows),
+        tasks=list(tasks),
+        num_fewshot=shots,
+        limit=limit,
+        task_manager=manager,
+        log_samples=False,
+        bootstrap_iters=1000,
+    )
+    if found is None:
+        raise InvalidInput(f"the harness evaluated nothing of {', '.join(tasks)}", field="tasks", value=list(tasks))
+    return {
+        task: {name.removesuffix(",none"): value for name, value in scores.items() if name != "alias"}
+        for task, scores in found["results"].items()
+    }

@@ -1,0 +1,173 @@
+"""A trained model's README: what it is, what it was trained on, what it scores, and what nobody recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from edgefront.core.cost.parameters import count
+from edgefront.core.recipes.papers import recipes
+from edgefront.core.recipes.recipe import NOT_LEARNT
+from edgefront.core.spaces.architecture import Architecture
+
+_UNKNOWN_LICENCE = (
+    "Not recorded. The weights were made from the data named above: look up its licence before you pass them on."
+)
+_SPLITS = ("valid", "test")
+
+
+def model_card(architecture: Architecture, facts: Mapping[str, Any]) -> str:
+    """Markdown. Facts, all optional:
+
+    name, training (its id), dataset, data_digest, level, recipe (a whole one), seed, steps, best_step, tokens, seconds,
+    licence; valid and test: loss, tokens, perplexity, bpc, word_perplexity, bleu; measurements: of the same blocks,
+    each with device, protocol, latency_ms, latency_half_width_ms, peak_bytes and vocab_size.
+    """
+    parameters = count(architecture)
+    name = facts.get("name") or f"Language model {architecture.digest[:12]}"
+    use = "translation" if architecture.source else "text-generation" if architecture.causal else "fill-mask"
+    parts = [
+        f"---\nlibrary_name: edgefront\ntags:\n- {use}\n---\n",
+        f"# {_plain(name)}\n",
+        f"{_blocks(architecture)}; {parameters.decoder:,} parameters in its blocks, {sum(parameters):,} in "
+        f"all, over {architecture.embedding.vocab_size:,} tokens. Architecture `{architecture.digest}`.\n",
+        "## Training\n",
+        _table(("", ""), _training(facts)),
+        "## Evaluation\n",
+        _evaluation(facts),
+        "## Measured on devices\n",
+        _measurements(facts.get("measurements") or (), architecture.embedding.vocab_size),
+        "## Licence\n",
+        f"{_plain(facts.get('licence') or _UNKNOWN_LICENCE)}\n",
+        "## Use\n",
+        _use(architecture),
+    ]
+    return "\n".join(parts)
+
+
+def _blocks(architecture: Architecture) -> str:
+    counts = Counter(block.kind for block in architecture.blocks)
+    kinds = ", ".join(f"{count} {kind.replace('_', '-')}" for kind, count in counts.items())
+    encoder = " that translates" if architecture.source else "" if architecture.causal else " that reads both ways"
+    return f"A model{encoder} of width {architecture.d_model} with {kinds} block{'s' * (len(architecture.blocks) > 1)}"
+
+
+def _training(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    recipe = facts.get("recipe") or {}
+    optimizer = recipe.get("optimizer") or {}
+    rows: tuple[tuple[str, Any], ...] = (
+        ("training", facts.get("training")),
+        ("data set", facts.get("dataset")),
+        ("data digest", facts.get("data_digest")),
+        ("tokens are", facts.get("level")),
+        ("recipe", recipe.get("name")),
+        ("published in", recipe.get("source")),
+        ("other than published", _changed(recipe)),
+        ("optimiser", f"{optimizer['name']}, lr {optimizer['lr']:g}" if {"name", "lr"} <= optimizer.keys() else None),
+        ("batch", f"{recipe['rows']} × {recipe['segment']} tokens" if {"rows", "segment"} <= recipe.keys() else None),
+        ("steps", _number(facts.get("steps"))),
+        ("weights of step", _number(facts.get("best_step"))),
+        ("tokens trained on", _number(facts.get("tokens"))),
+        ("hours", None if facts.get("seconds") is None else f"{facts['seconds'] / 3600:.2f}"),
+        ("seed", facts.get("seed")),
+    )
+    return [(name, _plain(value)) for name, value in rows if value not in (None, "")] or [("", "nothing was recorded")]
+
+
+def _changed(recipe: Mapping[str, Any]) -> str:
+    """The fields of a named recipe that were given anew, by which a model is not the paper's."""
+    known = recipes().get(recipe.get("name", ""))
+    if known is None:
+        return ""
+    published, found = known.model_dump(mode="json"), list[str]()
+    for name, value in recipe.items():
+        before = published.get(name)
+        if name in NOT_LEARNT or value == before:
+            continue
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            found += [f"{name}.{part}" for part in value if value[part] != before.get(part)]
+        else:
+            found.append(name)
+    return ", ".join(found)
+
+
+def _evaluation(facts: Mapping[str, Any]) -> str:
+    scores = [(split, facts[split]) for split in _SPLITS if facts.get(split)]
+    if not scores:
+        return "None was recorded.\n"
+    names = {
+        "loss": "loss (nats a token)",
+        "perplexity": "perplexity",
+        "bpc": "bits per character",
+        "word_perplexity": "perplexity a word",
+        "bleu": "BLEU",
+    }
+    known = [name for name in names if any(score.get(name) is not None for _, score in scores)]
+    rows = [
+        (split, *(_score(score.get(name)) for name in known), _number(score.get("tokens"))) for split, score in scores
+    ]
+    return _table(("split", *(names[name] for name in known), "tokens"), rows) + _how(facts)
+
+
+def _how(facts: Mapping[str, Any]) -> str:
+    evaluation = (facts.get("recipe") or {}).get("evaluation")
+    if not evaluation:
+        return ""
+    said = [f"{evaluation['segment']} tokens at a time after {evaluation['memory']} of the past"]
+    if evaluation.get("same_length"):
+        said.append("every token seeing equally many")
+    if evaluation.get("clamp") is not None:
+        said.append(f"distances clamped at {evaluation['clamp']}")
+    return f"\nRead {', '.join(said)}; {evaluation['rows']} streams side by side.\n"
+
+
+def _measurements(measured: Iterable[Mapping[str, Any]], vocabulary: int) -> str:
+    rows, others = [], set[int]()
+    for item in measured:
+        latency, half, peak = item.get("latency_ms"), item.get("latency_half_width_ms"), item.get("peak_bytes")
+        others |= {item.get("vocab_size") or vocabulary} - {vocabulary}
+        rows.append(
+            (
+                _plain(item.get("device", "")),
+                _plain(item.get("protocol", "")),
+                "" if latency is None else f"{latency:.3g}" + ("" if half is None else f" ± {half:.2g}"),
+                "" if peak is None else f"{peak / 2**20:,.1f}",
+            )
+        )
+    if not rows:
+        return "This architecture's latency and memory are not recorded here.\n"
+    said = "".join(
+        f"\nMeasured untrained, over {other:,} tokens; these weights know {vocabulary:,}, so embedding and output "
+        "layer differ in size. `edgefront measure architecture.json` measures this model.\n"
+        for other in sorted(others)
+    )
+    return _table(("device", "pass", "latency (ms)", "peak memory (MiB)"), rows) + said
+
+
+def _use(architecture: Architecture) -> str:
+    lines = []
+    if architecture.causal:
+        lines.append('edgefront generate . --prompt "Once upon a time"')
+    if architecture.causal and architecture.output.kind == "tokens":
+        lines.append("edgefront evaluate . --data PREPARED --split test")
+    lines.append("edgefront model build . --format onnx --output model.onnx")
+    return "```sh\n" + "\n".join(lines) + "\n```\n"
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _score(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _plain(value: Any) -> str:
+    """Text in one cell: names come from users."""
+    return " ".join(str(value).split()).replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,207 @@
+"""The folder of a trained model, which needs nothing else: weights, description, tokenizer and what is known of it.
+
+    model.safetensors    the parameters, as `core.nn.load` reads them; the metadata says on what they were trained
+    architecture.json    the canonical description
+    tokenizer.json …     the tokenizer's files; of a translation model the source's in `source/`
+    result.json          facts: recipe, data, steps, tokens, perplexity; written last
+    README.md            the same for people (`core.evaluation.model_card`)
+
+Reading a package loads no torch before its `model` is asked for, so a service can write its ONNX files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from edgefront.core.data.tokenizers.tokenizers import Tokenizer
+from edgefront.core.errors import InvalidInput, NotFound, Unavailable
+from edgefront.core.evaluation.model_card import model_card
+from edgefront.core.files import whole_file
+from edgefront.core.graph.parameter_values import GivenValues, StoredValues
+from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.spaces.architecture import Architecture
+
+if TYPE_CHECKING:
+    from edgefront.core.nn.model import LanguageModel
+
+WEIGHTS, ARCHITECTURE, RESULT, CARD, SOURCE = (
+    "model.safetensors",
+    "architecture.json",
+    "result.json",
+    "README.md",
+    "source",
+)
+_TOLD = ("training", "dataset", "data_digest", "steps", "tokens", "seed")
+"""Facts that the metadata of weights tells too, wherever the file goes."""
+
+
+class Data(Protocol):
+    """What a model was trained on, as far as a package needs it: prepared data has it all."""
+
+    @property
+    def source_vocab_size(self) -> int | None: ...
+
+    def tokenizer(self) -> Tokenizer: ...
+
+    def source_tokenizer(self) -> Tokenizer: ...
+
+
+def write_package(
+    folder: Path,
+    model: LanguageModel,
+    data: Data,
+    facts: Mapping[str, Any],
+    *,
+    weights: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes the package of a trained model into `folder`, made if missing; whatever stood there is replaced.
+
+    Args:
+        data: gives the tokenizers.
+        facts: JSON; what `model_card` knows to tell is optional. `recipe` is a whole `Recipe`.
+        weights: the parameters by name (tensors or arrays), for a model whose own are shared out over several ranks.
+
+    Every file is whole or as it was, and `result.json` comes last. Raises `InvalidInput` for a parameter that is
+    missing, `Unavailable` where the disk is full.
+    """
+    from edgefront.core.graph.export import write_safetensors
+
+    architecture = model.architecture
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / RESULT).unlink(missing_ok=True)  # what it told of is about to go
+    given = dict(model.named_parameters()) if weights is None else weights
+    write_safetensors(
+        architecture, GivenValues(_Arrays(given), {"weights": "trained", **_told(facts)}), folder / WEIGHTS
+    )
+    _write_json(folder / ARCHITECTURE, architecture.canonical)
+    data.tokenizer().save(folder)
+    if data.source_vocab_size is not None:
+        (folder / SOURCE).mkdir(exist_ok=True)
+        data.source_tokenizer().save(folder / SOURCE)
+    with whole_file(folder / CARD) as file:
+        file.write(model_card(architecture, facts).encode())
+    _write_json(folder / RESULT, {**facts, "digest": architecture.digest})
+
+
+def read_package(folder: Path | str) -> Package:
+    """Raises `NotFound` where there is no package, `InvalidInput` where it is not whole or its parts disagree."""
+    folder = Path(folder)
+    try:
+        facts = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+        values = StoredValues(folder / WEIGHTS)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFound(
+            f"{folder} is not a trained model: {Path(error.filename).name} is missing from it; a trained "
+            "model is the folder that a training leaves as its result"
+        ) from None
+    except ValueError as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise _damaged(folder, f"{RESULT} is not JSON: {error}") from None
+    if not isinstance(facts, dict):
+        raise _damaged(folder, f"{RESULT} is not a JSON object")
+    if facts.get("digest") != values.architecture.digest:
+        raise _damaged(
+            folder, f"{RESULT} is of architecture {facts.get('digest')}, {WEIGHTS} of {values.architecture.digest}"
+        )
+    return Package(folder, facts, values)
+
+
+class Package:
+    """A trained model as it was read. `weights` is what `core.graph.model_file.write_model` takes."""
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any], weights: StoredValues) -> None:
+        self.folder, self.facts, self.weights = folder, facts, weights
+
+    @property
+    def architecture(self) -> Architecture:
+        return self.weights.architecture
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        """What it was trained by; None where that was not recorded. `InvalidInput` where it is no recipe."""
+        recipe = self.facts.get("recipe")
+        return Recipe.parse(recipe) if isinstance(recipe, Mapping) else None
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer(self.folder, self.architecture.embedding.vocab_size)
+
+    @cached_property
+    def source_tokenizer(self) -> Tokenizer:
+        """Of what a translation model translates."""
+        source = self.architecture.source
+        if source is None:
+            raise InvalidInput(f"the model in {self.folder} has no source", field="model", value=str(self.folder))
+        return self._tokenizer(self.folder / SOURCE, source.embedding.vocab_size)
+
+    def model(self, device: Any = "cpu") -> LanguageModel:
+        """The model with its trained weights, in evaluation mode.
+
+        Raises `InvalidInput` where a weight is infinite or not a number, `Unavailable` for a GPU that is not there.
+        """
+        import torch
+
+        from edgefront.core.nn.load import load_safetensors
+
+        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+            raise Unavailable("there is no GPU that PyTorch can use on this machine: take device cpu")
+        model = load_safetensors(self.weights.path)
+        for name, parameter in model.named_parameters():
+            if not bool(parameter.isfinite().all()):
+                raise _damaged(self.folder, f"{name} holds numbers that are not finite")
+        model.to(device).eval()
+        return model
+
+    def _tokenizer(self, folder: Path, vocab_size: int) -> Tokenizer:
+        tokenizer = Tokenizer.load(folder)
+        if tokenizer.vocab_size != vocab_size:
+            raise _damaged(
+                self.folder, f"the tokenizer in {folder} has {tokenizer.vocab_size} tokens, the model {vocab_size}"
+            )
+        return tokenizer
+
+
+class _Arrays(Mapping[str, Any]):
+    """Tensors or arrays as arrays, one at a time: the whole model is never copied at once."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = given
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._given:
+            raise InvalidInput(f"{name} is missing among the weights", field=name, allowed="every parameter")
+        value = self._given[name]
+        return value.detach().float().cpu().numpy() if hasattr(value, "detach") else value
+
+    def __iter__(self) -> Any:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+
+def _told(facts: Mapping[str, Any]) -> dict[str, str]:
+    recipe = facts.get("recipe")
+    told = {name: str(facts[name]) for name in _TOLD if facts.get(name) is not None}
+    if isinstance(recipe, Mapping) and "name" in recipe:
+        told["recipe"] = str(recipe["name"])
+    return told
+
+
+def _write_json(path: Path, value: Any) -> None:
+    with whole_file(path) as file:
+        file.write((json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n").encode())
+
+
+def _damaged(folder: Path, what: str) -> InvalidInput:
+    return InvalidInput(
+        f"the trained model in {folder} is damaged: {what}",
+        field="model",
+        value=str(folder),
+        allowed="the folder that a training leaves as its result, whole",
+    )

@@ -1,0 +1,186 @@
+"""How likely a trained model holds given texts, and what it writes until it should stop: what other people's tasks ask.
+
+Texts come and go as tokens here; `core.evaluation.harness` puts this into lm-evaluation-harness' terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgefront.core.data.batches.batch import IGNORED
+from edgefront.core.data.tokenizers.tokenizers import Tokenizer
+from edgefront.core.errors import InvalidInput
+from edgefront.core.evaluation.generate import Sampling, TextStream, generate
+from edgefront.core.evaluation.package import Package
+from edgefront.core.evaluation.perplexity import evaluating, padded
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.recipes.recipe import Evaluation
+from edgefront.core.recipes.task import reads_on
+
+_AT_ONCE = 64  # positions whose scores over the whole vocabulary are looked at together
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Of a continuation: the sum of its tokens' log-probabilities in nats, and whether each is the likeliest."""
+
+    nats: float
+    is_greedy: bool
+
+
+class TextScorer:
+    """A trained model as a judge and writer of texts.
+
+    Models that can carry the past read as their recipe evaluates, segment by segment with its memory and clamp; those
+    with a bounded number of positions see the last tokens that fit. `begin` stands before a text without a context: the
+    tokenizer's end of a line or document, else a line feed, a space or the first token, whichever there is.
+
+    Raises `InvalidInput` for a package that does not go on after a text.
+    """
+
+    def __init__(self, package: Package, *, device: torch.device | str = "cpu", rows: int = 16) -> None:
+        architecture = package.architecture
+        if not architecture.causal or architecture.source is not None or architecture.output.kind != "tokens":
+            raise InvalidInput(
+                "texts are scored by models that predict the next token: causal, and without a source",
+                field="model",
+                value=architecture.output.kind,
+                allowed="a causal model with output tokens",
+            )
+        self.model: LanguageModel = package.model(device)
+        self.tokenizer: Tokenizer = package.tokenizer
+        self.device, self.rows = torch.device(device), rows
+        recipe = package.recipe
+        self.evaluation = Evaluation(segment=512, memory=1 << 20) if recipe is None else recipe.evaluation
+        self.longest = architecture.max_length
+        self.begin = _begin(self.tokenizer)
+
+    def encoded(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """Tokens of both, the text being cut into tokens as a whole; spaces that end the context go to the other."""
+        spaces = len(context) - len(context.rstrip())
+        if spaces and context.strip():
+            context, continuation = context[:-spaces], context[-spaces:] + continuation
+        if not context:
+            return [self.begin], self.tokenizer.encode(continuation)
+        before, whole = self.tokenizer.encode(context), self.tokenizer.encode(context + continuation)
+        return before, whole[len(before) :]
+
+    def score(
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Callable[[int, int], None] | None = None
+    ) -> list[Likelihood]:
+        """Each continuation after its context, both as tokens; a context has one at least."""
+        found = [Likelihood(0.0, True)] * len(pairs)
+        order = sorted(range(len(pairs)), key=lambda i: -len(pairs[i][0]) - len(pairs[i][1]))
+        with evaluating(self.model, self.device, "float32", self.evaluation.clamp):
+            for start in range(0, len(order), self.rows):
+                some = order[start : start + self.rows]
+                for i, one in zip(some, self._scored([pairs[i] for i in some]), strict=True):
+                    found[i] = one
+                if progress is not None:
+                    progress(min(start + self.rows, len(order)), len(order))
+        return found
+
+    def whole(self, text: str) -> float:
+        """Log-probability of all of a text in nats, every token of it predicted once.
+
+        With a bounded number of positions it is read in windows of that length, the last of which begins earlier so
+        that it has them all.
+        """
+        tokens = self.tokenizer.encode(text)
+        step = self.longest or max(1, len(tokens))
+        pairs = [([self.begin, *tokens[:start]], tokens[start : start + step]) for start in range(0, len(tokens), step)]
+        return sum(one.nats for one in self.score(pairs))
+
+    def write(self, context: str, tokens: int, until: Sequence[str], sampling: Sampling) -> str:
+        """Text that goes on after the context, up to the first of `until`, the end token or so many tokens."""
+        ids = self.tokenizer.encode(context) or [self.begin]
+        if self.longest is not None:
+            tokens = min(tokens, self.longest)
+            ids = ids[-max(1, self.longest - tokens + 1) :]
+        memory = self.evaluation.memory if reads_on(self.model.architecture) else None
+        stream, told = TextStream(self.tokenizer, ids), [""]
+
+        def put(token: int) -> None:
+            told[0] += stream.add(token)
+            if any(one in told[0] for one in until):
+                raise _Enough
+
+        stop = () if self.tokenizer.eos is None else (self.tokenizer.eos,)
+        try:
+            with evaluating(self.model, self.device, "float32", self.evaluation.clamp):
+                generate(self.model, ids, tokens, sampling, stop=stop, memory=memory, on_token=put)
+            told[0] += stream.rest()
+        except _Enough:
+            pass
+        cuts = [told[0].find(one) for one in until if one in told[0]]
+        return told[0][: min(cuts)] if cuts else told[0]
+
+    def _scored(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Likelihood]:
+        inputs, targets = [], []
+        for context, continuation in pairs:
+            whole = np.array([*context, *continuation], np.int64)
+            kept = len(whole) if self.longest is None else min(len(whole), self.longest + 1)
+            wanted = np.full(kept - 1, IGNORED, np.int64)
+            counted = min(len(continuation), kept - 1)
+            if counted < len(continuation):
+                raise InvalidInput(
+                    f"a continuation of {len(continuation)} tokens is longer than the model's {self.longest} positions",
+                    field="continuation",
+                    value=len(continuation),
+                    allowed=f"at most {self.longest} tokens",
+                )
+            if counted:
+                wanted[-counted:] = whole[-counted:]
+            inputs.append(whole[-kept:-1])
+            targets.append(wanted)
+        tokens, _ = padded(inputs)
+        places = np.full(tokens.shape, IGNORED, np.int64)
+        for row, wanted in enumerate(targets):
+            places[row, : len(wanted)] = wanted
+        hidden, aims = self._hidden(torch.from_numpy(tokens).to(self.device)), torch.from_numpy(places).to(self.device)
+        nats = self.model.token_losses(hidden, aims).double().sum(1).neg().tolist()
+        greedy = self._is_greedy(hidden, aims).tolist()
+        return [Likelihood(one, bool(other)) for one, other in zip(nats, greedy, strict=True)]
+
+    def _hidden(self, tokens: Tensor) -> Tensor:
+        """[batch, length] → [batch, length, d_model]."""
+        if not reads_on(self.model.architecture):
+            hidden: Tensor = self.model(tokens, "none")
+            return hidden
+        segment, memory = self.evaluation.segment, self.evaluation.memory
+        window = memory + 1 if self.evaluation.same_length else None
+        state, parts = self.model.start(len(tokens), "memory"), []
+        for part in tokens.split(segment, 1):
+            hidden, state = self.model.step(part, state, "none", window=window)
+            state = state.keep(memory)
+            parts.append(hidden)
+        return torch.cat(parts, 1)
+
+    def _is_greedy(self, hidden: Tensor, aims: Tensor) -> Tensor:
+        """Bool [batch]: whether every counted target is the likeliest token."""
+        row, place = (aims != IGNORED).nonzero(as_tuple=True)
+        right = torch.ones(len(aims), dtype=torch.bool, device=aims.device)
+        for rows, places in zip(row.split(_AT_ONCE), place.split(_AT_ONCE), strict=True):
+            scores: Any = self.model.output(hidden[rows, places], self.model.embedding)
+            right[rows[scores.argmax(-1) != aims[rows, places]]] = False
+        return right
+
+
+def _begin(tokenizer: Tokenizer) -> int:
+    if tokenizer.eos is not None:
+        return tokenizer.eos
+    for text in ("\n", " "):
+        with suppress(InvalidInput):
+            return tokenizer.encode(text)[0]
+    return 0
+
+
+class _Enough(Exception):
+    """One of the texts to stop at is there."""

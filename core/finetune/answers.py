@@ -1,0 +1,204 @@
+"""Questions on texts, in files of SQuAD's form (Rajpurkar et al. 2016, 2018): where does the answer stand?"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from edgefront.core.data.tokenizers.tokenizers import Tokenizer
+from edgefront.core.errors import InvalidInput
+from edgefront.core.finetune.finetune import (
+    FineTuning,
+    Progress,
+    Row,
+    Scores,
+    Specials,
+    fine_tune,
+    scores_of,
+    with_head,
+)
+from edgefront.core.finetune.metrics import squad_scores
+from edgefront.core.nn.model import LanguageModel
+
+_WORD = re.compile(r"\S+")
+_BEST = 20  # starts, and ends, that are looked at in each window
+_QUESTION = 64  # tokens of a question at most
+_LONGEST = 30  # words of an answer at most
+
+
+@dataclass(frozen=True)
+class Question:
+    """`answers` are texts and the characters at which they begin; none where the text does not answer it."""
+
+    id: str
+    text: str
+    context: str
+    answers: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Scores in per cent, as the official script's; the answer to each question by its id; losses; the tuned model."""
+
+    scores: dict[str, float]
+    predictions: dict[str, str]
+    losses: list[float]
+    model: LanguageModel = field(repr=False)
+
+
+def read_questions(path: Path) -> list[Question]:
+    """A file of SQuAD 1.1 or 2.0. Raises `InvalidInput` that says where it is not of that form."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))["data"]
+        found = [
+            Question(
+                str(one["id"]),
+                str(one["question"]),
+                str(paragraph["context"]),
+                tuple((str(answer["text"]), int(answer["answer_start"])) for answer in one.get("answers", ())),
+            )
+            for article in data
+            for paragraph in article["paragraphs"]
+            for one in paragraph["qas"]
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _wrong(path, f"{type(error).__name__}: {error}") from None
+    for one in found:
+        for text, start in one.answers:
+            if not text or one.context[start : start + len(text)] != text:
+                raise _wrong(path, f"the answer {text!r} of question {one.id} does not stand at character {start}")
+    if not found:
+        raise _wrong(path, "it has no questions")
+    return found
+
+
+def answer_questions(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    train: Sequence[Question],
+    test: Sequence[Question],
+    settings: FineTuning,
+    *,
+    stride: int = 128,
+    device: torch.device | str = "cpu",
+    progress: Progress | None = None,
+) -> Answered:
+    """Fine-tunes the encoder to find first and last word of each answer, and scores it on `test`.
+
+    A text that is too long is read in windows, each beginning `stride` tokens after the one before; a window without
+    the answer is to point at its first token, as is a question without one. Answers are whole words between spaces.
+    """
+    tuned = with_head(model, "spans", seed=settings.seed)
+    longest = min(settings.max_length, tuned.architecture.max_length or settings.max_length)
+    room = longest - min(_QUESTION, longest // 2) - 3
+    if not 1 <= stride <= room:
+        stride = max(1, room // 2)
+    layout = _Layout(tokenizer, longest, stride, tuned.architecture.embedding.segments > 1)
+    windows = [window for one in train for window in layout.windows(one)]
+    losses = fine_tune(tuned, [window.row for window in windows], settings, device=device, progress=progress)
+    asked = [layout.windows(one) for one in test]
+    flat = scores_of(
+        tuned,
+        [window.row for some in asked for window in some],
+        device=device,
+        batch=settings.rows,
+        precision=settings.precision,
+    )
+    predictions, at = {}, 0
+    for one, some in zip(test, asked, strict=True):
+        predictions[one.id] = _best(one, some, flat[at : at + len(some)], any(not other.answers for other in train))
+        at += len(some)
+    scores = squad_scores([predictions[one.id] for one in test], [[text for text, _ in one.answers] for one in test])
+    return Answered(scores, predictions, losses, tuned)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A row, and for each of its places the number of the context's word that stands there; -1 for no word."""
+
+    row: Row
+    word_at: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    tokenizer: Tokenizer
+    longest: int
+    stride: int
+    has_segments: bool
+
+    def windows(self, question: Question) -> list[_Window]:
+        """[cls] question [sep] part of the context [sep], until the context is at its end."""
+        specials = Specials.of(self.tokenizer)
+        asked = self.tokenizer.encode(question.text)[: min(_QUESTION, self.longest // 2)]
+        spans = word_spans(question.context)
+        pieces = self.tokenizer.encode_many(
+            [(" " if index else "") + question.context[low:high] for index, (low, high) in enumerate(spans)]
+        )
+        tokens = [int(token) for piece in pieces for token in piece]
+        words = [index for index, piece in enumerate(pieces) for _ in piece]
+        head = [specials.cls, *asked, specials.sep]
+        room = self.longest - len(head) - 1
+        answer = _answer_tokens(question, spans, words)
+        made = []
+        for start in range(0, max(1, len(tokens)), self.stride):
+            part = tokens[start : start + room]
+            stop, target = start + len(part), (0, 0)
+            if answer is not None and start <= answer[0] and answer[1] < stop:
+                target = (len(head) + answer[0] - start, len(head) + answer[1] - start)
+            segments = [0] * len(head) + [int(self.has_segments)] * (len(part) + 1)
+            word_at = (*[-1] * len(head), *words[start:stop], -1)
+            made.append(_Window(Row([*head, *part, specials.sep], segments, target), word_at))
+            if stop >= len(tokens):
+                break
+        return made
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """First character of each word between white space, and the one after its last."""
+    return [match.span() for match in _WORD.finditer(text)]
+
+
+def _answer_tokens(
+    question: Question, spans: Sequence[tuple[int, int]], words: Sequence[int]
+) -> tuple[int, int] | None:
+    """The context's tokens with which the first answer begins and ends; `words` has each token's word."""
+    if not question.answers:
+        return None
+    text, start = question.answers[0]
+    touched = [i for i, (low, high) in enumerate(spans) if low < start + len(text) and high > start]
+    places = [place for place, word in enumerate(words) if touched and touched[0] <= word <= touched[-1]]
+    return (places[0], places[-1]) if places else None
+
+
+def _best(question: Question, windows: Sequence[_Window], scores: Sequence[Scores], may_be_none: bool) -> str:
+    """The text between the best first and last word of all windows; "" where nothing scores above the first token."""
+    spans, best, found = word_spans(question.context), -np.inf, ""
+    nothing = min(float(one[0].sum()) for one in scores)
+    for window, one in zip(windows, scores, strict=True):
+        places = [place for place, word in enumerate(window.word_at) if word >= 0]
+        if not places:
+            continue
+        starts, ends = (np.array(places)[np.argsort(-one[places, k], kind="stable")[:_BEST]] for k in (0, 1))
+        for start, end in product(starts, ends):
+            first, last = window.word_at[start], window.word_at[end]
+            if start <= end and last - first < _LONGEST and (score := float(one[start, 0] + one[end, 1])) > best:
+                best, found = score, question.context[spans[first][0] : spans[last][1]]
+    return "" if may_be_none and nothing > best else found
+
+
+def _wrong(path: Path, what: str) -> InvalidInput:
+    return InvalidInput(
+        f"{path} is not of SQuAD's form: {what}",
+        field="questions",
+        value=str(path),
+        allowed='{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text", '
+        '"answer_start"}]}]}]}]}',
+    )

@@ -1,0 +1,212 @@
+"""Fine-tuning of encoders as in BERT (Devlin et al. 2019, §4): a fresh head on the trained body, a few epochs.
+
+What the rows are is a task's matter: `core.finetune.classification` and `.answers`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor
+
+from edgefront.core.data.tokenizers.tokenizers import Tokenizer
+from edgefront.core.errors import Diverged, InvalidInput
+from edgefront.core.evaluation.perplexity import evaluating, padded
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.graph.random_values import values
+from edgefront.core.nn.dropout import Dropout
+from edgefront.core.nn.load import load
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.recipes.recipe import Optimizer, Precision, Schedule
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training.optimizers import learning_rate, make_optimizer
+from edgefront.core.training.precision import autocast
+from edgefront.core.validation import invalid_input
+
+Scores = NDArray[np.float32]
+Progress = Callable[[int, int, float], None]
+"""Called with the steps done, the steps in all and the loss of the last one."""
+
+
+class FineTuning(BaseModel):
+    """Settings; the defaults are the paper's middle ones (Devlin et al. 2019, Appendix A.3)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epochs: Annotated[int, Field(ge=1, le=1000)] = 3
+    rows: Annotated[int, Field(ge=1, le=1 << 16)] = 32
+    lr: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 3e-5
+    warmup: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Share of the steps."""
+    weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.01
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    max_length: Annotated[int, Field(ge=8, le=1 << 20)] = 128
+    """Tokens of a row at most, those that separate its parts included; a model's positions bound it too."""
+    seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
+    precision: Literal["float32", "bfloat16"] = "float32"
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> FineTuning:
+        """Raises `InvalidInput` that names the field."""
+        try:
+            return cls.model_validate(dict(value))
+        except ValidationError as error:
+            raise invalid_input(error, InvalidInput, "finetuning") from None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One input: its tokens, the kind of segment of each, and what is to be found (a class, a number, two places)."""
+
+    tokens: Sequence[int]
+    segments: Sequence[int]
+    target: Any = None
+
+
+@dataclass(frozen=True)
+class Specials:
+    """The tokens that stand before, between and after the parts of a row."""
+
+    cls: int
+    sep: int
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Specials:
+        """Raises `InvalidInput` where the tokenizer lacks them."""
+        found = {name: tokenizer.special.get(f"<{name}>") for name in ("cls", "sep")}
+        missing = [f"<{name}>" for name, token in found.items() if token is None]
+        if missing:
+            raise InvalidInput(
+                f"the model's tokenizer has no {' and no '.join(missing)}: its level is {tokenizer.level}",
+                field="tokenizer",
+                value=tokenizer.level,
+                allowed="a bpe or WordPiece tokenizer with them, as for masked training",
+            )
+        return cls(**{name: int(token) for name, token in found.items() if token is not None})
+
+
+def with_head(
+    model: LanguageModel, kind: Literal["classes", "spans"], classes: int | None = None, seed: int = 0
+) -> LanguageModel:
+    """A new model with the body of this one and an untrained head by `seed`; a pooler that it has goes along.
+
+    Raises `InvalidInput` for a model that is no encoder.
+    """
+    old = model.architecture
+    if old.causal:
+        raise InvalidInput(
+            "fine-tuning is for encoders: each token of this model sees only those before it",
+            field="model",
+            value="causal",
+            allowed="causal false, as BERT",
+        )
+    output: dict[str, Any] = {"kind": kind} | ({} if classes is None else {"classes": classes})
+    architecture = Architecture.parse({**old.canonical, "output": output})
+    given = dict(model.named_parameters())
+    new = {}
+    for spec in parameters(architecture):
+        one = given.get(spec.name)
+        kept = one is not None and tuple(one.shape) == spec.shape and not spec.name.startswith("output.classes")
+        new[spec.name] = one.detach().clone() if one is not None and kept else torch.from_numpy(values(spec, seed))
+    device = next(model.parameters()).device
+    made = load(LanguageModel(architecture), new)
+    made.to(device)
+    return made
+
+
+def fine_tune(
+    model: LanguageModel,
+    rows: Sequence[Row],
+    settings: FineTuning,
+    *,
+    device: torch.device | str = "cpu",
+    progress: Progress | None = None,
+) -> list[float]:
+    """Trains the whole model on rows with targets; returns each step's loss, and leaves the model in evaluation mode.
+
+    AdamW, a linear warm-up and decay to 0, gradients of norm 1 at most. A target that is a float is regressed on by the
+    mean squared error, others are classified. The same seed gives the same model. Raises `Diverged` for a loss that is
+    not a number.
+    """
+    if not rows:
+        raise InvalidInput("there is nothing to train on", field="rows", value=0, allowed="one row at least")
+    device = torch.device(device)
+    steps = settings.epochs * math.ceil(len(rows) / settings.rows)
+    rate = Optimizer(name="adamw", lr=settings.lr, eps=1e-6, weight_decay=settings.weight_decay)
+    schedule = Schedule(decay="power", warmup=math.floor(settings.warmup * steps), power=1.0)
+    p = settings.dropout
+    # BERT drops nothing inside its feed-forward blocks.
+    before, model.dropout = model.dropout, Dropout(embedding=p, hidden=p, inner=0.0, attention=p, output=p)
+    optimizer = make_optimizer(model, rate)
+    losses: list[float] = []
+    model.to(device).train()
+    try:
+        for epoch in range(settings.epochs):
+            order = np.random.default_rng([settings.seed, epoch]).permutation(len(rows))
+            for start in range(0, len(rows), settings.rows):
+                some = [rows[i] for i in order[start : start + settings.rows]]
+                torch.manual_seed(settings.seed * 1_000_003 + len(losses))
+                for group in optimizer.param_groups:
+                    group["lr"] = learning_rate(schedule, settings.lr, len(losses), steps)
+                optimizer.zero_grad(set_to_none=True)
+                with autocast(device, settings.precision):
+                    loss = _loss(model, some, device)
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                losses.append(float(loss.detach()))
+                if not math.isfinite(losses[-1]):
+                    raise Diverged(f"the loss is {losses[-1]} at step {len(losses)}: take a lower learning rate")
+                if progress is not None:
+                    progress(len(losses), steps, losses[-1])
+    finally:
+        model.dropout = before
+        model.eval()
+    return losses
+
+
+def scores_of(
+    model: LanguageModel,
+    rows: Sequence[Row],
+    *,
+    device: torch.device | str = "cpu",
+    batch: int = 32,
+    precision: Precision = "float32",
+) -> list[Scores]:
+    """What the head says of each row, float32: [classes], or [length, 2] of spans. Rows of like length go together."""
+    found: list[Any] = [None] * len(rows)
+    order = np.argsort([len(row.tokens) for row in rows], kind="stable")
+    with evaluating(model, torch.device(device), precision):
+        for start in range(0, len(rows), batch):
+            some = order[start : start + batch]
+            tokens, mask, segments = _inputs(model, [rows[i] for i in some], torch.device(device))
+            scores = model(tokens, segments=segments, mask=mask).float().cpu().numpy()
+            if not np.isfinite(scores).all():
+                raise Diverged("the model's scores are not numbers: its weights are not finite, or they overflow")
+            for i, one in zip(some, scores, strict=True):
+                found[i] = one[: len(rows[i].tokens)] if one.ndim == 2 else one
+    return found
+
+
+def _loss(model: LanguageModel, rows: Sequence[Row], device: torch.device) -> Tensor:
+    tokens, mask, segments = _inputs(model, rows, device)
+    if isinstance(rows[0].target, float):
+        wanted = torch.tensor([row.target for row in rows], device=device)
+        return torch.nn.functional.mse_loss(model(tokens, segments=segments, mask=mask)[:, 0].float(), wanted)
+    hidden = model(tokens, "none", segments=segments, mask=mask)
+    return model.token_losses(hidden, torch.tensor([row.target for row in rows], device=device)).mean()
+
+
+def _inputs(model: LanguageModel, rows: Sequence[Row], device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
+    tokens, mask = padded([np.asarray(row.tokens) for row in rows])
+    segments = None
+    if model.architecture.embedding.segments:
+        segments = torch.from_numpy(padded([np.asarray(row.segments) for row in rows])[0]).to(device)
+    return torch.from_numpy(tokens).to(device), torch.from_numpy(mask).to(device), segments

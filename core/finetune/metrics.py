@@ -1,0 +1,109 @@
+"""What GLUE's and SQuAD's tasks are scored by. All in per cent of what is possible, as their tables have it."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.errors import InvalidInput
+
+Numbers = NDArray[np.float64]
+
+
+def accuracy(found: NDArray[Any], wanted: NDArray[Any]) -> float:
+    """Share of rows that are right."""
+    return 100 * float(np.mean(found == wanted))
+
+
+def f1(found: NDArray[Any], wanted: NDArray[Any]) -> float:
+    """Of class 1 where there are two (GLUE's MRPC and QQP), else the mean over all classes that occur."""
+    classes = np.union1d(found, wanted)
+    chosen = [1] if classes.max(initial=0) <= 1 else classes.tolist()
+    return 100 * float(np.mean([_f1_of(found == one, wanted == one) for one in chosen]))
+
+
+def _f1_of(found: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> float:
+    right = int((found & wanted).sum())
+    return 2 * right / int(found.sum() + wanted.sum()) if right else 0.0
+
+
+def matthews(found: NDArray[Any], wanted: NDArray[Any]) -> float:
+    """Matthews' correlation (CoLA), for any number of classes (Gorodkin 2004, eq. 8); 0 where either is constant."""
+    classes = np.union1d(found, wanted)
+    predicted, actual = (np.array([(rows == one).sum() for one in classes], np.float64) for rows in (found, wanted))
+    n = float(len(wanted))
+    covariance = n * float((found == wanted).sum()) - float(predicted @ actual)
+    spread = (n * n - float(predicted @ predicted)) * (n * n - float(actual @ actual))
+    return 100 * covariance / spread**0.5 if spread > 0 else 0.0
+
+
+def pearson(found: Numbers, wanted: Numbers) -> float:
+    """Linear correlation (STS-B); 0 where either is constant."""
+    one, other = found - found.mean(), wanted - wanted.mean()
+    spread = float(np.sqrt((one @ one) * (other @ other)))
+    return 100 * float(one @ other) / spread if spread > 0 else 0.0
+
+
+def spearman(found: Numbers, wanted: Numbers) -> float:
+    """Correlation of ranks, ties sharing their mean rank."""
+    return pearson(_ranks(found), _ranks(wanted))
+
+
+def _ranks(values: Numbers) -> Numbers:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2)[place], np.float64)
+
+
+OF_CLASSES: dict[str, Callable[[NDArray[Any], NDArray[Any]], float]] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "matthews": matthews,
+}
+OF_NUMBERS: dict[str, Callable[[Numbers, Numbers], float]] = {"pearson": pearson, "spearman": spearman}
+
+# Answers ------------------------------------------------------------------------------------------------------------
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = frozenset(string.punctuation)
+
+
+def normalised_answer(text: str) -> str:
+    """As SQuAD's official script compares answers: small letters, no punctuation, no articles, single spaces."""
+    text = "".join(character for character in text.lower() if character not in _PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def exact_match(found: str, answers: Sequence[str]) -> float:
+    """1 if it is one of the answers, else 0. Without answers (SQuAD 2.0) nothing is the answer."""
+    return float(any(normalised_answer(found) == normalised_answer(answer) for answer in answers or [""]))
+
+
+def answer_f1(found: str, answers: Sequence[str]) -> float:
+    """The best overlap of words with any of the answers (Rajpurkar et al. 2016, §6.1), from 0 to 1."""
+    return max(_overlap(found, answer) for answer in answers or [""])
+
+
+def _overlap(found: str, answer: str) -> float:
+    words, wanted = normalised_answer(found).split(), normalised_answer(answer).split()
+    if not words or not wanted:
+        return float(words == wanted)
+    common = sum((Counter(words) & Counter(wanted)).values())
+    return 2 * common / (len(words) + len(wanted)) if common else 0.0
+
+
+def squad_scores(found: Sequence[str], answers: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Means over all questions. Raises `InvalidInput` where there are none."""
+    if not found:
+        raise InvalidInput("there are no questions to score", field="questions", allowed="one at least")
+    pairs = list(zip(found, answers, strict=True))
+    return {
+        "exact_match": 100 * float(np.mean([exact_match(*pair) for pair in pairs])),
+        "f1": 100 * float(np.mean([answer_f1(*pair) for pair in pairs])),
+    }

@@ -1,0 +1,31 @@
+"""The published recipes, one file a family, and one for a laptop."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from edgefront.core.errors import NotFound
+from edgefront.core.recipes.papers import bert, lts, quick, srupp, transformer_xl, translation
+from edgefront.core.recipes.recipe import Recipe
+
+__all__ = ["recipe", "recipes"]
+
+_FAMILIES = (quick, transformer_xl, srupp, lts, bert, translation)
+
+
+@lru_cache(maxsize=1)
+def _known() -> dict[str, Recipe]:
+    return {known.name: known for family in _FAMILIES for known in family.recipes()}
+
+
+def recipes() -> dict[str, Recipe]:
+    """Every recipe by name."""
+    return dict(_known())
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of that name; `NotFound` lists those that there are."""
+    known = _known()
+    if name not in known:
+        raise NotFound(f"no recipe named {name!r}; there are {', '.join(known)}")
+    return known[name]

@@ -1,0 +1,158 @@
+"""What a recipe is: everything that a training needs besides an architecture and a data set, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, ValidationError, model_validator
+
+from edgefront.core.errors import InvalidInput
+from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
+from edgefront.core.validation import invalid_input
+
+Task = Literal["streams", "sentences", "masked", "pairs"]
+"""What a batch is: contiguous text a row with memory, shuffled sentences, BERT's masked sequences, translations."""
+Precision = Literal["float32", "bfloat16", "float16"]
+Scheme = Literal["gpt2", "opt", "transformer_xl", "transformer_xl_large", "srupp", "bert", "translation"]
+"""Of first values (`core.training.initialise`)."""
+NOT_LEARNT = {"title", "source", "compile", "micro_rows", "checkpoint_every", "checkpoints", "evaluation"}
+"""Fields that do not change the weights."""
+
+Count = Annotated[StrictInt, Field(ge=1, le=1 << 40)]
+Length = Annotated[StrictInt, Field(ge=0, le=1 << 20)]
+Rate = Annotated[StrictFloat, Field(ge=0, le=1e6, allow_inf_nan=False)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Optimizer(_Part):
+    """The update rule.
+
+    `adam`, `adamw` and `radam` are torch's (RAdam with decoupled decay). `lamb` is the one of Transformer-XL's PyTorch
+    recipe (no bias correction, ‖w‖ at most 10), `nvlamb` BERT's (gradient first divided by its global norm).
+    """
+
+    name: Literal["adam", "adamw", "radam", "lamb", "nvlamb"] = "adamw"
+    lr: Rate = 1e-3
+    betas: tuple[Rate, Rate] = (0.9, 0.999)
+    eps: Rate = 1e-8
+    weight_decay: Rate = 0.0
+    decays: Literal["all", "matrices"] = "matrices"
+    """What weight decay applies to: every parameter, or all but biases, norms and other vectors."""
+
+
+class Schedule(_Part):
+    """Linear warm-up from 0 to `lr` over `warmup` steps, then a decay to `min_lr` at the end of the last step.
+
+    `cosine` over the steps that remain after the warm-up; `cosine_whole` as if it had begun at step 0 (SRU++); `power`
+    (1 - step/steps)^power; `inverse_sqrt` lr·√(warmup/step); `constant`. See `core.training.optimizers.schedules`.
+    """
+
+    decay: Literal["cosine", "cosine_whole", "power", "inverse_sqrt", "constant"] = "cosine"
+    warmup: Length = 0
+    min_lr: Rate = 0.0
+    power: Rate = 1.0
+
+
+class Evaluation(_Part):
+    """How perplexity is taken: `segment` tokens at a time after `memory` tokens of the past (Transformer-XL §4.1)."""
+
+    segment: Count = 64
+    memory: Length = 0
+    clamp: Count | None = None
+    """Relative distances beyond it count as it."""
+    same_length: StrictBool = False
+    """Every token sees the same number of keys (attention window of `memory` + 1)."""
+    rows: Count = 16
+    tokens: Count | None = None
+    """Of the validation split at most so many during the training, from its beginning; the final one takes all."""
+    every: Count = 1000
+    """Steps between evaluations on the validation split; the last step has one in any case."""
+
+
+class Recipe(_Part):
+    """A training of `steps` optimiser steps, each on `rows` sequences of `segment` tokens over all GPUs together."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    title: Annotated[str, Field(max_length=200)] = ""
+    source: Annotated[str, Field(max_length=300)] = ""
+    """Paper, table or script that it was taken from."""
+    architecture: Annotated[str, Field(max_length=64)] | None = None
+    """The named model that it was published for."""
+    dataset: Annotated[str, Field(max_length=64)] | None = None
+    """The data set that it was published for; the one taken where none is named."""
+    level: Literal["bytes", "characters", "words", "bpe"] | None = None
+    """What a token of that data set is to be, where one prepared otherwise may lie under its name."""
+    task: Task = "streams"
+    steps: Count = 1000
+    rows: Count = 16
+    segment: Count = 128
+    memory: Length = 0
+    """Tokens of the past that training attends to, for models with memory; the recurrence's cell is always carried."""
+    epoch_resets: StrictBool = False
+    """Memory and cell begin anew with each pass over the data (SRU++)."""
+    masked_fraction: Annotated[StrictFloat, Field(gt=0, lt=1)] = 0.15
+    label_smoothing: Annotated[StrictFloat, Field(ge=0, lt=1)] = 0.0
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    clip: Rate | None = None
+    """Largest global gradient norm."""
+    dropout: Dropout = NO_DROPOUT
+    initialisation: Scheme = "gpt2"
+    precision: Precision = "float32"
+    """Of the passes; weights and optimiser state stay float32."""
+    compile: StrictBool = False
+    micro_rows: Count | None = None
+    """Rows of one forward pass on one GPU; more are accumulated. None: all at once, halved when memory runs out."""
+    checkpoint_every: Count = 1000
+    checkpoints: Annotated[StrictInt, Field(ge=1, le=100)] = 2
+    """How many of the last are kept; the best on the validation split is kept besides."""
+    evaluation: Evaluation = Evaluation()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Recipe:
+        if self.schedule.warmup > self.steps:
+            raise InvalidInput(
+                f"schedule.warmup of {self.schedule.warmup} steps is longer than the training of {self.steps}",
+                field="schedule.warmup",
+                value=self.schedule.warmup,
+                allowed=f"at most {self.steps}, or more steps",
+            )
+        if self.micro_rows is not None and self.micro_rows > self.rows:
+            raise InvalidInput(
+                f"micro_rows of {self.micro_rows} is more than rows of {self.rows}",
+                field="micro_rows",
+                value=self.micro_rows,
+                allowed=f"at most {self.rows}",
+            )
+        return self
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> Recipe:
+        """A recipe from its JSON form; `InvalidInput` names the first field that is wrong."""
+        try:
+            return cls.model_validate(dict(value))
+        except ValidationError as error:
+            raise invalid_input(error, InvalidInput, "recipe") from None
+
+    def learnt(self) -> dict[str, Any]:
+        """What of it decides what is learnt: not its names, how often it is looked at, or how many rows fit at once.
+
+        Fields at their default are left out, so that a field that a later release adds changes nothing.
+        """
+        left_out = NOT_LEARNT | {"name", "architecture", "dataset", "level"}
+        return self.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
+
+    def overridden(self, overrides: Mapping[str, Any]) -> Recipe:
+        """The recipe with some fields replaced; a part (`optimizer`) may be given by the fields that differ.
+
+        Raises `InvalidInput` for a field that is unknown or wrong.
+        """
+        stored = self.model_dump(mode="json")
+        for name, value in overrides.items():
+            part = stored.get(name)
+            stored[name] = {**part, **value} if isinstance(part, dict) and isinstance(value, Mapping) else value
+        return Recipe.parse(stored)

@@ -1,0 +1,60 @@
+"""What a recipe's task asks of an architecture, and what a model can hand from one segment to the next."""
+
+from __future__ import annotations
+
+from edgefront.core.errors import InvalidInput
+from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Sru, Srupp
+from edgefront.core.spaces.ends import LearnedPositions, SinusoidalPositions
+
+
+def reads_on(architecture: Architecture) -> bool:
+    """Whether the model can read a text of any length by segments, its past being kept as state.
+
+    Models with absolute positions begin each segment anew: what they would attend to stood at other places.
+    """
+    return (
+        architecture.causal
+        and architecture.source is None
+        and not isinstance(architecture.positions, LearnedPositions | SinusoidalPositions)
+    )
+
+
+def carries_state(architecture: Architecture, memory: int) -> bool:
+    """Whether a training hands something from one segment to the next: a memory, or a recurrence's cell."""
+    return reads_on(architecture) and (
+        memory > 0 or any(isinstance(block, Sru | Srupp) for block in architecture.blocks)
+    )
+
+
+def check_task(architecture: Architecture, recipe: Recipe) -> None:
+    """`InvalidInput`, with the recipe's field, unless this architecture can be trained by this recipe."""
+    kind, needs = architecture.output.kind, None
+    if recipe.task == "masked":
+        if architecture.causal or kind != "masked_tokens":
+            needs = "an encoder whose output is masked_tokens"
+    elif recipe.task == "pairs":
+        if architecture.source is None or kind != "tokens":
+            needs = "a model with a source whose output is tokens"
+    elif not architecture.causal or kind != "tokens" or architecture.source is not None:
+        needs = "a causal model without a source whose output is tokens"
+    if needs is not None:
+        raise InvalidInput(
+            f"recipe: {recipe.name} trains {needs}, which the architecture is not",
+            field="recipe",
+            value=recipe.name,
+            allowed=f"a recipe whose task fits the architecture, or {needs}",
+        )
+    most, lengths = architecture.max_length, {"segment": recipe.segment}
+    if recipe.task in ("streams", "sentences"):  # the others are evaluated by the rows that they are trained on
+        lengths["evaluation.segment"] = recipe.evaluation.segment + recipe.evaluation.memory
+    for name, length in lengths.items():
+        if most is not None and length > most:
+            raise InvalidInput(
+                f"{name}: the recipe's segments of {length} tokens, memory included, are longer than the {most} "
+                "positions of the architecture",
+                field=name,
+                value=length,
+                allowed=f"at most {most}",
+            )

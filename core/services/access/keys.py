@@ -1,0 +1,176 @@
+"""Who is asking: API keys, device credentials and browser sessions.
+
+A secret is 256 random bits behind a prefix that says what it opens; only its SHA-256 is stored, which is enough for a
+secret that nobody can guess.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, cast
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
+from edgefront.core.services.access import queries as access
+from edgefront.core.store.tables import ApiKey, WebSession
+from edgefront.core.wire.service import KeyView, Role
+
+SecretKind = Literal["efk", "efa", "efe", "efw"]
+"""Key, agent credential, enrolment token, web session."""
+
+WEB_SESSION = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who is asking, as `authenticate` found out. `owner` is whose rows they see; admins see all."""
+
+    key_id: str
+    name: str
+    owner: str
+    role: Role
+    device_id: str | None = None
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role == "admin"
+
+    def may_see(self, owner: str) -> bool:
+        return self.is_admin or self.owner == owner
+
+    def require(self, *roles: Role) -> None:
+        """Forbidden unless the role is one of these; an admin may do what a user may."""
+        if self.role in roles or (self.is_admin and "user" in roles):
+            return
+        raise Forbidden(f"this needs the role {' or '.join(roles)}; {self.name!r} has {self.role}")
+
+
+def new_secret(kind: SecretKind) -> str:
+    """`efk_` and 43 characters."""
+    return f"{kind}_{secrets.token_urlsafe(32)}"
+
+
+def hash_secret(secret: str) -> str:
+    """SHA-256 in hexadecimal: what the database keeps of a secret."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def create_key(
+    session: Session,
+    *,
+    name: str,
+    owner: str,
+    role: Role,
+    now: datetime,
+    expires_at: datetime | None = None,
+    device_id: str | None = None,
+) -> tuple[ApiKey, str]:
+    """A new key and its secret, which is not kept and cannot be shown again."""
+    if (role == "agent") != (device_id is not None):
+        raise InvalidInput(
+            "a device credential has the role agent, and only that", field="role", value=role, allowed="admin or user"
+        )
+    secret = new_secret("efk" if device_id is None else "efa")
+    key = ApiKey(
+        name=name,
+        owner=owner,
+        role=role,
+        prefix=secret[:10],
+        secret_hash=hash_secret(secret),
+        device_id=device_id,
+        created_at=now,
+        expires_at=expires_at,
+    )
+    session.add(key)
+    session.flush()
+    return key, secret
+
+
+def authenticate(session: Session, secret: str, now: datetime) -> Principal:
+    """The principal of a bearer secret.
+
+    Raises:
+        Unauthenticated: unknown, expired or revoked.
+        Gone: the credential of a device that was revoked.
+    """
+    if not secret.startswith(("efk_", "efa_")):
+        raise Unauthenticated("this is no API key: keys begin with efk_, device credentials with efa_")
+    return _principal(access.key_by_hash(session, hash_secret(secret)), now)
+
+
+def _principal(found: tuple[ApiKey, str | None] | None, now: datetime) -> Principal:
+    if found is None:
+        raise Unauthenticated("the key is not known here")
+    key, device_state = found
+    if device_state == "revoked":
+        raise Gone("this device was revoked; enrol it anew to use it again")
+    if key.revoked_at is not None:
+        raise Unauthenticated("the key was revoked")
+    if key.expires_at is not None and key.expires_at <= now:
+        raise Unauthenticated(f"the key expired at {key.expires_at:%Y-%m-%d %H:%M} UTC")
+    return Principal(key.id, key.name, key.owner, cast(Role, key.role), key.device_id)
+
+
+def list_keys(session: Session, principal: Principal) -> list[KeyView]:
+    """One's own keys, or all for an admin; device credentials are left out: they belong to their device."""
+    return [key_view(key) for key in access.keys(session, None if principal.is_admin else principal.owner)]
+
+
+def revoke_key(session: Session, principal: Principal, key_id: str, now: datetime) -> None:
+    """Ends a key, and the browser sessions made with it. Revoking twice changes nothing; NotFound if not yours."""
+    key = access.key(session, key_id)
+    if key is None or key.device_id is not None or not principal.may_see(key.owner):
+        raise NotFound(f"no key {key_id}")
+    key.revoked_at = key.revoked_at or now
+    session.flush()
+
+
+def key_view(key: ApiKey, secret: str | None = None) -> KeyView:
+    """What the API shows of a key; `secret` only in the answer that made it."""
+    return KeyView(
+        id=key.id,
+        name=key.name,
+        owner=key.owner,
+        role=cast(Role, key.role),
+        prefix=key.prefix,
+        created_at=key.created_at,
+        expires_at=key.expires_at,
+        revoked=key.revoked_at is not None,
+        key=secret,
+    )
+
+
+def open_web_session(session: Session, principal: Principal, now: datetime) -> str:
+    """The cookie's secret of a new browser session for the principal's key; it lasts a week or as long as the key."""
+    if principal.device_id is not None:
+        raise Forbidden("a device credential opens no browser session")
+    secret = new_secret("efw")
+    session.add(
+        WebSession(
+            secret_hash=hash_secret(secret), api_key_id=principal.key_id, created_at=now, expires_at=now + WEB_SESSION
+        )
+    )
+    session.flush()
+    return secret
+
+
+def authenticate_web(session: Session, secret: str, now: datetime) -> Principal:
+    """The principal of a cookie's secret; Unauthenticated if the session or its key has ended."""
+    found = access.key_by_cookie_hash(session, hash_secret(secret), now)
+    if found is None:
+        raise Unauthenticated("the browser session has ended; sign in again")
+    return _principal(found, now)
+
+
+def close_web_session(session: Session, secret: str) -> None:
+    """Ends a browser session; an unknown one is no error."""
+    access.delete_web_session(session, hash_secret(secret))
+
+
+def purge_web_sessions(session: Session, now: datetime) -> None:
+    """Deletes browser sessions that have expired."""
+    access.delete_expired_web_sessions(session, now)

@@ -1,0 +1,54 @@
+"""Whose jobs and candidates are whose: admins see all, and what is another's does not exist."""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import NotFound
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.jobs.queries import candidates, jobs
+from edgefront.core.services.trainings.queries import trainings
+from edgefront.core.store.tables import Candidate, Job, Target, Training
+
+
+def owns(principal: Principal, owner: str) -> bool:
+    """Agents own nothing: their credential is for leases and reports."""
+    return principal.role != "agent" and principal.may_see(owner)
+
+
+def job_of(session: Session, principal: Principal, job_id: str) -> Job:
+    """The job; NotFound if there is none or it is another owner's."""
+    job = jobs.find(session, job_id) if _storable(job_id) else None
+    if job is None or not owns(principal, job.owner):
+        raise NotFound(f"no job {job_id!r}")
+    return job
+
+
+def target_of(session: Session, job: Job, target: str | None) -> Target:
+    """A target of the job by id or name, the first one if None is asked for; NotFound names those that there are."""
+    found = jobs.target_of_job(session, job.id, target) if target is None or _storable(target) else None
+    if found is None:
+        names = ", ".join(repr(row.name) for row in jobs.targets(session, [job.id]))
+        raise NotFound(f"job {job.id} has no target {target!r}; it has {names}")
+    return found
+
+
+def candidate_of(session: Session, principal: Principal, candidate_id: str) -> tuple[Candidate, Job]:
+    """The candidate and its job; NotFound if there is none or it is another owner's."""
+    found = candidates.find(session, candidate_id) if _storable(candidate_id) else None
+    if found is None or not owns(principal, found[1].owner):
+        raise NotFound(f"no candidate {candidate_id!r}")
+    return found
+
+
+def training_of(session: Session, principal: Principal, training_id: str) -> Training:
+    """The training; NotFound if there is none or it is another owner's."""
+    found = trainings.find(session, training_id) if _storable(training_id) else None
+    if found is None or not owns(principal, found.owner):
+        raise NotFound(f"no training {training_id!r}")
+    return found
+
+
+def _storable(text: str) -> bool:
+    # Postgres takes neither NUL nor half a surrogate pair in text, so nothing is stored under such a name.
+    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,0 +1,80 @@
+"""What a device can run, as far as the server knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.store.tables import Device
+
+_UNSUPPORTED = "unsupported:"
+_MAX_EXTRA = 60  # DeviceFacts.extra holds 64
+
+
+def device_keys(device: Device) -> tuple[str, str]:
+    """The keys under which launches for this device are wanted, its own first."""
+    return f"device:{device.id}", f"class:{device.device_class}"
+
+
+def can_run(facts: Mapping[str, Any], protocol: MeasurementProtocol) -> bool:
+    """Whether a device with these facts (`core.wire.agent.DeviceFacts` as JSON) can measure by this protocol."""
+    if protocol.threads > facts["cores"] or _UNSUPPORTED + protocol.digest[:16] in facts.get("extra", {}):
+        return False
+    return any(
+        runtime["runtime"] == protocol.runtime
+        and protocol.provider in runtime["providers"]
+        and protocol.memory in runtime["memory_methods"]
+        and protocol.number in numbers_of(runtime, protocol.provider)
+        for runtime in facts["runtimes"]
+    )
+
+
+def numbers_of(runtime: Mapping[str, Any], provider: str) -> Sequence[str]:
+    """What a provider of this runtime (`core.wire.agent.RuntimeFacts` as JSON) computes in.
+
+    Agents that do not tell (they began to with protocol version 2) are taken to have float32 alone.
+    """
+    told: Sequence[str] = runtime.get("numbers", {}).get(provider, ("float32",))
+    return told
+
+
+def lacking(devices: Sequence[Mapping[str, Any]], protocol: MeasurementProtocol) -> tuple[str, str] | None:
+    """The first field of a protocol that none of these devices has beside the fields before it, and what they have.
+
+    None if one has all of them.
+    """
+    offers = {
+        (runtime["runtime"], provider, number, memory, facts["cores"])
+        for facts in devices
+        for runtime in facts["runtimes"]
+        for provider in runtime["providers"]
+        for number in numbers_of(runtime, provider)
+        for memory in runtime["memory_methods"]
+    }
+    number = "dtype" if protocol.weights == "full" else "weights"
+    wanted = (protocol.runtime, protocol.provider, protocol.number, protocol.memory)
+    for index, (name, value) in enumerate(zip(("runtime", "provider", number, "memory"), wanted, strict=True)):
+        there = sorted({str(offer[index]) for offer in offers})
+        offers = {offer for offer in offers if offer[index] == value}
+        if not offers:
+            return name, "full" if name == "weights" else ", ".join(one for one in there if one != "int8") or "none"
+    cores = max(offer[-1] for offer in offers)
+    return None if protocol.threads <= cores else ("threads", f"1 to {cores}")
+
+
+def refusal(facts: Mapping[str, Any], protocol: MeasurementProtocol) -> str:
+    """What the device's agent said when it turned out not to support the protocol; empty if it said nothing."""
+    return str(facts.get("extra", {}).get(_UNSUPPORTED + protocol.digest[:16], ""))
+
+
+def without(facts: Mapping[str, Any], protocol: MeasurementProtocol, message: str) -> dict[str, Any] | None:
+    """These facts with a note that the device turned out not to support the protocol; None if there is no room.
+
+    The note ends with the next facts that the agent sends, when its process starts anew.
+    """
+    extra = dict(facts.get("extra", {}))
+    if len(extra) >= _MAX_EXTRA:
+        return None
+    extra[_UNSUPPORTED + protocol.digest[:16]] = message[:200]
+    return {**facts, "extra": extra}

@@ -1,0 +1,284 @@
+"""Devices: enrolment, what they are, drain and revoke.
+
+Devices are shared: every user sees them all and may aim jobs at them; only their owner or an admin may end them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, cast
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import Conflict, Forbidden, Gone, NotFound, Unauthenticated
+from edgefront.core.services.access import queries as access
+from edgefront.core.services.access.keys import Principal, create_key, hash_secret, new_secret
+from edgefront.core.services.fleet import queries as rows
+from edgefront.core.services.jobs.progress import ONLINE
+from edgefront.core.services.measuring.queries import launches, leases
+from edgefront.core.store.tables import Device, EnrolmentToken
+from edgefront.core.wire.agent import (
+    PROTOCOL_VERSION,
+    SEVEN_BIT_WEIGHTS,
+    DeviceFacts,
+    EnrolRequest,
+    EnrolResponse,
+)
+from edgefront.core.wire.service import (
+    DevicePage,
+    DeviceView,
+    EnrolmentTokenRequest,
+    EnrolmentTokenView,
+)
+
+
+def check_protocol_version(version: int) -> None:
+    """Conflict unless the agent speaks this server's protocol version or the one before."""
+    if not PROTOCOL_VERSION - 1 <= version <= PROTOCOL_VERSION:
+        older = "agent" if version < PROTOCOL_VERSION else "server"
+        raise Conflict(
+            f"the agent speaks protocol version {version}, this server {PROTOCOL_VERSION}: update the {older}",
+            protocol_version=PROTOCOL_VERSION,
+        )
+
+
+def create_enrolment_token(
+    session: Session, principal: Principal, request: EnrolmentTokenRequest, now: datetime
+) -> tuple[EnrolmentToken, str]:
+    """A token that enrols devices for the principal's owner, and its secret. Forbidden unless admin."""
+    principal.require("admin")
+    secret = new_secret("efe")
+    token = EnrolmentToken(
+        name=request.name,
+        owner=principal.owner,
+        secret_hash=hash_secret(secret),
+        created_at=now,
+        expires_at=now + timedelta(minutes=request.minutes),
+        max_uses=request.uses,
+        uses=0,
+    )
+    session.add(token)
+    session.flush()
+    return token, secret
+
+
+def list_enrolment_tokens(session: Session, principal: Principal) -> list[EnrolmentTokenView]:
+    """All tokens, spent and expired ones too. Forbidden unless admin."""
+    principal.require("admin")
+    return [token_view(token) for token in access.enrolment_tokens(session)]
+
+
+def revoke_enrolment_token(session: Session, principal: Principal, token_id: str, now: datetime) -> None:
+    """Ends a token; devices that it has enrolled stay. Revoking twice changes nothing."""
+    principal.require("admin")
+    token = access.enrolment_token(session, token_id)
+    if token is None:
+        raise NotFound(f"no enrolment token {token_id}")
+    token.revoked_at = token.revoked_at or now
+    session.flush()
+
+
+def token_view(token: EnrolmentToken, secret: str | None = None) -> EnrolmentTokenView:
+    """What the API shows of a token; `secret` only in the answer that made it."""
+    return EnrolmentTokenView(
+        id=token.id,
+        name=token.name,
+        expires_at=token.expires_at,
+        uses_left=max(0, token.max_uses - token.uses),
+        revoked=token.revoked_at is not None,
+        token=secret,
+    )
+
+
+def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datetime) -> EnrolResponse:
+    """Trades one use of an enrolment token for a device and its credential.
+
+    A device that was enrolled before under this name (its agent lost its credential, or it was revoked) is taken over:
+    it keeps its id and its measurements, and its old credential ends.
+
+    Raises:
+        Unauthenticated: the token is unknown, expired, revoked or used up.
+        Conflict: the name belongs to a device of another owner, or to one that is online; the protocol versions differ.
+    """
+    check_protocol_version(request.protocol_version)
+    token = _usable_token(session, token_secret, now)
+    device = rows.lock_by_name(session, request.name)
+    if device is None:
+        device = Device(name=request.name, owner=token.owner, busy_s=0.0, measuring_s=0.0)
+        session.add(device)
+    else:
+        _refuse_takeover(device, token, now)
+        access.revoke_device_keys(session, device.id, now)
+        _end_leases(session, device.id, now)
+    device.device_class = request.device_class
+    device.facts = _known_facts(request.facts, request.protocol_version)
+    device.protocol_version = request.protocol_version
+    device.state = "active"
+    device.enrolled_at = now
+    device.last_seen_at = None
+    token.uses += 1
+    session.flush()
+    return _credential(session, device, now)
+
+
+def _usable_token(session: Session, secret: str, now: datetime) -> EnrolmentToken:
+    token = access.enrolment_token_by_hash(session, hash_secret(secret)) if secret.startswith("efe_") else None
+    if token is None:
+        raise Unauthenticated("this enrolment token is not known here; they begin with efe_")
+    if token.revoked_at is not None:
+        raise Unauthenticated("this enrolment token was revoked")
+    if token.expires_at <= now:
+        raise Unauthenticated(
+            f"this enrolment token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC; ask for a new one"
+        )
+    if token.uses >= token.max_uses:
+        raise Unauthenticated("this enrolment token is used up; ask for a new one")
+    return token
+
+
+def _refuse_takeover(device: Device, token: EnrolmentToken, now: datetime) -> None:
+    if device.owner != token.owner:
+        raise Conflict(f"the name {device.name!r} belongs to another owner's device: choose another name")
+    if device.state != "revoked" and _online(device, now):
+        raise Conflict(
+            f"the device {device.name!r} is online: stop its agent for {ONLINE.seconds} s to take it over, or choose "
+            "another name"
+        )
+
+
+def _credential(session: Session, device: Device, now: datetime) -> EnrolResponse:
+    _, secret = create_key(session, name=device.name, owner=device.owner, role="agent", now=now, device_id=device.id)
+    return EnrolResponse(device_id=device.id, credential=secret)
+
+
+def rotate_credential(session: Session, principal: Principal, id_or_name: str, now: datetime) -> EnrolResponse:
+    """A new credential for the device; the old one ends at once. The device itself, its owner or an admin may ask."""
+    device = _locked(session, principal, id_or_name, itself=True)
+    if device.state == "revoked":
+        raise Gone("this device was revoked; enrol it anew to use it again")
+    access.revoke_device_keys(session, device.id, now)
+    return _credential(session, device, now)
+
+
+def list_devices(
+    session: Session, principal: Principal, now: datetime, *, cursor: str | None = None, limit: int = 100
+) -> DevicePage:
+    """All devices in the order of their enrolment; `cursor` is the last id of the page before."""
+    principal.require("user")
+    found = rows.page(session, cursor, limit + 1)
+    more = len(found) > limit
+    page = found[:limit]
+    return DevicePage(items=tuple(views(session, page, now)), next_cursor=page[-1].id if more else None)
+
+
+def get_device(session: Session, principal: Principal, id_or_name: str) -> Device:
+    """A device by id or name. A device sees itself only. NotFound if there is none."""
+    device = rows.find(session, id_or_name)
+    if device is None or (principal.role == "agent" and principal.device_id != device.id):
+        raise NotFound(f"no device {id_or_name}")
+    return device
+
+
+def own_device(session: Session, device_id: str) -> Device:
+    """The device behind a device credential. NotFound if there is none, Gone if it was revoked."""
+    device = session.get(Device, device_id)
+    if device is None:
+        raise NotFound(f"no device {device_id}")
+    if device.state == "revoked":
+        raise Gone("this device was revoked; enrol it anew to use it again")
+    return device
+
+
+def drain_device(session: Session, principal: Principal, id_or_name: str, _now: datetime) -> Device:
+    """No further work for the device; what it holds it may finish. Draining twice changes nothing."""
+    return _turn(session, principal, id_or_name, "draining")
+
+
+def activate_device(session: Session, principal: Principal, id_or_name: str, _now: datetime) -> Device:
+    """Ends draining. Gone if the device was revoked: that takes an enrolment."""
+    return _turn(session, principal, id_or_name, "active")
+
+
+def _turn(session: Session, principal: Principal, id_or_name: str, state: Literal["active", "draining"]) -> Device:
+    device = _locked(session, principal, id_or_name)
+    if device.state == "revoked":
+        raise Gone("this device was revoked; enrol it anew to use it again")
+    device.state = state
+    session.flush()
+    return device
+
+
+def revoke_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
+    """Ends the device: its credential is refused from now on and what it holds goes to others, no attempt counted."""
+    device = _locked(session, principal, id_or_name)
+    if device.state != "revoked":
+        device.state = "revoked"
+        access.revoke_device_keys(session, device.id, now)
+        _end_leases(session, device.id, now)
+        session.flush()
+    return device
+
+
+def _end_leases(session: Session, device_id: str, now: datetime) -> None:
+    leases.end_all(session, device_id, now)
+    held = launches.lock_leased(session, launches.held_by(session, device_id))
+    launches.give_back(session, [row.id for row in held], now)
+
+
+def _locked(session: Session, principal: Principal, id_or_name: str, *, itself: bool = False) -> Device:
+    device = rows.lock(session, get_device(session, principal, id_or_name).id)
+    if device is None:
+        raise NotFound(f"no device {id_or_name}")
+    if not (itself and principal.device_id == device.id):
+        principal.require("user")
+        if not principal.may_see(device.owner):
+            raise Forbidden(f"the device {device.name!r} is {device.owner}'s: only they or an admin may do this")
+    return device
+
+
+def update_facts(session: Session, device_id: str, facts: DeviceFacts, protocol_version: int) -> None:
+    """Takes what the agent says of its device when its process starts."""
+    device = session.get_one(Device, device_id)
+    device.facts = _known_facts(facts, protocol_version)
+    session.flush()
+
+
+def _known_facts(facts: DeviceFacts, protocol_version: int) -> dict[str, Any]:
+    """Facts as they are stored: without int8 where the agent means another format by it."""
+    known = facts.model_dump(mode="json")
+    if protocol_version < SEVEN_BIT_WEIGHTS:
+        for runtime in known["runtimes"]:
+            for provider, numbers in runtime["numbers"].items():
+                runtime["numbers"][provider] = [number for number in numbers if number != "int8"]
+    return known
+
+
+def view(session: Session, device: Device, now: datetime) -> DeviceView:
+    """What the API shows of a device."""
+    return views(session, [device], now)[0]
+
+
+def views(session: Session, devices: Sequence[Device], now: datetime) -> list[DeviceView]:
+    """Views of devices, in a fixed number of queries."""
+    leased = rows.leased_counts(session, [device.id for device in devices])
+    return [
+        DeviceView(
+            id=device.id,
+            name=device.name,
+            device_class=device.device_class,
+            owner=device.owner,
+            state=cast(Literal["active", "draining", "revoked"], device.state),
+            online=device.state != "revoked" and _online(device, now),
+            last_seen_at=device.last_seen_at,
+            enrolled_at=device.enrolled_at,
+            facts=DeviceFacts.model_validate(device.facts),
+            leased=leased.get(device.id, 0),
+            measuring_share=min(1.0, device.measuring_s / device.busy_s) if device.busy_s > 0 else None,
+        )
+        for device in devices
+    ]
+
+
+def _online(device: Device, now: datetime) -> bool:
+    return device.last_seen_at is not None and now - device.last_seen_at < ONLINE

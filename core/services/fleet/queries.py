@@ -1,0 +1,62 @@
+"""Queries on devices."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import cast
+
+from sqlalchemy import Double, Table, bindparam, func, or_, select, update
+from sqlalchemy.orm import Session
+
+from edgefront.core.store.tables import Device, Launch
+
+
+def find(session: Session, id_or_name: str) -> Device | None:
+    """By id, or else by name: no name can begin like an id by chance, but ids win."""
+    query = select(Device).where(or_(Device.id == id_or_name, Device.name == id_or_name))
+    found = session.scalars(query).all()
+    return next((device for device in found if device.id == id_or_name), found[0] if found else None)
+
+
+def lock(session: Session, device_id: str) -> Device | None:
+    query = select(Device).where(Device.id == device_id).with_for_update(key_share=True)
+    return session.scalars(query.execution_options(populate_existing=True)).one_or_none()
+
+
+def lock_by_name(session: Session, name: str) -> Device | None:
+    query = select(Device).where(Device.name == name).with_for_update(key_share=True)
+    return session.scalars(query.execution_options(populate_existing=True)).one_or_none()
+
+
+def page(session: Session, after: str | None, limit: int) -> Sequence[Device]:
+    """Devices by id, which is the order of their enrolment, from the one behind `after`."""
+    query = select(Device).order_by(Device.id).limit(limit)
+    return session.scalars(query if after is None else query.where(Device.id > after)).all()
+
+
+def leased_counts(session: Session, device_ids: Collection[str]) -> dict[str, int]:
+    """Device id → launches it holds now; devices that hold none are left out."""
+    rows = session.execute(
+        select(Launch.device_id, func.count())
+        .where(Launch.device_id.in_(device_ids), Launch.state == "leased")
+        .group_by(Launch.device_id)
+    )
+    return {str(device_id): count for device_id, count in rows}
+
+
+_DEVICES = cast(Table, Device.__table__)
+_SEEN = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(last_seen_at=bindparam("now"))
+_WORKED = _SEEN.values(
+    busy_s=_DEVICES.c.busy_s + bindparam("busy", type_=Double),
+    measuring_s=_DEVICES.c.measuring_s + bindparam("spent", type_=Double),
+)
+
+
+def seen(session: Session, device_id: str, now: datetime) -> None:
+    session.execute(_SEEN, {"device": device_id, "now": now})
+
+
+def worked(session: Session, device_id: str, now: datetime, busy_s: float, measuring_s: float) -> None:
+    """Seen now, and the time it spent since its last report."""
+    session.execute(_WORKED, {"device": device_id, "now": now, "busy": busy_s, "spent": measuring_s})

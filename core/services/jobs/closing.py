@@ -1,0 +1,79 @@
+"""How targets change their state and end, and jobs with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.services.jobs import events
+from edgefront.core.services.jobs.comparison import baseline_of
+from edgefront.core.services.jobs.queries import candidates as candidate_rows
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries.jobs import ACTIVE
+from edgefront.core.services.jobs.supernet_plan import withdraw as withdraw_supernets
+from edgefront.core.services.jobs.views import candidate_view
+from edgefront.core.store.tables import Job, Target
+
+
+def change_state(session: Session, target: Target, state: str, note: str, now: datetime) -> None:
+    """A target's new state, in its row and in the log."""
+    target.state, target.note = state, note
+    session.flush()
+    events.append(session, target.job_id, "target_state", {"state": state, "note": note}, target.id, now)
+
+
+def end_target(session: Session, target: Target, state: str, note: str, now: datetime) -> None:
+    """Ends a target (finished, failed or cancelled) and its job if it was the last one."""
+    end_targets(session, [target], state, note, now)
+    job = job_rows.lock_job(session, target.job_id)
+    if job is None or job.state not in ("running", "paused"):
+        return
+    states = job_rows.target_states(session, job.id)
+    if any(found in ACTIVE for found in states.values()):
+        return
+    failed = [found.name for found in job_rows.targets(session, [job.id]) if states[found.id] == "failed"]
+    if len(failed) == len(states):
+        reason = note if len(states) == 1 else f"All {len(states)} targets failed."
+        end_job(session, job, "failed", reason, now)
+    else:
+        end_job(session, job, "finished", f"Failed on: {', '.join(failed)}." if failed else None, now)
+
+
+def end_targets(session: Session, targets: Sequence[Target], state: str, note: str, now: datetime) -> None:
+    """Withdraws what nobody else wants measured and cancels the candidates that wait. The targets are locked."""
+    demand.withdraw(session, [target.id for target in targets], now)
+    withdraw_supernets(session, [target.id for target in targets], now)
+    for target in targets:
+        target.finished_at = now
+        waiting = candidate_rows.in_state(session, target.id, "waiting")
+        for candidate in waiting:
+            candidate.state = "cancelled"
+        target.settled += len(waiting)
+        session.flush()
+        baseline = baseline_of(session, target.id)
+        events.append_all(
+            session,
+            target.job_id,
+            [
+                events.Entry("candidate", candidate_view(candidate, baseline).model_dump(mode="json"), target.id)
+                for candidate in waiting
+            ],
+            now,
+        )
+        change_state(session, target, state, note, now)
+
+
+def end_job(session: Session, job: Job, state: str, reason: str | None, now: datetime) -> None:
+    """A job's final state, in its row and in the log."""
+    job.finished_at = now
+    change_job(session, job, state, reason, now)
+
+
+def change_job(session: Session, job: Job, state: str, reason: str | None, now: datetime) -> None:
+    """A job's new state, in its row and in the log."""
+    job.state, job.reason, job.updated_at = state, reason, now
+    session.flush()
+    events.append(session, job.id, "job_state", {"state": state, "reason": reason}, None, now)

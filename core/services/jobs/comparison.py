@@ -1,0 +1,47 @@
+"""Candidates against the layer-scaled baseline of their target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.pareto.baseline import Baseline, summary, versus
+from edgefront.core.services.jobs.queries import candidates as repository
+from edgefront.core.services.jobs.queries.candidates import Point
+from edgefront.core.store.tables import Candidate
+from edgefront.core.wire.jobs import Versus
+
+
+def rows_of(points: Iterable[Point]) -> list[tuple[float, float, float]]:
+    """Rows of (proxy, latency_ms, memory_bytes)."""
+    return [(point.proxy, point.latency_ms, point.memory_bytes) for point in points]
+
+
+def as_baseline(points: Sequence[Point]) -> Baseline | None:
+    return Baseline(rows_of(points)) if points else None
+
+
+def baseline_of(session: Session, target_id: str) -> Baseline | None:
+    """The target's baseline as far as it is measured; None before."""
+    return as_baseline(repository.baseline_points(session, [target_id])[target_id])
+
+
+def baselines_of(session: Session, target_ids: Sequence[str]) -> dict[str, Baseline | None]:
+    """The same for several targets, in one query."""
+    found = repository.baseline_points(session, target_ids)
+    return {target_id: as_baseline(points) for target_id, points in found.items()}
+
+
+def summary_of(points: Sequence[Point], baseline: Baseline | None, proxy: str) -> str:
+    """The claim in one sentence, `proxy` by its name; empty while there is no baseline."""
+    return "" if baseline is None else summary(rows_of(points), baseline, proxy)
+
+
+def versus_baseline(candidate: Candidate, baseline: Baseline | None) -> Versus | None:
+    """How a candidate compares at an equal proxy; None for baselines and while either is unmeasured."""
+    if baseline is None or candidate.role == "baseline":
+        return None
+    if candidate.latency_ms is None or candidate.memory_bytes is None:
+        return None
+    return Versus(**versus(baseline, candidate.proxy, candidate.latency_ms, candidate.memory_bytes))

@@ -1,0 +1,71 @@
+"""News of a candidate, taken from its measurement into its row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from edgefront.core.services.jobs.views import MIB
+from edgefront.core.store.tables import Candidate, Measurement, Target
+from edgefront.core.wire.jobs import Limits
+
+
+@dataclass(frozen=True)
+class Finding:
+    """News of a candidate: its measurement as it stands now (measured, infeasible or failed).
+
+    `half_width_ms` is half of the 95 % interval of the measurement's latency, None where unknown.
+    """
+
+    candidate: Candidate
+    measurement: Measurement
+    half_width_ms: float | None
+
+
+def take_in(target: Target, finding: Finding, now: datetime) -> bool:
+    """Copies the measurement into the candidate and counts it; False if there is nothing to say yet."""
+    candidate, measurement = finding.candidate, finding.measurement
+    if measurement.state == "wanted":
+        return False
+    was_waiting = candidate.state == "waiting"
+    candidate.state = settled_state(measurement, Limits.model_validate(target.limits))
+    candidate.reason = _reason(candidate.state, measurement, target)
+    candidate.latency_ms = measurement.latency_ms
+    candidate.latency_half_width_ms = finding.half_width_ms
+    candidate.latency_p90_ms = measurement.latency_p90_ms
+    candidate.memory_bytes = measurement.memory_bytes
+    candidate.build_peak_bytes = measurement.build_peak_bytes
+    candidate.launches = measurement.launches
+    candidate.measured_at = measurement.measured_at
+    if was_waiting:
+        target.settled += 1
+    # What was known from another job does not start this target's clock.
+    if target.started_at is None and measurement.measured_at and measurement.measured_at >= candidate.created_at:
+        target.started_at = now
+    return True
+
+
+def settled_state(measurement: Measurement, limits: Limits) -> str:
+    """measured, out_of_bounds, infeasible or failed."""
+    if measurement.state != "measured":
+        return measurement.state
+    return "out_of_bounds" if _beyond(measurement, limits) else "measured"
+
+
+def _beyond(measurement: Measurement, limits: Limits) -> str:
+    """What is beyond the limits, in words; empty if nothing is."""
+    words = []
+    latency, memory = measurement.latency_ms, measurement.memory_bytes
+    if limits.latency_ms is not None and latency is not None and latency > limits.latency_ms:
+        words.append(f"latency {latency:.4g} ms is above the limit of {limits.latency_ms:g} ms")
+    if limits.memory_mb is not None and memory is not None and memory > limits.memory_mb * MIB:
+        words.append(f"peak memory {memory / MIB:.4g} MiB is above the limit of {limits.memory_mb:g} MiB")
+    return "; ".join(words)
+
+
+def _reason(state: str, measurement: Measurement, target: Target) -> str | None:
+    if state == "measured":
+        return None
+    if state == "out_of_bounds":
+        return _beyond(measurement, Limits.model_validate(target.limits))
+    return measurement.reason

@@ -1,0 +1,211 @@
+"""The frontier of a target: kept with every report, and shown with the baseline beside it.
+
+The frontier is the non-dominated set (proxy up, latency down, peak memory down) of the target's measured, in-bounds
+*search* candidates. Baselines are not members: they stand beside it as what it is compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.pareto.frontier import hypervolume, nondominated
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import job_of, target_of
+from edgefront.core.services.jobs import events
+from edgefront.core.services.jobs.comparison import as_baseline, baseline_of, summary_of
+from edgefront.core.services.jobs.findings import Finding, take_in
+from edgefront.core.services.jobs.queries import candidates as repository
+from edgefront.core.services.jobs.queries.candidates import Point
+from edgefront.core.services.jobs.views import MIB, candidate_view
+from edgefront.core.services.quality.queries import Trained
+from edgefront.core.services.quality.trust import trained_of, trust_of
+from edgefront.core.store import bulk
+from edgefront.core.store.tables import Candidate, Target
+from edgefront.core.wire.jobs import FrontierView, JobRequest, Quality, TrainedView
+
+__all__ = ["Finding", "FrontierChange", "candidate_settled", "frontier_view"]
+
+
+@dataclass(frozen=True)
+class FrontierChange:
+    """What findings did to a frontier: ids that joined and left it, its size and hypervolume now."""
+
+    joined: tuple[str, ...]
+    left: tuple[str, ...]
+    size: int
+    hypervolume: float
+
+
+def candidate_settled(
+    session: Session,
+    target: Target,
+    findings: Sequence[Finding],
+    now: datetime,
+    *,
+    entries: Sequence[events.Entry] = (),
+) -> FrontierChange:
+    """Takes findings into the candidates, the target's counters, its frontier and the job's event log.
+
+    Call it once per target and transaction with every finding, with the target's row locked and the candidates *not*
+    yet touched: this copies the measurement into the candidate (numbers, launches, state: measured, out_of_bounds by
+    the target's limits, infeasible or failed with the reason), counts `target.settled`, sets `target.started_at` at
+    the first launch of its own, moves `on_frontier`, and appends `candidate` events and, if it moved, a `frontier`
+    event; `entries` go into the log before them. Cost: the frontier's rows and the findings; of the target's other
+    candidates only those that a member that got worse had kept off the frontier.
+    """
+    members = {point.id: point for point in repository.frontier_points(session, [target.id])[target.id]}
+    with session.no_autoflush:  # one UPDATE of each row, at the end
+        changed = [finding.candidate for finding in findings if take_in(target, finding, now)]
+        if not changed:
+            events.append_all(session, target.job_id, entries, now)
+            return FrontierChange((), (), target.frontier_size, target.hypervolume)
+        current = _frontier_after(session, target, members, changed)
+    joined = tuple(sorted(current.keys() - members.keys()))
+    left = tuple(sorted(members.keys() - current.keys()))
+    target.frontier_size = len(current)
+    if target.reference is not None:
+        target.hypervolume = hypervolume(_objectives(current.values()), target.reference)
+    for candidate in changed:
+        candidate.on_frontier = candidate.id in current
+    repository.write(session, changed)
+    touched = {candidate.id for candidate in changed}
+    repository.move_frontier(session, set(joined) - touched, set(left) - touched)
+
+    if any(candidate.role == "baseline" for candidate in changed):
+        bulk.send(session)
+    baseline = baseline_of(session, target.id)
+    logged = [
+        *entries,
+        *(
+            events.Entry("candidate", candidate_view(candidate, baseline).model_dump(mode="json"), target.id)
+            for candidate in changed
+        ),
+    ]
+    if members != current:
+        data = {
+            "joined": list(joined),
+            "left": list(left),
+            "size": target.frontier_size,
+            "hypervolume": target.hypervolume,
+            "summary": summary_of(list(current.values()), baseline, target.proxy),
+        }
+        logged.append(events.Entry("frontier", data, target.id))
+    events.append_all(session, target.job_id, logged, now)
+    return FrontierChange(joined, left, target.frontier_size, target.hypervolume)
+
+
+def _frontier_after(
+    session: Session, target: Target, members: dict[str, Point], changed: Sequence[Candidate]
+) -> dict[str, Point]:
+    """The members now, by id.
+
+    A candidate beside the frontier is dominated by a member. It can only join if each member that dominated it got
+    worse or left, so it is enough to look at what the former places of those members dominate.
+    """
+    moved = {point.id: point for point in map(_eligible, changed) if point is not None}
+    touched = {candidate.id for candidate in changed}
+    pool = [point for id_, point in members.items() if id_ not in touched]
+    pool += moved.values()
+    corners = [
+        members[id_] for id_ in touched & members.keys() if not (id_ in moved and _as_good(moved[id_], members[id_]))
+    ]
+    pool += [point for point in repository.dominated_points(session, target.id, corners) if point.id not in touched]
+    kept = nondominated(_objectives(pool))
+    return {point.id: point for point, keep in zip(pool, kept, strict=True) if keep}
+
+
+def _eligible(candidate: Candidate) -> Point | None:
+    """Where a candidate stands, if it may be on a frontier at all."""
+    return _point(candidate) if candidate.role == "search" and candidate.state == "measured" else None
+
+
+def _point(candidate: Candidate) -> Point | None:
+    """Where a candidate stands, once it is measured."""
+    if candidate.latency_ms is None or candidate.memory_bytes is None:
+        return None
+    return Point(
+        candidate.id, candidate.decoder_parameters, candidate.proxy, candidate.latency_ms, candidate.memory_bytes
+    )
+
+
+def _points(candidates: Iterable[Candidate]) -> list[Point]:
+    return [point for candidate in candidates if (point := _point(candidate)) is not None]
+
+
+def _as_good(point: Point, other: Point) -> bool:
+    return (
+        point.proxy >= other.proxy and point.latency_ms <= other.latency_ms and point.memory_bytes <= other.memory_bytes
+    )
+
+
+def _objectives(points: Iterable[Point]) -> list[tuple[float, float, float]]:
+    return [(point.proxy, point.latency_ms, point.memory_bytes) for point in points]
+
+
+def frontier_view(
+    session: Session,
+    principal: Principal,
+    job_id: str,
+    target: str | None = None,
+    *,
+    max_latency_ms: float | None = None,
+    max_memory_mb: float | None = None,
+    by: Quality = "proxy",
+    dataset: str | None = None,
+) -> FrontierView:
+    """The frontier of one target (by id or name; None: the job's first), points by rising decoder parameters.
+
+    The filters ("the best under 50 ms and 300 MB", MiB) leave out points beyond them; the hypervolume and the summary
+    are the whole frontier's. With `by` perplexity it is the frontier of those that were trained, on `dataset` or else
+    on the data that most were trained on. NotFound if there is no such job or target.
+    """
+    job = job_of(session, principal, job_id)
+    row = target_of(session, job, target)
+    members = repository.frontier(session, row.id)
+    trained = trained_of(session, row.id, dataset)
+    points = _by_perplexity(session, trained) if by == "perplexity" else members
+    beside = repository.baselines(session, row.id)
+    baseline = as_baseline(_points(beside))
+    shown = [point for point in points if _within(point, max_latency_ms, max_memory_mb)]
+    return FrontierView(
+        job_id=job.id,
+        target_id=row.id,
+        target=row.name,
+        hypervolume=row.hypervolume,
+        reference=row.reference,
+        points=tuple(candidate_view(point, baseline) for point in shown),
+        baseline=tuple(candidate_view(candidate, baseline) for candidate in beside),
+        summary=summary_of(_points(members), baseline, row.proxy),
+        proxy_trust=trust_of(session, JobRequest.model_validate(job.request), row),
+        by=by,
+        trained=tuple(
+            TrainedView(
+                candidate_id=one.candidate_id,
+                training_id=one.training_id,
+                dataset=one.dataset,
+                split=one.split,
+                recipe=one.recipe,
+                perplexity=one.value,
+            )
+            for one in trained
+        ),
+    )
+
+
+def _by_perplexity(session: Session, trained: Sequence[Trained]) -> list[Candidate]:
+    """The non-dominated of those that may be on a frontier, by rising decoder parameters."""
+    scores = {one.candidate_id: one.value for one in trained if one.joins_frontiers}
+    candidates = [candidate for candidate in repository.by_ids(session, scores) if _point(candidate)]
+    rows = [(-scores[one.id], one.latency_ms or 0.0, float(one.memory_bytes or 0)) for one in candidates]
+    kept = [candidate for candidate, keep in zip(candidates, nondominated(rows), strict=True) if keep]
+    return sorted(kept, key=lambda candidate: (candidate.decoder_parameters, candidate.id))
+
+
+def _within(candidate: Candidate, max_latency_ms: float | None, max_memory_mb: float | None) -> bool:
+    slow = max_latency_ms is not None and (candidate.latency_ms or 0.0) > max_latency_ms
+    large = max_memory_mb is not None and (candidate.memory_bytes or 0) > max_memory_mb * MIB
+    return not slow and not large

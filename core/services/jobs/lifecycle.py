@@ -1,0 +1,225 @@
+"""Jobs: create, look at, pause, resume, cancel, delete."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import datetime
+
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import Conflict, InvalidInput
+from edgefront.core.services import cursor as cursors
+from edgefront.core.services import tasks
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import job_of
+from edgefront.core.services.jobs import supernet_plan
+from edgefront.core.services.jobs.closing import change_job, end_job, end_targets
+from edgefront.core.services.jobs.events import append
+from edgefront.core.services.jobs.placement import place
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.jobs.queries import jobs as rows
+from edgefront.core.services.jobs.queries.jobs import ACTIVE
+from edgefront.core.services.jobs.views import job_views
+from edgefront.core.services.quality import scoring
+from edgefront.core.services.settings import Settings
+from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.tables import Job, Target
+from edgefront.core.wire.jobs import JobPage, JobRequest, JobState, JobView
+
+MAX_KEY = 200
+MAX_PAGE = 200
+
+
+def create_job(
+    session: Session,
+    principal: Principal,
+    request: JobRequest,
+    idempotency_key: str | None,
+    now: datetime,
+    settings: Settings | None = None,
+) -> JobView:
+    """Stores a job with its targets and sends `advance` for each.
+
+    The same `idempotency_key` of the same owner with the same request answers with the job made then. `settings` say
+    what data there is for a search that trains or scores; the environment's if absent.
+
+    Raises:
+        InvalidInput: space, algorithm settings, baselines or a target make no sense; names the field.
+        NotFound: no such device or device class.
+        Conflict: the key was used with another request.
+    """
+    principal.require("user")
+    stored = request.model_dump(mode="json")
+    digest = hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
+    if idempotency_key is not None:
+        check_key(idempotency_key)
+        former = rows.find_by_key(session, principal.owner, idempotency_key)
+        if former is not None:
+            return _same(session, former, digest, now)
+    placed = place(session, request)
+    supernet_plan.check(request, settings)
+    proxy_data = scoring.check_data(request, settings)
+    job = Job(
+        name=request.name,
+        owner=principal.owner,
+        request=stored,
+        request_digest=digest,
+        idempotency_key=idempotency_key,
+        state="running",
+        created_at=now,
+        updated_at=now,
+    )
+    try:
+        with session.begin_nested():
+            session.add(job)
+            session.flush()
+    except IntegrityError:
+        # Another request with the same key was faster.
+        former = rows.find_by_key(session, principal.owner, idempotency_key or "")
+        if former is None:
+            raise
+        return _same(session, former, digest, now)
+    for position, (asked, where) in enumerate(zip(request.targets, placed, strict=True)):
+        target = Target(
+            job_id=job.id,
+            position=position,
+            name=where.name,
+            device_key=where.device_key,
+            protocol=asked.protocol.model_dump(mode="json"),
+            protocol_digest=asked.protocol.digest,
+            limits=asked.limits.model_dump(mode="json"),
+            seed=target_seed(request.seed, position),
+            proxy=request.proxy,
+            proxy_data=proxy_data,
+            state="baselines",
+        )
+        session.add(target)
+        session.flush()
+        enqueue(session, tasks.ADVANCE, target_id=target.id)
+    append(session, job.id, "job_state", {"state": "running", "reason": None}, None, now)
+    return _view(session, job, now)
+
+
+def target_seed(job_seed: int, position: int) -> int:
+    """The seed of a target's search, 63 bits: targets of a job, and jobs of neighbouring seeds, are unrelated."""
+    key = hashlib.sha256(f"edgefront/target/{job_seed}/{position}".encode("ascii")).digest()
+    return int.from_bytes(key[:8], "big") >> 1
+
+
+def get_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
+    """The job with its targets' progress. NotFound if there is none or it is another owner's."""
+    return _view(session, job_of(session, principal, job_id), now)
+
+
+def list_jobs(
+    session: Session,
+    principal: Principal,
+    now: datetime,
+    *,
+    state: JobState | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> JobPage:
+    """Jobs by falling age of creation, the newest first: one's own, or all for an admin; in one state, if given."""
+    principal.require("user")
+    before = None
+    if cursor is not None:
+        created, job_id = cursors.decode(cursor, (str, str))
+        before = (cursors.moment(created, cursor), job_id)
+    limit = max(1, min(limit, MAX_PAGE))
+    owner = None if principal.is_admin else principal.owner
+    found = rows.page(session, owner, before, limit + 1, state=state)
+    shown, more = found[:limit], len(found) > limit
+    following = cursors.encode([shown[-1].created_at.isoformat(), shown[-1].id]) if more else None
+    return JobPage(items=tuple(job_views(session, shown, now)), next_cursor=following)
+
+
+def pause_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
+    """No further launches; what is being measured is still taken in. Pausing a paused job changes nothing."""
+    job, targets = _locked(session, principal, job_id)
+    if job.state == "paused":
+        return _view(session, job, now)
+    _must_live(job, "paused")
+    withdrawn = demand.withdraw(session, [target.id for target in targets], now)
+    # What was not launched is not spent: it is asked for again when the job goes on.
+    unspent = demand.refinements_among(session, withdrawn)
+    for target in targets:
+        target.refinements -= unspent.get(target.id, 0)
+    supernet_plan.pause(session, [target.id for target in targets], now)
+    change_job(session, job, "paused", None, now)
+    return _view(session, job, now)
+
+
+def resume_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
+    """Goes on where it was paused; the time of the pause does not count. Conflict if the job has ended."""
+    job, targets = _locked(session, principal, job_id)
+    if job.state == "running":
+        return _view(session, job, now)
+    _must_live(job, "resumed")
+    paused = rows.last_event_of_kind(session, job.id, "job_state")
+    for target in targets:
+        if target.state not in ACTIVE:
+            continue
+        if target.started_at is not None and paused is not None:
+            target.started_at += now - max(paused.created_at, target.started_at)
+        enqueue(session, tasks.ADVANCE, target_id=target.id)
+    supernet_plan.resume(session, [target.id for target in targets], now)
+    change_job(session, job, "running", None, now)
+    return _view(session, job, now)
+
+
+def cancel_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
+    """Ends the job for good; keeps what it found. Cancelling a cancelled job changes nothing; Conflict if finished."""
+    job, targets = _locked(session, principal, job_id)
+    if job.state == "cancelled":
+        return _view(session, job, now)
+    _must_live(job, "cancelled")
+    end_targets(session, [target for target in targets if target.state in ACTIVE], "cancelled", "", now)
+    end_job(session, job, "cancelled", None, now)
+    return _view(session, job, now)
+
+
+def delete_job(session: Session, principal: Principal, job_id: str, now: datetime) -> None:
+    """Removes the job, its candidates and events. Measurements stay: they are knowledge of the devices."""
+    job, targets = _locked(session, principal, job_id)
+    withdrawn = demand.withdraw(session, [target.id for target in targets], now)
+    demand.remove_launches(session, withdrawn)
+    supernet_plan.withdraw(session, [target.id for target in targets], now)
+    rows.remove(session, job.id)
+
+
+def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, list[Target]]:
+    """The job with its targets, all locked."""
+    job = job_of(session, principal, job_id)
+    targets = rows.lock_targets(session, job.id)
+    locked = rows.lock_job(session, job.id)
+    if locked is None:  # deleted while we waited
+        return job_of(session, principal, job_id), []
+    return locked, targets
+
+
+def _must_live(job: Job, wanted: str) -> None:
+    if job.state not in ("running", "paused"):
+        raise Conflict(f"job {job.id} is {job.state} and cannot be {wanted}")
+
+
+def check_key(key: str) -> None:
+    if not 1 <= len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
+        raise InvalidInput(
+            f"Idempotency-Key: 1 to {MAX_KEY} printable ASCII characters",
+            field="Idempotency-Key",
+            value=key[:80],
+            allowed="such as a UUID",
+        )
+
+
+def _same(session: Session, former: Job, digest: str, now: datetime) -> JobView:
+    if former.request_digest != digest:
+        raise Conflict(f"this Idempotency-Key was used for another request, which made job {former.id}")
+    return _view(session, former, now)
+
+
+def _view(session: Session, job: Job, now: datetime) -> JobView:
+    return job_views(session, [job], now)[0]

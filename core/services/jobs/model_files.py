@@ -1,0 +1,175 @@
+"""Files for download: a candidate's model as ONNX (one file a mode) or safetensors, or its architecture as JSON.
+
+Weights are untrained, from the candidate's seed, and the file name says so. The files are a cache: each is built again
+wherever it is missing, with the same bytes, so none goes to an artifact store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgefront.core.errors import Unavailable
+from edgefront.core.graph.formats import OF_DTYPE
+from edgefront.core.graph.model_file import ModelFormat, Numbers, check_format, file_name, write_model
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import candidate_of
+from edgefront.core.services.jobs.queries import model_files as rows
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.database import Database
+
+_MEDIA_TYPES = {".onnx": "application/onnx", ".safetensors": "application/octet-stream", ".json": "application/json"}
+_ABANDONED_S = 24 * 3600.0
+_CHUNK = 1 << 20
+_PART = ".part-"
+
+
+@dataclass(frozen=True)
+class ArtifactFile:
+    """A file that is ready to be sent. `sha256` (of the bytes) is its ETag."""
+
+    path: Path
+    name: str
+    media_type: str
+    size: int
+    sha256: str
+
+
+def artifact_for(
+    database: Database,
+    principal: Principal,
+    candidate_id: str,
+    format_: ModelFormat,
+    folder: Path,
+    numbers: Numbers = "float32",
+) -> ArtifactFile:
+    """The file, built once per (architecture, seed, format, numbers) and again if it is missing from the disk.
+
+    Takes the database, not a session: building can take seconds and holds no transaction. Concurrent requests are
+    safe; a half-written file is never seen.
+
+    Raises:
+        NotFound: no such candidate, or not yours.
+        InvalidInput: unknown format or numbers, or such as this model does not have.
+        Unavailable: the disk is full or the folder cannot be written.
+    """
+    with database.read() as session:
+        candidate, _ = candidate_of(session, principal, candidate_id)
+        digest, seed, description = candidate.digest, candidate.seed, candidate.architecture
+    architecture = Architecture.parse(description)
+    check_format(architecture, format_, numbers)
+    path = folder / f"{digest[:2]}/{digest}/{file_name(digest, seed, format_, numbers)}"
+    kept_as = format_ if numbers == "float32" else f"{format_}-{OF_DTYPE.get(numbers, 's7')}"
+    found = _ready(database, digest, seed, kept_as, path)
+    if found is not None:
+        return found
+    with _only_one(path):
+        # Whoever waited here finds what the one before has built.
+        found = _ready(database, digest, seed, kept_as, path)
+        if found is not None:
+            return found
+        sha256, size = _build(architecture, seed, format_, path, numbers)
+        relative = str(path.relative_to(folder))
+        with database.write() as session:
+            now = database.now(session)
+            rows.save(session, digest, seed, kept_as, path=relative, size=size, sha256=sha256, now=now)
+    return ArtifactFile(path, path.name, _MEDIA_TYPES[path.suffix], size, sha256)
+
+
+def _ready(database: Database, digest: str, seed: int, kept_as: str, path: Path) -> ArtifactFile | None:
+    """The file if it was noted and is there as it was noted."""
+    with database.read() as session:
+        row = rows.find(session, digest, seed, kept_as)
+        noted = None if row is None else (row.size, row.sha256)
+    if noted is None or not _has_size(path, noted[0]):
+        return None
+    return ArtifactFile(path, path.name, _MEDIA_TYPES[path.suffix], *noted)
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except OSError:
+        return False
+
+
+def _build(
+    architecture: Architecture, seed: int, format_: ModelFormat, path: Path, numbers: Numbers
+) -> tuple[str, int]:
+    """Writes beside the final place and moves there when complete; returns SHA-256 and size."""
+    part: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clear_abandoned(path.parent)
+        handle, text = tempfile.mkstemp(prefix=_PART, dir=path.parent)
+        os.close(handle)
+        part = Path(text)
+        write_model(architecture, format_, seed, part, numbers)
+        found = _hash(part)
+        part.chmod(0o644)
+        part.replace(path)
+    except OSError as error:
+        if part is not None:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+        raise _unavailable(error) from error
+    except BaseException:
+        if part is not None:
+            part.unlink(missing_ok=True)
+        raise
+    return found
+
+
+def _hash(path: Path) -> tuple[str, int]:
+    """SHA-256 and size, once the bytes are on the disk."""
+    sha256, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            sha256.update(chunk)
+            size += len(chunk)
+        os.fsync(file.fileno())
+    return sha256.hexdigest(), size
+
+
+def _unavailable(error: OSError) -> Unavailable:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Unavailable("the server's disk is full: the model cannot be built until its admin makes room")
+    return Unavailable(f"the server cannot write the model: {error.strerror or error}")
+
+
+def _clear_abandoned(folder: Path) -> None:
+    """Removes what a builder that was killed left."""
+    for part in folder.glob(f"{_PART}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - part.stat().st_mtime > _ABANDONED_S:
+                part.unlink()
+
+
+_building: dict[Path, tuple[threading.Lock, int]] = {}
+_guard = threading.Lock()
+
+
+@contextlib.contextmanager
+def _only_one(path: Path) -> Iterator[None]:
+    """One builder of a file at a time in this process. Between processes both build, and the bytes are the same."""
+    with _guard:
+        lock, users = _building.get(path, (threading.Lock(), 0))
+        _building[path] = (lock, users + 1)
+    try:
+        with lock:
+            yield
+    finally:
+        with _guard:
+            lock, users = _building[path]
+            if users == 1:
+                del _building[path]
+            else:
+                _building[path] = (lock, users - 1)

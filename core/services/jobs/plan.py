@@ -1,0 +1,132 @@
+"""What a job's request means for one of its targets: the space, the algorithm over it, and what it may propose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+
+from edgefront.core.cost.costs import Costs
+from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.search.interface import Algorithm, Snapshot
+from edgefront.core.search.proposals import DRAWS, WALKABLE
+from edgefront.core.search.registry import make
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.catalogue import space as catalogued
+from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.wire.jobs import JobRequest, Limits, SpaceRequest
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One target's search. Pure: the same request, protocol and limits make the same plan."""
+
+    request: JobRequest
+    protocol: MeasurementProtocol
+    limits: Limits
+    space: SearchSpace
+    algorithm: Algorithm
+
+    def baselines(self) -> tuple[Architecture, ...]:
+        """The stock model at the depths asked for; `InvalidInput` if one does not fit the protocol."""
+        return self.space.baselines(self.request.baseline_layers)
+
+    def costs(self, architecture: Architecture) -> Costs:
+        return protocol_costs(architecture, self.protocol)
+
+    def permitted(self) -> bool:
+        """Whether the search finds anything at all that it may propose."""
+        one = make("random", {"population": 1}, self.space, _acceptance(self.request, self.protocol, self.limits))
+        return bool(one.ask(self.request.seed, 0, Snapshot()))
+
+    def exhausted(self) -> str:
+        """Why there is nothing left to propose, in words."""
+        if self.space.size() <= WALKABLE:
+            return "Every permitted architecture has been proposed."
+        return f"No other permitted architecture was found in {DRAWS:,} draws."
+
+    def has_generation(self, number: int) -> bool:
+        generations = self.algorithm.generations
+        return generations is None or number < generations
+
+
+def plan_for(request: JobRequest, protocol: MeasurementProtocol, limits: Limits) -> Plan:
+    """The plan of a target. Raises `SpaceError` or `InvalidInput` with the field's path within the request."""
+    space = space_of(request.space)
+    with _within("algorithm"):
+        accept = _acceptance(request, protocol, limits)
+        algorithm = make(request.algorithm.name, request.algorithm.settings, space, accept)
+    return Plan(request, protocol, limits, space, algorithm)
+
+
+def space_of(request: SpaceRequest) -> SearchSpace:
+    """The narrowed space of a request; errors name `space.name` or `space.narrow.<gene>`."""
+    with _within("space"):
+        base = catalogued(request.name)
+    with _within("space.narrow"):
+        return base.narrow(request.narrow) if request.narrow else base
+
+
+def caveat_of(request: SpaceRequest) -> str:
+    """Why the proxy misleads in the space of a request; empty too for one that this release does not have."""
+    known = spaces().get(request.name)
+    return known.caveat if known else ""
+
+
+def planned(request: JobRequest) -> tuple[int, int]:
+    """How many baselines each target has, and how many candidates its search will have proposed at its end.
+
+    Time may end the search before.
+    """
+    included = {"space", "algorithm", "baseline_layers"}
+    text = json.dumps(request.model_dump(mode="json", include=included), sort_keys=True)
+    return _planned(text, request.budget.candidates)
+
+
+@lru_cache(maxsize=512)
+def _planned(text: str, budget: int | None) -> tuple[int, int]:
+    data = json.loads(text)
+    space = space_of(SpaceRequest(**data["space"]))
+    algorithm = make(data["algorithm"]["name"], data["algorithm"]["settings"], space)
+    most = space.size() if budget is None else min(space.size(), budget)
+    total, generation = 0, 0
+    while total < most and (algorithm.generations is None or generation < algorithm.generations):
+        total += algorithm.generation_size(generation)
+        generation += 1
+    return len(space.baselines(data["baseline_layers"])), min(total, most)
+
+
+def _acceptance(request: JobRequest, protocol: MeasurementProtocol, limits: Limits) -> Callable[[Architecture], bool]:
+    """What may be proposed: within the limits on parameters, and with weights that alone fit the memory limit."""
+    bounds = request.parameters
+    most_bytes = None if limits.memory_mb is None else limits.memory_mb * MIB
+
+    def accept(architecture: Architecture) -> bool:
+        found = protocol_costs(architecture, protocol)
+        if bounds.min_decoder is not None and found.decoder_parameters < bounds.min_decoder:
+            return False
+        if bounds.max_decoder is not None and found.decoder_parameters > bounds.max_decoder:
+            return False
+        if bounds.max_total is not None and found.total_parameters > bounds.max_total:
+            return False
+        # A peak holds all weights, so a model whose weights are beyond the limit is out of bounds unmeasured.
+        return most_bytes is None or found.weight_bytes <= most_bytes
+
+    return accept
+
+
+@contextmanager
+def _within(prefix: str) -> Iterator[None]:
+    """Puts the field of an error where it stands in the request."""
+    try:
+        yield
+    except InvalidInput as error:
+        field = ".".join(part for part in (prefix, error.field) if part)
+        raise type(error)(error.detail, field=field, value=error.value, allowed=error.allowed) from None

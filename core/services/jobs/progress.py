@@ -1,0 +1,98 @@
+"""How far a target is, how long it may still take, and what a person should know about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.services.fleet.capability import can_run, refusal
+from edgefront.core.services.jobs import plan
+from edgefront.core.services.jobs.queries.jobs import ACTIVE
+from edgefront.core.store.tables import Job, Target
+from edgefront.core.wire.jobs import JobRequest
+
+ONLINE = timedelta(minutes=1)
+"""A device is online if it was seen within this time."""
+
+BASELINE_LAUNCHES = 3
+"""Launches of each baseline: every claim divides by it, and their spread tells the device's launch variance."""
+
+
+def planned(request: JobRequest, target: Target) -> int | None:
+    """Candidates that there will be at the end, baselines included."""
+    if target.state not in ("baselines", "searching"):
+        return target.candidates
+    return sum(plan.planned(request))
+
+
+def refinement_budget(request: JobRequest, target: Target) -> int:
+    """Further launches of uncertain frontier points that the target may have: a share of its first launches."""
+    baselines, _ = plan.planned(request)
+    return int(request.budget.refinement * max(0, target.candidates - baselines))
+
+
+def seconds_left(job: Job, request: JobRequest, target: Target, now: datetime) -> float | None:
+    """Time to the end at the pace so far, with all further launches that may be made; None while it cannot be told.
+
+    At most what the budget of time leaves.
+    """
+    if target.state not in ACTIVE:
+        return 0.0
+    total = planned(request, target)
+    if job.state != "running" or total is None or target.started_at is None or target.launches_done < 2:
+        return None
+    elapsed = max(0.0, (now - target.started_at).total_seconds())
+    # The clock starts with the first result, so one launch less was made in that time.
+    pace = elapsed / (target.launches_done - 1)
+    left = max(0, total - target.settled) + max(0, refinement_budget(request, target) - target.refinements)
+    seconds = left * pace
+    if request.budget.minutes is not None:
+        seconds = min(seconds, max(0.0, request.budget.minutes * 60 - elapsed))
+    return seconds
+
+
+def out_of_time(request: JobRequest, target: Target, now: datetime) -> bool:
+    """Whether the target has used up the job's minutes."""
+    if request.budget.minutes is None or target.started_at is None:
+        return False
+    return (now - target.started_at).total_seconds() >= request.budget.minutes * 60
+
+
+def note(
+    job: Job, target: Target, device: str, online: int, facts: Sequence[Mapping[str, Any]], scoring: int = 0
+) -> str:
+    """What a person should know: why it ended, that it is paused, that no agent is there or none that can measure.
+
+    `facts` are those of the devices online; empty where they were not looked at. `scoring` is the number of models
+    whose scores the target waits for.
+    """
+    said = [target.note] if target.note else []
+    if target.state in ACTIVE:
+        if job.state == "paused":
+            said.append("Paused.")
+        elif scoring:
+            said.append(f"Scoring {scoring} model{'s' if scoring > 1 else ''} by {target.proxy} before measuring.")
+        elif online == 0:
+            said.append(f"No agent online for {_kind(target)} {device!r}: waiting for one.")
+        elif facts:
+            said.append(_inability(target, device, facts))
+    return " ".join(text for text in said if text)
+
+
+def _inability(target: Target, device: str, facts: Sequence[Mapping[str, Any]]) -> str:
+    """That none of these devices can measure for the target; empty if one can."""
+    protocol = MeasurementProtocol.model_validate(target.protocol)
+    if any(can_run(known, protocol) for known in facts):
+        return ""
+    reasons = sorted({refusal(known, protocol) for known in facts} - {""})
+    because = f" ({reasons[0]})" if reasons else ""
+    return (
+        f"No agent online for {_kind(target)} {device!r} can measure {protocol.runtime} on {protocol.provider} in "
+        f"{protocol.number}{because}: waiting for one that can, or for it to be started anew."
+    )
+
+
+def _kind(target: Target) -> str:
+    return "device" if target.device_key.startswith("device:") else "class"

@@ -1,0 +1,250 @@
+"""Queries on candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Row, and_, bindparam, false, insert, or_, select, true, update
+from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm.attributes import set_committed_value
+
+from edgefront.core.store.bulk import write_back
+from edgefront.core.store.tables import Candidate, Job
+
+MAX_BASELINES = 256
+"""Baselines have the first numbers of a target, so that they are found without a look at its other candidates."""
+
+
+_NEWS = (
+    "state",
+    "reason",
+    "latency_ms",
+    "latency_half_width_ms",
+    "latency_p90_ms",
+    "memory_bytes",
+    "build_peak_bytes",
+    "launches",
+    "measured_at",
+    "on_frontier",
+)
+
+
+class Point(NamedTuple):
+    """Where a measured candidate stands: its parameters and its three objectives."""
+
+    id: str
+    decoder_parameters: int
+    proxy: float
+    latency_ms: float
+    memory_bytes: int
+
+
+_POINT = (
+    Candidate.id,
+    Candidate.decoder_parameters,
+    Candidate.proxy,
+    Candidate.latency_ms,
+    Candidate.memory_bytes,
+)
+_IS_BASELINE = and_(Candidate.number < MAX_BASELINES, Candidate.role == "baseline")
+
+
+def find(session: Session, candidate_id: str) -> tuple[Candidate, Job] | None:
+    row = session.execute(
+        select(Candidate, Job).join(Job, Job.id == Candidate.job_id).where(Candidate.id == candidate_id)
+    ).first()
+    return None if row is None else (row[0], row[1])
+
+
+def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        session.execute(insert(Candidate), list(rows))
+
+
+def by_ids(session: Session, ids: Collection[str]) -> list[Candidate]:
+    return list(session.scalars(select(Candidate).where(Candidate.id.in_(ids)).order_by(Candidate.number)))
+
+
+def in_state(session: Session, target_id: str, state: str) -> list[Candidate]:
+    return list(
+        session.scalars(
+            select(Candidate)
+            .where(Candidate.target_id == target_id, Candidate.state == state)
+            .order_by(Candidate.number)
+        )
+    )
+
+
+def any_in_state(session: Session, target_id: str, state: str) -> bool:
+    return bool(
+        session.scalar(
+            select(select(Candidate.id).where(Candidate.target_id == target_id, Candidate.state == state).exists())
+        )
+    )
+
+
+def baselines(session: Session, target_id: str) -> list[Candidate]:
+    return list(
+        session.scalars(
+            select(Candidate).where(Candidate.target_id == target_id, _IS_BASELINE).order_by(Candidate.number)
+        )
+    )
+
+
+def frontier(session: Session, target_id: str) -> list[Candidate]:
+    """The members of the frontier by rising decoder parameters."""
+    return list(
+        session.scalars(
+            select(Candidate)
+            .where(Candidate.target_id == target_id, Candidate.on_frontier == true())
+            .order_by(Candidate.decoder_parameters, Candidate.number)
+        )
+    )
+
+
+def frontier_points(session: Session, target_ids: Collection[str]) -> dict[str, list[Point]]:
+    return _points(session, target_ids, _FRONTIER_POINTS)
+
+
+def baseline_points(session: Session, target_ids: Collection[str]) -> dict[str, list[Point]]:
+    """The measured baselines of each target, in bounds or out."""
+    return _points(session, target_ids, _BASELINE_POINTS)
+
+
+def dominated_points(session: Session, target_id: str, corners: Sequence[Point]) -> list[Point]:
+    """In-bounds search candidates beside the frontier that one of these points is at least as good as everywhere."""
+    if not corners:
+        return []
+    below = or_(
+        *(
+            and_(
+                Candidate.proxy <= corner.proxy,
+                Candidate.latency_ms >= corner.latency_ms,
+                Candidate.memory_bytes >= corner.memory_bytes,
+            )
+            for corner in corners
+        )
+    )
+    condition = and_(Candidate.state == "measured", Candidate.role == "search", Candidate.on_frontier == false(), below)
+    return _points(session, [target_id], _points_where(condition))[target_id]
+
+
+def _points_where(condition: ColumnElement[bool]) -> Any:
+    return (
+        select(Candidate.target_id, *_POINT)
+        .where(Candidate.target_id.in_(bindparam("targets", expanding=True)), condition)
+        .order_by(Candidate.target_id, Candidate.decoder_parameters, Candidate.number)
+    )
+
+
+# Asked with every report, so made once.
+_FRONTIER_POINTS = _points_where(Candidate.on_frontier == true())
+_BASELINE_POINTS = _points_where(and_(_IS_BASELINE, Candidate.state.in_(("measured", "out_of_bounds"))))
+
+
+def _points(session: Session, target_ids: Collection[str], query: Any) -> dict[str, list[Point]]:
+    rows = session.execute(query, {"targets": list(target_ids)}).all()
+    found: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
+    for target_id, id_, parameters, proxy, latency, memory in rows:
+        if latency is not None and memory is not None:
+            found[target_id].append(Point(id_, parameters, proxy, latency, memory))
+    return found
+
+
+def write(session: Session, changed: Sequence[Candidate]) -> None:
+    """Writes what news of their measurements has changed in these candidates."""
+    write_back(session, changed, _NEWS)
+
+
+def move_frontier(session: Session, joined: Collection[str], left: Collection[str]) -> None:
+    """Sets the flags, of loaded candidates too."""
+    for ids, value in ((joined, True), (left, False)):
+        if ids:
+            session.execute(
+                update(Candidate).where(Candidate.id.in_(ids)).values(on_frontier=value),
+                execution_options={"synchronize_session": False},
+            )
+            for id_ in ids:
+                loaded = session.identity_map.get(session.identity_key(Candidate, id_))
+                if loaded is not None:
+                    set_committed_value(loaded, "on_frontier", value)
+
+
+def search_rows(session: Session, target_id: str) -> Sequence[Row[Any]]:
+    """What a search has to know of each of its candidates (baselines left out), in order of proposal."""
+    return session.execute(
+        select(
+            Candidate.id,
+            Candidate.number,
+            Candidate.genome,
+            Candidate.digest,
+            Candidate.state,
+            Candidate.proxy,
+            Candidate.latency_ms,
+            Candidate.memory_bytes,
+            Candidate.generation,
+            Candidate.parents,
+        )
+        .where(Candidate.target_id == target_id, Candidate.role == "search")
+        .order_by(Candidate.number)
+    ).all()
+
+
+def measured_since(session: Session, target_id: str, generation: int) -> bool:
+    """Whether any search candidate from this generation on was measured."""
+    return bool(
+        session.scalar(
+            select(
+                select(Candidate.id)
+                .where(
+                    Candidate.target_id == target_id,
+                    Candidate.role == "search",
+                    Candidate.generation >= generation,
+                    Candidate.state.in_(("measured", "out_of_bounds")),
+                )
+                .exists()
+            )
+        )
+    )
+
+
+def page(
+    session: Session,
+    conditions: Sequence[ColumnElement[bool]],
+    column: InstrumentedAttribute[Any],
+    *,
+    descending: bool,
+    after: tuple[Any, str] | None,
+    limit: int,
+) -> list[Candidate]:
+    """Candidates in the order of a column, ties by id, absent values last; those after (value, id)."""
+    query = select(Candidate).where(*conditions)
+    if after is not None:
+        value, id_ = after
+        if value is None:
+            query = query.where(column.is_(None), Candidate.id > id_)
+        else:
+            beyond = column < value if descending else column > value
+            query = query.where(or_(beyond, and_(column == value, Candidate.id > id_), column.is_(None)))
+    order = column.desc() if descending else column.asc()
+    return list(session.scalars(query.order_by(column.is_(None), order, Candidate.id).limit(limit)))
+
+
+def stream(
+    session: Session,
+    conditions: Sequence[ColumnElement[bool]],
+    column: InstrumentedAttribute[Any],
+    *,
+    descending: bool,
+    batch: int = 500,
+) -> Iterator[Candidate]:
+    """All of them, page by page, so that memory holds one page at a time."""
+    after: tuple[Any, str] | None = None
+    while True:
+        found = page(session, conditions, column, descending=descending, after=after, limit=batch)
+        yield from found
+        if len(found) < batch:
+            return
+        after = (getattr(found[-1], column.key), found[-1].id)
+        session.expunge_all()

@@ -1,0 +1,204 @@
+"""What searches want measured: measurements asked for, and launches made and withdrawn.
+
+The devices' side of the same two tables (claims, reports, expiry) has its own files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import and_, delete, func, insert, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session, aliased
+
+from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target, new_id
+
+LIVE = ("wanted", "leased")
+"""States of a launch whose result is still to come."""
+
+
+@dataclass(frozen=True)
+class Want:
+    """An architecture that a target wants to know about, with the seed of its weights."""
+
+    digest: str
+    architecture: dict[str, Any]
+    seed: int
+
+
+def measurements(
+    session: Session, device_key: str, protocol: Mapping[str, Any], protocol_digest: str, wants: Iterable[Want]
+) -> dict[str, Measurement]:
+    """Digest → its measurement there, made if missing (state `wanted`), locked in the order of ids.
+
+    With the lock held, a report cannot settle a measurement between our look at it and the commit of the candidates
+    that refer to it. Rows are added in the order of digests, so that two targets that add the same never wait in a
+    circle.
+    """
+    by_digest = {want.digest: want for want in wants}
+    if not by_digest:
+        return {}
+    rows = [
+        {
+            "id": new_id("mea"),
+            "digest": want.digest,
+            "device_key": device_key,
+            "protocol_digest": protocol_digest,
+            "protocol": dict(protocol),
+            "architecture": want.architecture,
+            "seed": want.seed,
+            "state": "wanted",
+            "launches": 0,
+        }
+        for want in sorted(by_digest.values(), key=lambda want: want.digest)
+    ]
+    dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
+    session.execute(dialect.insert(Measurement).on_conflict_do_nothing(), rows)
+    seeds = {want.seed for want in by_digest.values()}
+    found = session.scalars(
+        select(Measurement)
+        .where(
+            Measurement.device_key == device_key,
+            Measurement.protocol_digest == protocol_digest,
+            Measurement.seed.in_(seeds),
+            Measurement.digest.in_(by_digest),
+        )
+        .order_by(Measurement.id)
+        .with_for_update(key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    return {row.digest: row for row in found if row.seed == by_digest[row.digest].seed}
+
+
+def lock(session: Session, measurement_ids: Collection[str]) -> dict[str, Measurement]:
+    """Measurements by id, locked in the order of ids."""
+    found = session.scalars(
+        select(Measurement)
+        .where(Measurement.id.in_(measurement_ids))
+        .order_by(Measurement.id)
+        .with_for_update(key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    return {row.id: row for row in found}
+
+
+def launch_counts(session: Session, measurement_ids: Collection[str]) -> dict[str, Counter[str]]:
+    """Measurement id → launches by state."""
+    counts: dict[str, Counter[str]] = {id_: Counter() for id_ in measurement_ids}
+    rows = session.execute(
+        select(Launch.measurement_id, Launch.state, func.count())
+        .where(Launch.measurement_id.in_(measurement_ids))
+        .group_by(Launch.measurement_id, Launch.state)
+    )
+    for measurement_id, state, count in rows:
+        counts[measurement_id][state] = count
+    return counts
+
+
+def add_launches(
+    session: Session, target: Target, measurement_ids: Iterable[str], *, purpose: str, priority: int, now: datetime
+) -> None:
+    """One wanted launch for each id given (an id given twice gets two)."""
+    rows = [
+        {
+            "id": new_id("lau"),
+            "measurement_id": measurement_id,
+            "target_id": target.id,
+            "device_key": target.device_key,
+            "state": "wanted",
+            "purpose": purpose,
+            "priority": priority,
+            "attempts": 0,
+            "fence": 0,
+            "created_at": now,
+        }
+        for measurement_id in measurement_ids
+    ]
+    if rows:
+        session.execute(insert(Launch), rows)
+
+
+def has_live_launch(session: Session, target: Target) -> bool:
+    """Whether a launch that this target asked for is still to come."""
+    return bool(
+        session.scalar(select(select(Launch.id).where(Launch.target_id == target.id, Launch.state.in_(LIVE)).exists()))
+    )
+
+
+def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> list[str]:
+    """Cancels the launches that only these targets want, unless a device has begun with them; returns their ids.
+
+    Another target of a running job keeps a launch if it asked for it, waits for its measurement, or has it as a
+    baseline to be launched again. Call it before the states of the candidates are changed, with the targets locked.
+    """
+    session.flush()
+    ours, theirs, target, job = Candidate, aliased(Candidate), aliased(Target), aliased(Job)
+    wanted_by_us = select(ours.measurement_id).where(
+        ours.target_id.in_(target_ids), ours.measurement_id == Launch.measurement_id
+    )
+    wanted_elsewhere = (
+        select(theirs.id)
+        .join(target, target.id == theirs.target_id)
+        .join(job, job.id == theirs.job_id)
+        .where(
+            theirs.measurement_id == Launch.measurement_id,
+            theirs.target_id.not_in(target_ids),
+            job.state == "running",
+            target.state.in_(("baselines", "searching", "refining")),
+            or_(
+                theirs.state == "waiting",
+                Launch.target_id == target.id,
+                and_(target.state == "baselines", theirs.role == "baseline"),
+            ),
+        )
+    )
+    query = (
+        select(Launch.id)
+        .where(
+            Launch.state.in_(LIVE),
+            or_(Launch.state == "wanted", Launch.started_at.is_(None)),
+            wanted_by_us.exists(),
+            ~wanted_elsewhere.exists(),
+        )
+        .order_by(Launch.id)
+        .with_for_update(key_share=True)
+    )
+    ids = list(session.scalars(query))
+    if ids:
+        session.execute(
+            update(Launch)
+            .where(Launch.id.in_(ids))
+            .values(state="cancelled", finished_at=now, reason="no running job wants it any more"),
+            execution_options={"synchronize_session": "fetch"},
+        )
+    return ids
+
+
+def refinements_among(session: Session, launch_ids: Collection[str]) -> dict[str, int]:
+    """Target id → how many of these launches are refinements that it asked for."""
+    rows = session.execute(
+        select(Launch.target_id, func.count())
+        .where(Launch.id.in_(launch_ids), Launch.purpose == "refinement", Launch.target_id.is_not(None))
+        .group_by(Launch.target_id)
+    )
+    return {str(target_id): count for target_id, count in rows}
+
+
+def remove_launches(session: Session, launch_ids: Collection[str]) -> None:
+    if launch_ids:
+        session.execute(
+            delete(Launch).where(Launch.id.in_(launch_ids)), execution_options={"synchronize_session": "fetch"}
+        )
+
+
+def launches_of(session: Session, measurement_id: str) -> list[Launch]:
+    """All launches of a measurement, oldest first."""
+    return list(
+        session.scalars(
+            select(Launch).where(Launch.measurement_id == measurement_id).order_by(Launch.created_at, Launch.id)
+        )
+    )

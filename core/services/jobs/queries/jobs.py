@@ -1,0 +1,215 @@
+"""Queries on jobs, targets and generations.
+
+Row locks are `FOR NO KEY UPDATE`: they exclude each other but not the foreign keys of rows that are being added.
+SQLite has one writer at a time and ignores them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import delete, or_, select
+from sqlalchemy.orm import Session
+
+from edgefront.core.store.tables import Candidate, Device, Event, Generation, Job, Launch, Target
+
+ACTIVE = ("baselines", "searching", "refining")
+"""States of a target that still has something to do."""
+
+
+def find(session: Session, job_id: str) -> Job | None:
+    return session.get(Job, job_id)
+
+
+def find_by_key(session: Session, owner: str, idempotency_key: str) -> Job | None:
+    return session.scalar(select(Job).where(Job.owner == owner, Job.idempotency_key == idempotency_key))
+
+
+def page(
+    session: Session, owner: str | None, before: tuple[datetime, str] | None, limit: int, *, state: str | None = None
+) -> list[Job]:
+    """Jobs of an owner (None: of all), newest first, those before (created_at, id)."""
+    query = select(Job).order_by(Job.created_at.desc(), Job.id.desc()).limit(limit)
+    if owner is not None:
+        query = query.where(Job.owner == owner)
+    if state is not None:
+        query = query.where(Job.state == state)
+    if before is not None:
+        query = query.where(or_(Job.created_at < before[0], (Job.created_at == before[0]) & (Job.id < before[1])))
+    return list(session.scalars(query))
+
+
+def targets(session: Session, job_ids: Sequence[str]) -> list[Target]:
+    """The targets of these jobs in the order of their positions."""
+    return list(session.scalars(select(Target).where(Target.job_id.in_(job_ids)).order_by(Target.position)))
+
+
+def target_of_job(session: Session, job_id: str, target: str | None) -> Target | None:
+    """A target by id or name; the first of the job if None is asked for."""
+    query = select(Target).where(Target.job_id == job_id).order_by(Target.position).limit(1)
+    if target is not None:
+        query = query.where(or_(Target.id == target, Target.name == target))
+    return session.scalar(query)
+
+
+def lock_target(session: Session, target_id: str) -> Target | None:
+    query = select(Target).where(Target.id == target_id).with_for_update(key_share=True)
+    return session.scalar(query.execution_options(populate_existing=True))
+
+
+def lock_targets(session: Session, job_id: str) -> list[Target]:
+    """All targets of a job, locked in the order of their ids, given in that of their positions."""
+    query = select(Target).where(Target.job_id == job_id).order_by(Target.id).with_for_update(key_share=True)
+    return sorted(session.scalars(query.execution_options(populate_existing=True)), key=lambda target: target.position)
+
+
+def lock_job(session: Session, job_id: str) -> Job | None:
+    query = select(Job).where(Job.id == job_id).with_for_update(key_share=True)
+    return session.scalar(query.execution_options(populate_existing=True))
+
+
+def remove(session: Session, job_id: str) -> None:
+    """Deletes the job; the database takes its targets, candidates, generations and events along."""
+    session.flush()
+    session.execute(delete(Job).where(Job.id == job_id), execution_options={"synchronize_session": False})
+    session.expire_all()
+
+
+def target_states(session: Session, job_id: str) -> dict[str, str]:
+    """Target id → state as committed or changed by this session; read it under the job's lock."""
+    session.flush()
+    return {
+        row.id: row.state for row in session.execute(select(Target.id, Target.state).where(Target.job_id == job_id))
+    }
+
+
+def add_generation(session: Session, target_id: str, number: int, snapshot: list[Any], now: datetime) -> None:
+    session.add(Generation(target_id=target_id, number=number, snapshot=snapshot, created_at=now))
+
+
+def has_generation(session: Session, target_id: str, number: int) -> bool:
+    query = select(Generation.id).where(Generation.target_id == target_id, Generation.number == number)
+    return session.scalar(query) is not None
+
+
+def snapshots(session: Session, target_id: str, up_to: int) -> list[list[Any]]:
+    """The stored snapshots of generations 0 … `up_to`, in order."""
+    return list(
+        session.scalars(
+            select(Generation.snapshot)
+            .where(Generation.target_id == target_id, Generation.number <= up_to)
+            .order_by(Generation.number)
+        )
+    )
+
+
+def last_event_of_kind(session: Session, job_id: str, kind: str) -> Event | None:
+    return session.scalar(
+        select(Event).where(Event.job_id == job_id, Event.kind == kind).order_by(Event.number.desc()).limit(1)
+    )
+
+
+def idle_targets(session: Session) -> list[str]:
+    """Active targets of running jobs that wait for no live launch of one of their waiting candidates.
+
+    Either something is due that nobody was told of, or launches are missing.
+    """
+    live = (
+        select(Candidate.target_id)
+        .join(Launch, Launch.measurement_id == Candidate.measurement_id)
+        .where(
+            Candidate.target_id == Target.id,
+            Candidate.state == "waiting",
+            Launch.state.in_(("wanted", "leased")),
+        )
+        .exists()
+    )
+    return list(
+        session.scalars(
+            select(Target.id)
+            .join(Job, Job.id == Target.job_id)
+            .where(Job.state == "running", Target.state.in_(ACTIVE), ~live)
+        )
+    )
+
+
+def homeless_targets(session: Session) -> list[str]:
+    """Active targets of running jobs that are aimed at a device which was revoked since."""
+    return list(
+        session.scalars(
+            select(Target.id)
+            .join(Job, Job.id == Target.job_id)
+            .join(Device, Target.device_key == "device:" + Device.id)
+            .where(Job.state == "running", Target.state.in_(ACTIVE), Device.state == "revoked")
+        )
+    )
+
+
+def revoked_device(session: Session, device_key: str) -> str | None:
+    """The name of the one device behind this key if it was revoked, else None. A class may still get a device."""
+    kind, _, device_id = device_key.partition(":")
+    if kind != "device":
+        return None
+    return session.scalar(select(Device.name).where(Device.id == device_id, Device.state == "revoked"))
+
+
+def timed_targets(session: Session) -> list[tuple[Target, Job]]:
+    """Active targets of running jobs that have begun, with their jobs: for budgets of time."""
+    rows = session.execute(
+        select(Target, Job)
+        .join(Job, Job.id == Target.job_id)
+        .where(Job.state == "running", Target.state.in_(ACTIVE), Target.started_at.is_not(None))
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def devices_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, int]:
+    """Device key → number of its active devices that were seen since then."""
+    ids = [key.removeprefix("device:") for key in device_keys if key.startswith("device:")]
+    classes = [key.removeprefix("class:") for key in device_keys if key.startswith("class:")]
+    rows = session.execute(
+        select(Device.id, Device.device_class).where(
+            or_(Device.id.in_(ids), Device.device_class.in_(classes)),
+            Device.state == "active",
+            Device.last_seen_at >= since,
+        )
+    )
+    seen: dict[str, int] = {}
+    for row in rows:
+        for key in (f"device:{row.id}", f"class:{row.device_class}"):
+            seen[key] = seen.get(key, 0) + 1
+    return {key: seen.get(key, 0) for key in device_keys}
+
+
+def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, list[dict[str, Any]]]:
+    """Device key → what its active devices that were seen since then say of themselves."""
+    found: dict[str, list[dict[str, Any]]] = {key: [] for key in device_keys}
+    ids = [key.removeprefix("device:") for key in device_keys if key.startswith("device:")]
+    classes = [key.removeprefix("class:") for key in device_keys if key.startswith("class:")]
+    rows = session.execute(
+        select(Device.id, Device.device_class, Device.facts).where(
+            or_(Device.id.in_(ids), Device.device_class.in_(classes)),
+            Device.state == "active",
+            Device.last_seen_at >= since,
+        )
+    )
+    for row in rows:
+        for key in (f"device:{row.id}", f"class:{row.device_class}"):
+            if key in found:
+                found[key].append(row.facts)
+    return found
+
+
+def devices_of(session: Session, device_key: str) -> list[Device]:
+    """The devices of a key that are not revoked."""
+    kind, _, name = device_key.partition(":")
+    column = Device.id if kind == "device" else Device.device_class
+    return list(session.scalars(select(Device).where(column == name, Device.state != "revoked").order_by(Device.id)))
+
+
+def device_classes(session: Session) -> list[str]:
+    """Classes that have a device which is not revoked."""
+    query = select(Device.device_class).where(Device.state != "revoked").distinct().order_by(Device.device_class)
+    return list(session.scalars(query))

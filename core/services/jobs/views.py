@@ -1,0 +1,153 @@
+"""Rows → what the API shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.pareto.baseline import Baseline
+from edgefront.core.services.jobs import progress
+from edgefront.core.services.jobs.comparison import as_baseline, summary_of, versus_baseline
+from edgefront.core.services.jobs.queries import candidates as candidate_rows
+from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries.candidates import Point
+from edgefront.core.services.quality import queries as proxy_rows
+from edgefront.core.services.quality.trust import published_trust
+from edgefront.core.store.tables import Candidate, Job, Target
+from edgefront.core.wire.jobs import (
+    CandidateView,
+    JobRequest,
+    JobState,
+    JobView,
+    Limits,
+    TargetState,
+    TargetView,
+)
+
+MIB = 1 << 20
+LOOKED_AT = 32
+"""A target with more devices online than this is taken to have one that can measure for it."""
+
+
+def candidate_view(candidate: Candidate, baseline: Baseline | None) -> CandidateView:
+    """A candidate; compared with the target's baseline if it is measured and not a baseline itself."""
+    # Rows were checked when they were written: validating thousands of them again would only take time.
+    return CandidateView.model_construct(
+        id=candidate.id,
+        job_id=candidate.job_id,
+        target_id=candidate.target_id,
+        number=candidate.number,
+        role=cast(Any, candidate.role),
+        generation=candidate.generation,
+        operator=candidate.operator,
+        parents=tuple(candidate.parents),
+        state=cast(Any, candidate.state),
+        reason=candidate.reason,
+        digest=candidate.digest,
+        architecture=candidate.architecture,
+        decoder_parameters=candidate.decoder_parameters,
+        total_parameters=candidate.total_parameters,
+        weight_bytes=candidate.weight_bytes,
+        flops=candidate.flops,
+        proxy=candidate.proxy,
+        latency_ms=candidate.latency_ms,
+        latency_half_width_ms=candidate.latency_half_width_ms,
+        latency_p90_ms=candidate.latency_p90_ms,
+        memory_bytes=candidate.memory_bytes,
+        build_peak_bytes=candidate.build_peak_bytes,
+        launches=candidate.launches,
+        on_frontier=candidate.on_frontier,
+        versus_baseline=versus_baseline(candidate, baseline),
+        created_at=candidate.created_at,
+        measured_at=candidate.measured_at,
+    )
+
+
+def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobView]:
+    """Views of jobs with their targets, in a fixed number of queries."""
+    targets = job_rows.targets(session, [job.id for job in jobs])
+    ids = [target.id for target in targets]
+    frontiers = candidate_rows.frontier_points(session, ids)
+    baselines = candidate_rows.baseline_points(session, ids)
+    online = job_rows.devices_seen(session, [target.device_key for target in targets], now - progress.ONLINE)
+    looked_at = {
+        target.device_key
+        for target in targets
+        if target.state in job_rows.ACTIVE and 0 < online[target.device_key] <= LOOKED_AT
+    }
+    facts = job_rows.facts_seen(session, sorted(looked_at), now - progress.ONLINE) if looked_at else {}
+    scoring = proxy_rows.waiting(session, [target.id for target in targets if target.state in job_rows.ACTIVE])
+    views = []
+    for job in jobs:
+        request = JobRequest.model_validate(job.request)
+        own = [target for target in targets if target.job_id == job.id]
+        views.append(
+            JobView(
+                id=job.id,
+                name=job.name,
+                owner=job.owner,
+                state=cast(JobState, job.state),
+                reason=job.reason,
+                request=request,
+                proxy_trust=published_trust(request),
+                targets=tuple(
+                    _target_view(
+                        job,
+                        request,
+                        target,
+                        frontiers[target.id],
+                        baselines[target.id],
+                        online[target.device_key],
+                        facts.get(target.device_key, ()),
+                        scoring.get(target.id, 0),
+                        now,
+                    )
+                    for target in own
+                ),
+                created_at=job.created_at,
+                updated_at=job.updated_at,
+                finished_at=job.finished_at,
+                last_event=job.last_event,
+            )
+        )
+    return views
+
+
+def _target_view(
+    job: Job,
+    request: JobRequest,
+    target: Target,
+    frontier: Sequence[Point],
+    baseline: Sequence[Point],
+    online: int,
+    facts: Sequence[Mapping[str, Any]],
+    scoring: int,
+    now: datetime,
+) -> TargetView:
+    asked = request.targets[target.position]
+    device = asked.device or asked.device_class or target.device_key.partition(":")[2]
+    return TargetView(
+        id=target.id,
+        name=target.name,
+        device=device,
+        state=cast(TargetState, target.state),
+        protocol=MeasurementProtocol.model_validate(target.protocol),
+        limits=Limits.model_validate(target.limits),
+        generation=target.generation,
+        candidates=target.candidates,
+        settled=target.settled,
+        planned=progress.planned(request, target),
+        launches_done=target.launches_done,
+        frontier_size=target.frontier_size,
+        hypervolume=target.hypervolume,
+        reference=target.reference,
+        measuring_share=min(1.0, target.measuring_s / target.busy_s) if target.busy_s > 0 else None,
+        seconds_left=progress.seconds_left(job, request, target, now),
+        devices_online=online,
+        note=progress.note(job, target, device, online, facts, scoring),
+        summary=summary_of(frontier, as_baseline(baseline), target.proxy),
+    )

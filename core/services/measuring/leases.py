@@ -1,0 +1,155 @@
+"""Leases: how devices take launches, keep them, and give them back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Row
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import Conflict, Gone, NotFound
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.services.fleet import queries as devices
+from edgefront.core.services.fleet.capability import can_run, device_keys
+from edgefront.core.services.fleet.devices import own_device
+from edgefront.core.services.measuring import refinement
+from edgefront.core.services.measuring.queries import launches
+from edgefront.core.services.measuring.queries import leases as rows
+from edgefront.core.store.tables import Device
+from edgefront.core.wire.agent import HeartbeatResponse, LeaseItem, LeaseResponse
+
+HEARTBEATS_PER_TTL = 4
+SEEN_EVERY = timedelta(seconds=20)
+"""`last_seen_at` is written no more often than this by leases and heartbeats."""
+
+
+def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s: float) -> LeaseResponse:
+    """Takes up to `max_items` wanted launches that the device can run: those for it alone, then its class's.
+
+    Where none is wanted, further launches of uncertain frontier points are made and taken (`refinement`). `items` is
+    empty if there is nothing to do, or the device is draining. Launches that another device is just claiming are
+    passed over, so claims never wait for each other.
+
+    Raises:
+        NotFound, Gone: no such device; it was revoked.
+    """
+    device = own_device(session, device_id)
+    if device.state == "draining":
+        _seen(session, device_id, device.last_seen_at, now)
+        return LeaseResponse(state="draining")
+    taken = _take(session, device, max_items)
+    if not taken and refinement.propose(session, device, max_items, now):
+        taken = _take(session, device, max_items)
+    _seen(session, device_id, device.last_seen_at, now)
+    if not taken:
+        return LeaseResponse()
+    expires_at = now + timedelta(seconds=ttl_s)
+    lease_id = rows.add(session, device_id, [item.launch_id for item in taken], now, expires_at)
+    return LeaseResponse(
+        lease_id=lease_id,
+        items=tuple(taken),
+        expires_at=expires_at,
+        ttl_s=ttl_s,
+        heartbeat_s=ttl_s / HEARTBEATS_PER_TTL,
+    )
+
+
+def _seen(session: Session, device_id: str, last: datetime | None, now: datetime) -> None:
+    # After everything that may wait for a target: reports hold targets when they come to the device's row.
+    if last is None or now - last > SEEN_EVERY:
+        devices.seen(session, device_id, now)
+
+
+def _take(session: Session, device: Device, max_items: int) -> list[LeaseItem]:
+    own, shared = device_keys(device)
+    unfit: set[str] = set()
+    while True:
+        found = launches.claimable(session, own, shared, unfit, max_items)
+        protocols = {row.protocol_digest: MeasurementProtocol.model_validate(row.protocol) for row in found}
+        refused = {digest for digest, protocol in protocols.items() if not can_run(device.facts, protocol)}
+        if not refused:
+            return [_item(row) for row in found]
+        # What it cannot run may stand before what it can: look again without those protocols.
+        unfit |= refused
+
+
+def _item(row: Row[Any]) -> LeaseItem:
+    return LeaseItem(
+        launch_id=row.id,
+        fence=row.fence + 1,
+        digest=row.digest,
+        architecture=row.architecture,
+        protocol=row.protocol,
+        seed=row.seed,
+    )
+
+
+def start(session: Session, device_id: str, launch_id: str, fence: int, now: datetime) -> None:
+    """The agent starts an item: if it dies from here on, that costs the item an attempt.
+
+    Raises:
+        NotFound: no such launch; its job was deleted.
+        Conflict: it is not leased to this device under this fence, or the lease has run out, or no job wants it any
+            more: leave it and go on with the next.
+    """
+    if launches.start(session, device_id, launch_id, fence, now):
+        return
+    launch = launches.find(session, launch_id)
+    if launch is None:
+        raise NotFound(f"no launch {launch_id}")
+    if launch.state == "cancelled":
+        raise Conflict("no running job wants this launch any more", state=launch.state)
+    if launch.state != "leased" or launch.device_id != device_id or launch.fence != fence:
+        raise Conflict("this launch is not, or no longer, leased to this device", state=launch.state)
+    raise Conflict("the lease of this launch has run out", state=launch.state)
+
+
+def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, ttl_s: float) -> HeartbeatResponse:
+    """Extends a lease by `ttl_s` from now, and tells which of its launches are wanted no more.
+
+    Raises:
+        NotFound: no such lease of this device.
+        Gone: it has ended or run out, and does not come back to life; what was measured may be reported all the same.
+    """
+    expires_at = now + timedelta(seconds=ttl_s)
+    extended = rows.extend(session, device_id, lease_id, now, expires_at)
+    if extended is None:
+        raise _no_lease(session, device_id, lease_id)
+    _seen(session, device_id, extended.last_seen_at, now)
+    return HeartbeatResponse(
+        expires_at=expires_at,
+        state="draining" if extended.device_state == "draining" else "active",
+        cancelled=extended.withdrawn,
+    )
+
+
+def release(session: Session, device_id: str, lease_id: str, launch_ids: Sequence[str], now: datetime) -> None:
+    """Gives launches back, all of the lease's unfinished ones if none are named. No attempt is counted.
+
+    A launch that is not (or no longer) in the lease is passed over: giving back twice changes nothing.
+    """
+    lease = rows.lock(session, device_id, lease_id)
+    if lease is None:
+        raise NotFound(f"no lease {lease_id}")
+    held = launches.unfinished_of(session, lease_id)
+    wanted_back = set(held).intersection(launch_ids) if launch_ids else set(held)
+    locked = launches.lock_leased(session, wanted_back)
+    launches.give_back(session, [row.id for row in locked if row.lease_id == lease_id], now)
+    if wanted_back == set(held) and lease.ended_at is None:
+        lease.ended_at = now
+        session.flush()
+
+
+def _no_lease(session: Session, device_id: str, lease_id: str) -> NotFound | Gone:
+    lease = rows.find(session, device_id, lease_id)
+    if lease is None:
+        return NotFound(f"no lease {lease_id}")
+    ended = lease.ended_at or lease.expires_at
+    return Gone(f"this lease ended at {ended:%Y-%m-%d %H:%M:%S} UTC; report what was measured all the same")
+
+
+def wanted_keys(session: Session) -> set[str]:
+    """Device keys (`device:<id>`, `class:<name>`) that have wanted launches: what a long poll waits for."""
+    return launches.wanted_keys(session)

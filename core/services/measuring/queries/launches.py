@@ -1,0 +1,290 @@
+"""Queries on launches from the devices' side: claims, starts, returns, reports.
+
+What searches want measured is in `demand`. Lock order everywhere: targets, measurements, launches, jobs, each by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy import ColumnElement, Integer, String, Table, and_, bindparam, func, or_, select, update
+from sqlalchemy.orm import Session, aliased
+
+from edgefront.core.services.jobs.queries.jobs import ACTIVE
+from edgefront.core.store.bulk import update_rows
+from edgefront.core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
+from edgefront.core.store.tables.base import UtcDateTime
+
+NOT_WANTED = "no running job wants it any more"
+
+Rows = Sequence[Any]
+"""Rows of named columns, as each query says."""
+
+# Statements of the hot paths are made once: SQLAlchemy takes several times as long to make one as to run it.
+_LAUNCHES = cast(Table, Launch.__table__)
+_QUIET = {"synchronize_session": False}
+
+
+def _claimable(device_key: Any) -> Any:
+    return (
+        select(
+            Launch.id,
+            Launch.fence,
+            Launch.device_key,
+            Measurement.digest,
+            Measurement.architecture,
+            Measurement.protocol,
+            Measurement.protocol_digest,
+            Measurement.seed,
+        )
+        .join(Measurement, Measurement.id == Launch.measurement_id)
+        .where(Launch.state == "wanted", Launch.device_key == device_key)
+        .order_by(Launch.priority, Launch.id)
+        .limit(bindparam("most", type_=Integer))
+        .with_for_update(of=Launch, key_share=True, skip_locked=True)
+    )
+
+
+_other = aliased(Launch)
+_OWN, _SHARED = bindparam("own", type_=String), bindparam("shared", type_=String)
+# Ordered, so that the planner comes to it through the index whatever it believes about an average key.
+_OWN_WANTED = (
+    select(_other.device_key)
+    .where(_other.state == "wanted", _other.device_key == _OWN)
+    .order_by(_other.priority, _other.id)
+    .limit(1)
+    .scalar_subquery()
+)
+_CLAIMABLE = _claimable(func.coalesce(_OWN_WANTED, _SHARED))
+_CLAIMABLE_SHARED = _claimable(_SHARED)
+
+
+def claimable(
+    session: Session, own_key: str, shared_key: str, excluded_protocols: Collection[str], limit: int
+) -> list[Any]:
+    """The first wanted launches that nobody else is claiming, locked, with what an agent needs of them.
+
+    Those under the device's own key go first, then those that it shares.
+    """
+    found = _claim(session, _CLAIMABLE, own_key, shared_key, excluded_protocols, limit)
+    if len(found) < limit and any(row.device_key == own_key for row in found):
+        rest = limit - len(found)
+        found += _claim(session, _CLAIMABLE_SHARED, own_key, shared_key, excluded_protocols, rest)
+    return found
+
+
+def _claim(session: Session, query: Any, own: str, shared: str, excluded: Collection[str], most: int) -> list[Any]:
+    if excluded:
+        query = query.where(Measurement.protocol_digest.not_in(excluded))
+    return list(session.execute(query, {"own": own, "shared": shared, "most": most}))
+
+
+_START = (
+    update(_LAUNCHES)
+    .where(
+        _LAUNCHES.c.id == bindparam("launch"),
+        _LAUNCHES.c.state == "leased",
+        _LAUNCHES.c.device_id == bindparam("device"),
+        _LAUNCHES.c.fence == bindparam("held"),
+        select(Lease.id)
+        .where(Lease.id == _LAUNCHES.c.lease_id, Lease.ended_at.is_(None), Lease.expires_at > bindparam("now"))
+        .exists(),
+    )
+    .values(started_at=func.coalesce(_LAUNCHES.c.started_at, bindparam("now", type_=UtcDateTime)))
+    .returning(_LAUNCHES.c.id)
+)
+
+
+def start(session: Session, device_id: str, launch_id: str, fence: int, now: datetime) -> bool:
+    """Marks a launch as started if this device holds it under this fence and its lease has not run out."""
+    values = {"launch": launch_id, "device": device_id, "held": fence, "now": now}
+    return session.scalar(_START, values) is not None
+
+
+def find(session: Session, launch_id: str) -> Launch | None:
+    return session.get(Launch, launch_id)
+
+
+def unfinished_of(session: Session, lease_id: str) -> list[str]:
+    return list(session.scalars(select(Launch.id).where(Launch.lease_id == lease_id, Launch.state == "leased")))
+
+
+def held_by(session: Session, device_id: str) -> list[str]:
+    return list(session.scalars(select(Launch.id).where(Launch.device_id == device_id, Launch.state == "leased")))
+
+
+def stranded(session: Session) -> Rows:
+    """Leased launches whose lease has ended: id, measurement_id, lease_id, attempts, started_at."""
+    return session.execute(
+        select(Launch.id, Launch.measurement_id, Launch.lease_id, Launch.attempts, Launch.started_at)
+        .join(Lease, Lease.id == Launch.lease_id)
+        .where(Launch.state == "leased", Lease.ended_at.is_not(None))
+    ).all()
+
+
+def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: bool = False) -> Rows:
+    """Those of these launches that are leased, locked: id, measurement_id, lease_id, attempts, started_at."""
+    return session.execute(
+        select(Launch.id, Launch.measurement_id, Launch.lease_id, Launch.attempts, Launch.started_at)
+        .where(Launch.id.in_(launch_ids), Launch.state == "leased")
+        .order_by(Launch.id)
+        .with_for_update(key_share=True, skip_locked=skip_locked)
+    ).all()
+
+
+_FOR_REPORT = (
+    select(
+        Launch.id,
+        Launch.measurement_id,
+        Launch.target_id,
+        Launch.device_key,
+        Launch.state,
+        Launch.attempts,
+        Launch.fence,
+        Launch.reports,
+    )
+    .where(Launch.id.in_(bindparam("ids", expanding=True)))
+    .order_by(Launch.id)
+    .with_for_update(key_share=True)
+)
+
+
+def lock_for_report(session: Session, launch_ids: Collection[str]) -> Rows:
+    """These launches, locked, with what the verdict on a report depends on."""
+    return session.execute(_FOR_REPORT, {"ids": list(launch_ids)}).all()
+
+
+def _still_wanted() -> ColumnElement[bool]:
+    """Some active target of a running job waits for the launch's measurement, or asked for the launch itself."""
+    candidate, target, job = aliased(Candidate), aliased(Target), aliased(Job)
+    return (
+        select(candidate.id)
+        .join(target, target.id == candidate.target_id)
+        .join(job, job.id == target.job_id)
+        .where(
+            candidate.measurement_id == Launch.measurement_id,
+            job.state == "running",
+            target.state.in_(ACTIVE),
+            or_(
+                candidate.state == "waiting",
+                Launch.target_id == target.id,
+                and_(target.state == "baselines", candidate.role == "baseline"),
+            ),
+        )
+        .exists()
+    )
+
+
+def give_back(session: Session, launch_ids: Collection[str], now: datetime) -> None:
+    """Returns locked launches: wanted again, or cancelled if no running job wants them any more."""
+    if not launch_ids:
+        return
+    wanted = set(session.scalars(select(Launch.id).where(Launch.id.in_(launch_ids), _still_wanted())))
+    free = {"lease_id": None, "device_id": None, "started_at": None}
+    for ids, values in (
+        (wanted, {"state": "wanted"}),
+        (set(launch_ids) - wanted, {"state": "cancelled", "finished_at": now, "reason": NOT_WANTED}),
+    ):
+        if ids:
+            session.execute(update(Launch).where(Launch.id.in_(ids)).values(**free, **values), execution_options=_QUIET)
+
+
+def cancel_unwanted(session: Session, now: datetime) -> None:
+    """Cancels wanted launches that no running job wants: their job was ended by somebody who then crashed."""
+    own = (
+        select(Target.id)
+        .join(Job)
+        .where(Target.id == Launch.target_id, Target.state.in_(ACTIVE), Job.state == "running")
+    )
+    ids = session.scalars(
+        select(Launch.id)
+        .where(Launch.state == "wanted", ~own.exists(), ~_still_wanted())
+        .order_by(Launch.id)
+        .with_for_update(key_share=True, skip_locked=True)
+    ).all()
+    if ids:
+        session.execute(
+            update(Launch).where(Launch.id.in_(ids)).values(state="cancelled", finished_at=now, reason=NOT_WANTED),
+            execution_options=_QUIET,
+        )
+
+
+def forget_leases(session: Session) -> None:
+    """Cuts withdrawn launches loose from leases that have ended."""
+    query = (
+        select(Launch.id)
+        .join(Lease, Lease.id == Launch.lease_id)
+        .where(Launch.state == "cancelled", Lease.ended_at.is_not(None))
+        .order_by(Launch.id)
+        .with_for_update(of=Launch, key_share=True, skip_locked=True)
+    )
+    ids = session.scalars(query).all()
+    if ids:
+        session.execute(update(Launch).where(Launch.id.in_(ids)).values(lease_id=None), execution_options=_QUIET)
+
+
+def add_attempts(session: Session, launch_ids: Collection[str]) -> None:
+    """One attempt more, under a new fence: whoever held the launch has been charged and is not charged again."""
+    if launch_ids:
+        session.execute(
+            update(Launch)
+            .where(Launch.id.in_(launch_ids))
+            .values(attempts=Launch.attempts + 1, fence=Launch.fence + 1),
+            execution_options=_QUIET,
+        )
+
+
+def write(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Updates launches by id; all rows name the same columns. Launches that the session has loaded are not told."""
+    update_rows(session, Launch, rows)
+
+
+def cancel_siblings(session: Session, measurement_ids: Collection[str], now: datetime) -> None:
+    """Cancels further wanted launches of measurements that have come to a bad end."""
+    if measurement_ids:
+        session.execute(
+            update(Launch)
+            .where(Launch.measurement_id.in_(measurement_ids), Launch.state == "wanted")
+            .values(state="cancelled", finished_at=now, reason="the measurement has ended"),
+            execution_options=_QUIET,
+        )
+
+
+def with_open_launches(session: Session, measurement_ids: Collection[str]) -> set[str]:
+    """Those of these measurements for which a launch is still to come."""
+    return set(
+        session.scalars(
+            select(Launch.measurement_id)
+            .where(Launch.measurement_id.in_(measurement_ids), Launch.state.in_(("wanted", "leased")))
+            .distinct()
+        )
+    )
+
+
+def results(session: Session, measurement_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+    """Measurement id → results of its done launches, oldest first."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    if measurement_ids:
+        rows = session.execute(
+            select(Launch.measurement_id, Launch.result)
+            .where(Launch.measurement_id.in_(measurement_ids), Launch.state == "done")
+            .order_by(Launch.finished_at, Launch.id)
+        )
+        for measurement_id, result in rows:
+            found.setdefault(measurement_id, []).append(result)
+    return found
+
+
+def wanted_keys(session: Session) -> set[str]:
+    """Distinct device keys of wanted launches: hops through the index from key to key, whatever their number."""
+    first = select(func.min(Launch.device_key)).where(Launch.state == "wanted").scalar_subquery()
+    hops = select(first.label("device_key")).cte("hops", recursive=True)
+    following = (
+        select(func.min(Launch.device_key))
+        .where(Launch.state == "wanted", Launch.device_key > hops.c.device_key)
+        .scalar_subquery()
+    )
+    hops = hops.union_all(select(following).where(hops.c.device_key.is_not(None)))
+    return set(session.scalars(select(hops.c.device_key).where(hops.c.device_key.is_not(None))))

@@ -1,0 +1,117 @@
+"""Queries on leases."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import cast
+
+from sqlalchemy import Table, bindparam, delete, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from edgefront.core.store.tables import Device, Launch, Lease, new_id
+
+_AT_ONCE = 10_000
+
+
+_LEASES = cast(Table, Lease.__table__)
+_LAUNCHES = cast(Table, Launch.__table__)
+_DEVICE_OF = select(Device.id).where(Device.id == bindparam("device"))
+_ADD = insert(_LEASES).values(
+    id=bindparam("lease"), device_id=bindparam("device"), created_at=bindparam("now"), expires_at=bindparam("until")
+)
+_LEASE_OUT = (
+    update(_LAUNCHES)
+    .where(_LAUNCHES.c.id.in_(bindparam("ids", expanding=True)))
+    .values(
+        state="leased",
+        fence=_LAUNCHES.c.fence + 1,
+        device_id=bindparam("device"),
+        lease_id=bindparam("lease"),
+        started_at=None,
+    )
+)
+_ADD_AND_LEASE_OUT = _LEASE_OUT.add_cte(_ADD.cte("made"))
+_WITHDRAWN = select(func.aggregate_strings(Launch.id, " ")).where(
+    Launch.lease_id == bindparam("lease"), Launch.state == "cancelled"
+)
+_EXTEND = (
+    update(_LEASES)
+    .where(
+        _LEASES.c.id == bindparam("lease"),
+        _LEASES.c.device_id == bindparam("device"),
+        _LEASES.c.ended_at.is_(None),
+        _LEASES.c.expires_at > bindparam("now"),
+    )
+    .values(expires_at=bindparam("until"))
+    .returning(
+        _DEVICE_OF.with_only_columns(Device.state).scalar_subquery(),
+        _DEVICE_OF.with_only_columns(Device.last_seen_at).scalar_subquery(),
+        _WITHDRAWN.scalar_subquery(),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Extended:
+    """A lease that goes on: how its device stands, and which of its launches were withdrawn."""
+
+    device_state: str
+    last_seen_at: datetime | None
+    withdrawn: tuple[str, ...]
+
+
+def add(session: Session, device_id: str, launch_ids: Collection[str], now: datetime, expires_at: datetime) -> str:
+    """A new lease of the device on launches that the caller has locked; returns its id."""
+    lease_id = new_id("lse")
+    values = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at, "ids": list(launch_ids)}
+    if session.get_bind().dialect.name == "sqlite":
+        session.execute(_ADD, values)
+        session.execute(_LEASE_OUT, values)
+    else:
+        session.execute(_ADD_AND_LEASE_OUT, values)
+    return lease_id
+
+
+def extend(session: Session, device_id: str, lease_id: str, now: datetime, expires_at: datetime) -> Extended | None:
+    """Moves the expiry of a lease that has neither expired nor ended; None if there is none such."""
+    values = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at}
+    row = session.execute(_EXTEND, values).one_or_none()
+    return None if row is None else Extended(row[0], row[1], tuple(sorted((row[2] or "").split())))
+
+
+def find(session: Session, device_id: str, lease_id: str) -> Lease | None:
+    return session.scalars(select(Lease).where(Lease.id == lease_id, Lease.device_id == device_id)).one_or_none()
+
+
+def lock(session: Session, device_id: str, lease_id: str) -> Lease | None:
+    query = select(Lease).where(Lease.id == lease_id, Lease.device_id == device_id).with_for_update(key_share=True)
+    return session.scalars(query.execution_options(populate_existing=True)).one_or_none()
+
+
+def end_expired(session: Session, now: datetime) -> None:
+    """Ends what has expired. A heartbeat that waits for such a row then finds the lease ended."""
+    expired = select(Lease.id).where(Lease.expires_at <= now, Lease.ended_at.is_(None)).order_by(Lease.id)
+    ids = session.scalars(expired.with_for_update(key_share=True, skip_locked=True)).all()
+    if ids:
+        session.execute(
+            update(Lease).where(Lease.id.in_(ids)).values(ended_at=now),
+            execution_options={"synchronize_session": False},
+        )
+
+
+def end_all(session: Session, device_id: str, now: datetime) -> None:
+    session.execute(
+        update(Lease).where(Lease.device_id == device_id, Lease.ended_at.is_(None)).values(ended_at=now),
+        execution_options={"synchronize_session": False},
+    )
+
+
+def forget_ended(session: Session, before: datetime) -> None:
+    """Deletes leases that ended before then and that no launch refers to any more."""
+    held = select(Launch.id).where(Launch.lease_id == Lease.id).exists()
+    old = select(Lease.id).where(Lease.ended_at < before, ~held).limit(_AT_ONCE)
+    ids = session.scalars(old.with_for_update(skip_locked=True)).all()
+    if ids:
+        session.execute(delete(Lease).where(Lease.id.in_(ids)), execution_options={"synchronize_session": False})

@@ -1,0 +1,198 @@
+"""Queries on measurements: who waits for them, and how far launches scatter on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, bindparam, case, func, or_, select, true
+from sqlalchemy.orm import Session, aliased
+
+from edgefront.core.measurement.statistics import LaunchVariance
+from edgefront.core.services.jobs.queries.jobs import ACTIVE
+from edgefront.core.store.bulk import write_back
+from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
+
+_FOUND = (
+    "state",
+    "reason",
+    "launches",
+    "latency_ms",
+    "latency_p90_ms",
+    "log_mean",
+    "log_m2",
+    "memory_bytes",
+    "build_peak_bytes",
+    "measured_at",
+)
+_PROGRESS = (
+    "settled",
+    "launches_done",
+    "busy_s",
+    "measuring_s",
+    "started_at",
+    "frontier_size",
+    "hypervolume",
+)
+LIVE_JOBS = ("running", "paused")
+
+
+# Statements of the hot paths are made once: SQLAlchemy takes several times as long to make one as to run it.
+_POOLED = select(func.sum(Measurement.log_m2), func.sum(Measurement.launches - 1)).where(
+    Measurement.device_key == bindparam("device_key"),
+    Measurement.protocol_digest == bindparam("protocol"),
+    Measurement.launches > 1,
+)
+
+
+def launch_variance(session: Session, device_key: str, protocol_digest: str) -> LaunchVariance:
+    """Pooled over the measurements there that have at least two launches (a partial index holds those alone)."""
+    row = session.execute(_POOLED, {"device_key": device_key, "protocol": protocol_digest}).one()
+    return LaunchVariance(float(row[0] or 0.0), int(row[1] or 0))
+
+
+_IDS: Any = bindparam("ids", expanding=True)
+_MEASURED_BY = select(Launch.measurement_id).where(Launch.id.in_(_IDS))
+
+
+def _live_targets(wanted: ColumnElement[bool]) -> Any:
+    return (
+        select(Target, Job)
+        .join(Job, Job.id == Target.job_id)
+        .where(
+            Target.id.in_(select(Candidate.target_id).where(wanted)),
+            Target.state.in_(ACTIVE),
+            Job.state.in_(LIVE_JOBS),
+        )
+        .order_by(Target.id)
+        .with_for_update(of=Target, key_share=True)
+        .execution_options(populate_existing=True)
+    )
+
+
+_LIVE_TARGETS = _live_targets(Candidate.measurement_id.in_(_IDS))
+_LIVE_TARGETS_OF = _live_targets(Candidate.measurement_id.in_(_MEASURED_BY))
+
+
+def lock_live_targets(session: Session, measurement_ids: Collection[str]) -> list[tuple[Target, Job]]:
+    """Live targets that have a candidate with one of these measurements, locked in the order of their ids.
+
+    Their jobs come along, not locked: what of them never changes then need not be asked for again.
+    Live: it has not ended and its job is running or paused (what was under way when it was paused still counts).
+    """
+    if not measurement_ids:
+        return []
+    return [(target, job) for target, job in session.execute(_LIVE_TARGETS, {"ids": list(measurement_ids)})]
+
+
+def lock_live_targets_of(session: Session, launch_ids: Collection[str]) -> list[tuple[Target, Job]]:
+    """`lock_live_targets` of these launches' measurements."""
+    return [(target, job) for target, job in session.execute(_LIVE_TARGETS_OF, {"ids": list(launch_ids)})]
+
+
+_LOCK_OF = (
+    select(Measurement)
+    .where(Measurement.id.in_(_MEASURED_BY))
+    .order_by(Measurement.id)
+    .with_for_update(key_share=True)
+    .execution_options(populate_existing=True)
+)
+
+
+def lock_of(session: Session, launch_ids: Collection[str]) -> dict[str, Measurement]:
+    """By id, the measurements of these launches, locked in the order of their ids."""
+    return {row.id: row for row in session.scalars(_LOCK_OF, {"ids": list(launch_ids)})}
+
+
+def write(session: Session, found: Sequence[Measurement]) -> None:
+    """Writes what launches have changed in these measurements."""
+    write_back(session, found, _FOUND)
+
+
+def write_targets(session: Session, targets: Sequence[Target]) -> None:
+    """Writes what reports have changed in these targets."""
+    write_back(session, targets, _PROGRESS)
+
+
+def lock_jobs(session: Session, job_ids: Collection[str]) -> None:
+    query = select(Job.id).where(Job.id.in_(job_ids)).order_by(Job.id).with_for_update(key_share=True)
+    session.execute(query)
+
+
+_CANDIDATES_OF = (
+    select(Candidate)
+    .join(Target, Target.id == Candidate.target_id)
+    .join(Job, Job.id == Candidate.job_id)
+    .where(
+        Candidate.measurement_id.in_(_IDS),
+        Candidate.state != "cancelled",
+        Target.state.in_(ACTIVE),
+        Job.state.in_(LIVE_JOBS),
+    )
+    .order_by(Candidate.target_id, Candidate.number)
+)
+
+
+def candidates_of(session: Session, measurement_ids: Collection[str]) -> Sequence[Candidate]:
+    """Candidates of live targets with these measurements, in the order of their proposal."""
+    return session.scalars(_CANDIDATES_OF, {"ids": list(measurement_ids)}).all()
+
+
+def refinable(session: Session, target_id: str, optimism: Mapping[int, float], limit: int) -> list[str]:
+    """Measurements of candidates that are on the target's frontier, or could be with a lower latency, and baselines:
+    every claim against them divides by theirs.
+
+    Args:
+        optimism: launches → factor that takes a latency to the lower end of its interval. A measurement with a number
+            of launches that is not named here needs no more of them.
+
+    Frontier members and baselines come first, then the fewest launches, which is the widest interval. Those that have
+    a launch to come are left out.
+    """
+    if not optimism:
+        return []
+    member = aliased(Candidate)
+    hopeful = Candidate.latency_ms * case(optimism, value=Measurement.launches, else_=1.0)
+    dominated = select(member.id).where(
+        member.target_id == target_id,
+        member.on_frontier == true(),
+        member.proxy >= Candidate.proxy,
+        member.memory_bytes <= Candidate.memory_bytes,
+        member.latency_ms <= hopeful,
+    )
+    coming = select(Launch.id).where(Launch.measurement_id == Measurement.id, Launch.state.in_(("wanted", "leased")))
+    return list(
+        session.scalars(
+            select(Measurement.id)
+            .join(Candidate, Candidate.measurement_id == Measurement.id)
+            .where(
+                Candidate.target_id == target_id,
+                Candidate.state == "measured",
+                Measurement.launches.in_(optimism),
+                or_(Candidate.role == "baseline", Candidate.on_frontier == true(), ~dominated.exists()),
+                ~coming.exists(),
+            )
+            .order_by(
+                or_(Candidate.role == "baseline", Candidate.on_frontier == true()).desc(),
+                Measurement.launches,
+                Candidate.number,
+            )
+            .limit(limit)
+        )
+    )
+
+
+def refinement_targets(session: Session, device_keys: Collection[str]) -> list[tuple[Target, Job]]:
+    """The targets of running jobs for these keys that have a frontier, with their jobs, in the order of their ids."""
+    rows = session.execute(
+        select(Target, Job)
+        .join(Job, Job.id == Target.job_id)
+        .where(
+            Target.device_key.in_(device_keys),
+            Target.state.in_(("searching", "refining")),
+            Target.frontier_size > 0,
+            Job.state == "running",
+        )
+        .order_by(Target.id)
+    )
+    return [(row[0], row[1]) for row in rows]

@@ -1,0 +1,87 @@
+"""Further launches, where they can change the frontier.
+
+A candidate's place is uncertain while the 95 % interval of its latency is wider than the protocol wants, and it is on
+the frontier or would be at the fast end of its interval. Such candidates, and baselines that are as uncertain, get
+further launches from devices that have nothing else to do: behind a generation's barrier, and after the search.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, relative_half_width
+from edgefront.core.services.fleet.capability import can_run, device_keys
+from edgefront.core.services.jobs.progress import refinement_budget
+from edgefront.core.services.jobs.queries import demand, jobs
+from edgefront.core.services.measuring.queries import measurements
+from edgefront.core.store.tables import Device, Job, Target
+from edgefront.core.wire.jobs import JobRequest
+
+PRIORITY = 1000
+"""First launches go before refinements."""
+
+WHILE_SEARCHING = 2
+"""At a time while the search goes on: the next generation should not wait long behind them."""
+
+SPREAD_UNKNOWN = 2
+"""While nothing tells how far launches scatter, every frontier point gets so many launches."""
+
+
+def propose(session: Session, device: Device, max_items: int, now: datetime) -> int:
+    """Makes wanted launches for uncertain frontier points of this device's targets; returns how many.
+
+    Targets are looked at without their lock, and locked one after the other, by id, before launches are made.
+    """
+    made = 0
+    for seen, job in measurements.refinement_targets(session, device_keys(device)):
+        protocol = MeasurementProtocol.model_validate(seen.protocol)
+        if made >= max_items or _left(job, seen) < 1 or not can_run(device.facts, protocol):
+            continue
+        target = jobs.lock_target(session, seen.id)
+        if target is None:
+            continue
+        room = max_items - made if target.state == "refining" else min(max_items - made, WHILE_SEARCHING)
+        chosen = uncertain(session, target)[:room]
+        demand.add_launches(session, target, chosen, purpose="refinement", priority=PRIORITY, now=now)
+        target.refinements += len(chosen)
+        session.flush()
+        made += len(chosen)
+    return made
+
+
+def uncertain(session: Session, target: Target) -> list[str]:
+    """Measurement ids that deserve a further launch, the widest interval first, within the target's budget.
+
+    Empty when every place on the frontier is certain, or the budget or `max_launches` is spent: a refining target is
+    then finished as soon as it has no launches to come. Measurements that have a launch to come are not named.
+    """
+    if target.state not in ("searching", "refining"):
+        return []
+    left = _left(session.get_one(Job, target.job_id), target)
+    if left < 1:
+        return []
+    protocol = MeasurementProtocol.model_validate(target.protocol)
+    variance = measurements.launch_variance(session, target.device_key, target.protocol_digest)
+    return measurements.refinable(session, target.id, optimism(protocol, variance), left)
+
+
+def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[int, float]:
+    """Launches → factor to the fast end of the interval, for those numbers of launches that are not precise enough."""
+    factors: dict[int, float] = {}
+    for launches in range(1, protocol.max_launches):
+        half = relative_half_width(launches, variance)
+        width = half_width_ms(1.0, launches, variance)
+        if half is None or width is None:
+            if launches < SPREAD_UNKNOWN:
+                factors[launches] = 1.0
+        elif width > protocol.precision:
+            factors[launches] = math.exp(-half)
+    return factors
+
+
+def _left(job: Job, target: Target) -> int:
+    return refinement_budget(JobRequest.model_validate(job.request), target) - target.refinements

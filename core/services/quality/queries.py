@@ -1,0 +1,175 @@
+"""Queries on scores of proxies: wanted by targets, claimed by workers, settled once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import and_, delete, func, insert, or_, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from edgefront.core.services.jobs.queries.jobs import ACTIVE
+from edgefront.core.store.tables import (
+    Candidate,
+    Evaluation,
+    Job,
+    ProxyScore,
+    ProxyWait,
+    Target,
+    new_id,
+)
+
+SETTLED = ("done", "infeasible")
+
+
+def scores(
+    session: Session,
+    proxy: str,
+    settings: Mapping[str, Any],
+    settings_digest: str,
+    seed: int,
+    architectures: Mapping[str, dict[str, Any]],
+    now: datetime,
+) -> dict[str, ProxyScore]:
+    """Digest → its score, made if missing (state `wanted`), locked in the order of ids.
+
+    With the lock held, a worker cannot settle a score between our look at it and the commit of what waits for it.
+    """
+    if not architectures:
+        return {}
+    rows = [
+        {
+            "id": new_id("scr"),
+            "digest": digest,
+            "proxy": proxy,
+            "settings_digest": settings_digest,
+            "seed": seed,
+            "settings": dict(settings),
+            "architecture": architectures[digest],
+            "state": "wanted",
+            "attempts": 0,
+            "created_at": now,
+        }
+        for digest in sorted(architectures)
+    ]
+    dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
+    session.execute(dialect.insert(ProxyScore).on_conflict_do_nothing(), rows)
+    query = (
+        select(ProxyScore)
+        .where(
+            ProxyScore.proxy == proxy,
+            ProxyScore.settings_digest == settings_digest,
+            ProxyScore.seed == seed,
+            ProxyScore.digest.in_(architectures),
+        )
+        .order_by(ProxyScore.id)
+        .with_for_update(key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    return {row.digest: row for row in session.scalars(query)}
+
+
+def wait_for(session: Session, target_id: str, score_ids: Sequence[str]) -> None:
+    """The target waits for these scores and no others."""
+    session.execute(delete(ProxyWait).where(ProxyWait.target_id == target_id))
+    if score_ids:
+        session.execute(insert(ProxyWait), [{"target_id": target_id, "score_id": id_} for id_ in score_ids])
+
+
+def waiting(session: Session, target_ids: Collection[str]) -> dict[str, int]:
+    """Target id → how many unsettled scores it waits for; those that wait for none are left out."""
+    query = (
+        select(ProxyWait.target_id, func.count())
+        .join(ProxyScore, ProxyScore.id == ProxyWait.score_id)
+        .where(ProxyWait.target_id.in_(target_ids), ProxyScore.state.not_in(SETTLED))
+        .group_by(ProxyWait.target_id)
+    )
+    return {row[0]: row[1] for row in session.execute(query)}
+
+
+def next_open(session: Session, now: datetime) -> ProxyScore | None:
+    """The oldest score that a live target waits for and nobody computes, locked; rows that others hold are left out."""
+    query = (
+        select(ProxyScore)
+        .where(_claimable(now))
+        .order_by(ProxyScore.id)
+        .limit(1)
+        .with_for_update(key_share=True, skip_locked=True, of=ProxyScore)
+        .execution_options(populate_existing=True)
+    )
+    return session.scalar(query)
+
+
+def any_open(session: Session, now: datetime) -> bool:
+    return bool(session.scalar(select(select(ProxyScore.id).where(_claimable(now)).exists())))
+
+
+def lock(session: Session, score_id: str) -> ProxyScore | None:
+    query = select(ProxyScore).where(ProxyScore.id == score_id).with_for_update(key_share=True)
+    return session.scalar(query.execution_options(populate_existing=True))
+
+
+def released(session: Session, score_id: str) -> list[str]:
+    """Ends all waits for a score; ids of the targets that wait for no other."""
+    concerned = list(session.scalars(select(ProxyWait.target_id).where(ProxyWait.score_id == score_id)))
+    session.execute(delete(ProxyWait).where(ProxyWait.score_id == score_id))
+    still = set(session.scalars(select(ProxyWait.target_id).where(ProxyWait.target_id.in_(concerned))))
+    return sorted(set(concerned) - still)
+
+
+class Trained(NamedTuple):
+    """A score of a trained model that is a candidate, with the candidate's proxy."""
+
+    digest: str
+    proxy: float
+    dataset: str
+    split: str
+    metric: str
+    recipe: str
+    manner: str
+    """Equal where data, recipe with its changes, and budget are."""
+    value: float
+    candidate_id: str
+    training_id: str | None
+    joins_frontiers: bool
+    """It is of the search, and measured within the limits."""
+
+
+def trained(session: Session, target_id: str) -> list[Trained]:
+    """Scores of a target's candidates that were trained, of baselines too, the newest first."""
+    query = (
+        select(Candidate, Evaluation)
+        .join(Evaluation, Evaluation.digest == Candidate.digest)
+        .where(Candidate.target_id == target_id, Candidate.state.in_(("measured", "out_of_bounds")))
+        .order_by(Evaluation.created_at.desc(), Evaluation.id.desc())
+    )
+    return [
+        Trained(
+            candidate.digest,
+            candidate.proxy,
+            row.dataset,
+            row.split,
+            row.metric,
+            str(row.details.get("recipe", "")),
+            str(row.details.get("manner", "")),
+            row.value,
+            candidate.id,
+            row.training_id,
+            candidate.role == "search" and candidate.state == "measured",
+        )
+        for candidate, row in session.execute(query)
+    ]
+
+
+def _claimable(now: datetime) -> Any:
+    wanted = (
+        select(ProxyWait.score_id)
+        .join(Target, Target.id == ProxyWait.target_id)
+        .join(Job, Job.id == Target.job_id)
+        .where(ProxyWait.score_id == ProxyScore.id, Target.state.in_(ACTIVE), Job.state == "running")
+        .exists()
+    )
+    lost = and_(ProxyScore.state == "claimed", ProxyScore.claimed_until < now)
+    return and_(ProxyScore.state.in_(("wanted", "claimed")), or_(ProxyScore.state == "wanted", lost), wanted)

@@ -1,0 +1,81 @@
+"""What a job's proxy is worth, for whoever reads its frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.proxies.table import QUALITIES
+from edgefront.core.proxies.trust import Live, Trust, live_of, trust
+from edgefront.core.services.jobs.plan import caveat_of
+from edgefront.core.services.quality import queries as rows
+from edgefront.core.store.tables import Target
+from edgefront.core.wire.jobs import JobRequest, LiveTrust, ProxyTrust
+
+
+def published_trust(request: JobRequest) -> ProxyTrust:
+    """What is known of the proxy in the job's space, without what the service has trained."""
+    return _view(trust(request.space.name, request.proxy, caveat_of(request.space)))
+
+
+def trust_of(session: Session, request: JobRequest, target: Target) -> ProxyTrust:
+    """The same, with the rank correlation over the target's candidates that were trained."""
+    live = _live(rows.trained(session, target.id))
+    return _view(trust(request.space.name, request.proxy, caveat_of(request.space), live))
+
+
+def trained_of(session: Session, target_id: str, dataset: str | None = None) -> list[rows.Trained]:
+    """Perplexities of the target's candidates that were trained alike: on one data set, by one recipe, for as
+    long, on one split.
+
+    The largest such group (of `dataset` if that is named), the test split before others; of one model its newest score.
+    """
+    groups: dict[tuple[str, str, str, str], dict[str, rows.Trained]] = {}
+    for one in rows.trained(session, target_id):
+        if one.metric == "perplexity" and dataset in (None, one.dataset):
+            groups.setdefault((one.dataset, one.recipe, one.split, one.manner), {}).setdefault(one.candidate_id, one)
+    found = max(groups.items(), key=lambda item: (len(item[1]), item[0][2] == "test", item[0]), default=None)
+    return [] if found is None else list(found[1].values())
+
+
+def _live(trained: Iterable[rows.Trained]) -> Live | None:
+    """Of the models that were trained and evaluated alike, the largest group; of one model its newest score."""
+    groups: dict[tuple[str, str, str, str, str], dict[str, rows.Trained]] = {}
+    for one in trained:
+        if one.metric in QUALITIES:
+            groups.setdefault((one.dataset, one.split, one.metric, one.recipe, one.manner), {}).setdefault(
+                one.digest, one
+            )
+    for key, models in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
+        dataset, _, metric, *_ = key
+        sign = 1.0 if QUALITIES[metric] else -1.0
+        found = live_of(
+            dataset, metric, [one.proxy for one in models.values()], [sign * one.value for one in models.values()]
+        )
+        if found is not None:
+            return found
+    return None
+
+
+def _view(found: Trust) -> ProxyTrust:
+    known, live = found.known, found.live
+    return ProxyTrust(
+        proxy=found.proxy,
+        sentence=found.sentence,
+        caveat=found.caveat,
+        spearman=None if known is None else known.spearman,
+        best_tenth=None if known is None else known.best_tenth,
+        models=None if known is None else known.models,
+        source="" if known is None else known.source,
+        live=None
+        if live is None
+        else LiveTrust(
+            dataset=live.dataset,
+            metric=live.metric,
+            models=live.models,
+            spearman=live.spearman,
+            low=live.low,
+            high=live.high,
+        ),
+    )

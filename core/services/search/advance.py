@@ -1,0 +1,232 @@
+"""Moves a target on: baselines → reference point → generations → refining → finished.
+
+Idempotent under the target's row lock: run twice, late, or killed at any instant and run again, it comes to the same
+candidates, because a generation is stored together with the snapshot it was asked with, and the snapshot and the
+target's seed alone decide what it proposes.
+
+Locks are taken in one order by all services: targets, measurements, launches, jobs, each by id. Events lock the job, so
+a step that has written any ends there, and the next begins with a transaction of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.pareto.baseline import reference
+from edgefront.core.search.par_supernet import ParSupernet
+from edgefront.core.services.jobs import progress
+from edgefront.core.services.jobs.closing import change_state, end_target
+from edgefront.core.services.jobs.comparison import rows_of
+from edgefront.core.services.jobs.plan import Plan, plan_for
+from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.services.jobs.queries import candidates as candidate_rows
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries.jobs import ACTIVE
+from edgefront.core.services.measuring import refinement
+from edgefront.core.services.quality import queries as proxy_rows
+from edgefront.core.services.quality import scoring
+from edgefront.core.services.search import snapshots, supernets
+from edgefront.core.services.search.proposing import (
+    FIRST_PRIORITY,
+    Proposed,
+    missing_launches,
+    propose,
+    settle_known,
+)
+from edgefront.core.services.settings import Settings
+from edgefront.core.store.tables import Job, Target
+from edgefront.core.wire.jobs import JobRequest, Limits
+
+BARREN = 5
+"""After so many generations in a row of which nothing could be measured a search ends."""
+
+
+def advance(session: Session, target_id: str, now: datetime, settings: Settings | None = None) -> bool:
+    """One step of a target, in the caller's transaction.
+
+    Settles waiting candidates whose measurement is known by now, makes the launches that are missing, and if the
+    phase or generation is complete proposes the next. Returns True if another step can be taken at once (the worker
+    then commits and calls again); False if the target waits for devices or has ended. An unknown target is no error:
+    its job may have been deleted. `settings` say where data is and a supernet is trained; the environment's if absent.
+    """
+    target = job_rows.lock_target(session, target_id)
+    job = None if target is None else job_rows.find(session, target.job_id)
+    if target is None or job is None or target.state not in ACTIVE or job.state != "running":
+        return False
+    request = JobRequest.model_validate(job.request)
+    revoked = job_rows.revoked_device(session, target.device_key)
+    if revoked is not None:
+        note = f"The device {revoked!r} was revoked. Enrol it anew, or choose another, and submit the job again."
+        end_target(session, target, "failed", note, now)
+        return False
+    if progress.out_of_time(request, target, now):
+        end_target(session, target, "finished", f"The budget of {request.budget.minutes:g} minutes was spent.", now)
+        return False
+    if _catch_up(session, target, now):
+        return True
+    if target.state == "refining":
+        return _refine(session, target, now)
+    protocol = MeasurementProtocol.model_validate(target.protocol)
+    plan = plan_for(request, protocol, Limits.model_validate(target.limits))
+    if target.state == "baselines":
+        return _baselines(session, job, target, plan, settings, now)
+    return _search(session, job, target, plan, settings, now)
+
+
+def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
+    """Ends a target that cannot go on, and says why. One that has ended is left as it is."""
+    target = job_rows.lock_target(session, target_id)
+    if target is not None and target.state in ACTIVE:
+        end_target(session, target, "failed", note, now)
+
+
+def due(session: Session, target: Target, now: datetime) -> bool:
+    """Whether `advance` has something to do for this target: cheap; asked after each report in its transaction."""
+    job = job_rows.find(session, target.job_id)
+    if job is None or job.state != "running" or target.state not in ACTIVE:
+        return False
+    if progress.out_of_time(JobRequest.model_validate(job.request), target, now):
+        return True
+    if target.state == "refining":
+        return not demand.has_live_launch(session, target)
+    if target.settled < target.candidates:
+        return False
+    if candidate_rows.any_in_state(session, target.id, "waiting"):
+        return False
+    return target.state != "baselines" or _baselines_complete(session, target)
+
+
+def stalled(session: Session, now: datetime) -> list[str]:
+    """Ids of the targets of running jobs for which `advance` should be sent again: for the sweep."""
+    timed_out = [
+        target.id
+        for target, job in job_rows.timed_targets(session)
+        if progress.out_of_time(JobRequest.model_validate(job.request), target, now)
+    ]
+    homeless = job_rows.homeless_targets(session)
+    return list(dict.fromkeys(job_rows.idle_targets(session) + homeless + timed_out))
+
+
+def _catch_up(session: Session, target: Target, now: datetime) -> bool:
+    """Puts right what a crash or a pause left: known results not taken in, launches that nobody makes."""
+    waiting = candidate_rows.in_state(session, target.id, "waiting")
+    baselines = candidate_rows.baselines(session, target.id) if target.state == "baselines" else []
+    concerned = {candidate.id: candidate for candidate in [*baselines, *waiting] if candidate.measurement_id}
+    if not concerned:
+        return False
+    measurements = demand.lock(session, {str(candidate.measurement_id) for candidate in concerned.values()})
+    missing = missing_launches(session, concerned.values(), measurements)
+    demand.add_launches(session, target, missing, purpose="first", priority=FIRST_PRIORITY, now=now)
+    return settle_known(session, target, waiting, measurements, now) > 0
+
+
+def _baselines(
+    session: Session, job: Job, target: Target, plan: Plan, settings: Settings | None, now: datetime
+) -> bool:
+    if target.candidates == 0:
+        proposed = [Proposed(architecture, "baseline") for architecture in plan.baselines()]
+        scores = _scores(session, target, plan, proposed, settings, now)
+        if scores is None:
+            return False
+        propose(session, job, target, plan, proposed, scores, role="baseline", generation=-1, now=now)
+        return due(session, target, now)
+    if not _baselines_complete(session, target):
+        return False
+    points = candidate_rows.baseline_points(session, [target.id])[target.id]
+    every = candidate_rows.baselines(session, target.id)
+    if not points:
+        reasons = sorted({baseline.reason or baseline.state for baseline in every})
+        note = f"None of the {len(every)} baselines could be measured, so there is nothing to compare with: "
+        end_target(session, target, "failed", note + "; ".join(reasons[:3]), now)
+        return False
+    target.reference = reference(rows_of(points))
+    without = len(every) - len(points)
+    note = (
+        f"{without} of {len(every)} baselines could not be measured; the others are compared with." if without else ""
+    )
+    change_state(session, target, "searching", note, now)
+    return True
+
+
+def _baselines_complete(session: Session, target: Target) -> bool:
+    """Whether each baseline is settled, and measured `BASELINE_LAUNCHES` times unless a launch failed."""
+    baselines = candidate_rows.baselines(session, target.id)
+    if not baselines or any(baseline.state == "waiting" for baseline in baselines):
+        return False
+    unsure = [row.measurement_id for row in baselines if row.measurement_id and row.launches < BASELINE_LAUNCHES]
+    counts = demand.launch_counts(session, unsure)
+    return not any(counts[id_][state] for id_ in unsure for state in demand.LIVE)
+
+
+def _search(session: Session, job: Job, target: Target, plan: Plan, settings: Settings | None, now: datetime) -> bool:
+    """Proposes the next generation once nothing of the last one waits for its first launch."""
+    if candidate_rows.any_in_state(session, target.id, "waiting"):
+        return False
+    number = target.generation + 1
+    proposed_so_far = target.candidates - len(candidate_rows.baselines(session, target.id))
+    budget = plan.request.budget.candidates
+    left = None if budget is None else budget - proposed_so_far
+    if not plan.has_generation(number) or (left is not None and left <= 0):
+        return _end_search(session, target, "", now)
+    if number >= BARREN and not candidate_rows.measured_since(session, target.id, number - BARREN):
+        return _end_search(session, target, f"The last {BARREN} generations held nothing that could be measured.", now)
+    if proxy_rows.waiting(session, [target.id]):
+        return False
+    if job_rows.has_generation(session, target.id, number):  # it was asked for, and has waited for its scores
+        stored, snapshot = None, snapshots.restore(session, target.id, number)
+    else:
+        stored, snapshot = snapshots.take(session, target.id, number)
+    algorithm = plan.algorithm
+    if isinstance(algorithm, ParSupernet) and algorithm.needs_supernet(number):
+        told = supernets.told(session, job, target, algorithm, snapshot, settings, now)
+        if told is None:
+            return False
+        algorithm = told
+    proposals = algorithm.ask(target.seed, number, snapshot)[:left]
+    if not proposals:
+        return _end_search(session, target, plan.exhausted(), now)
+    if stored is not None:
+        job_rows.add_generation(session, target.id, number, stored, now)
+    proposed = [Proposed(item.architecture, item.operator, item.genome, item.parents) for item in proposals]
+    scores = _scores(session, target, plan, proposed, settings, now)
+    if scores is None:
+        return False
+    target.generation = number
+    propose(session, job, target, plan, proposed, scores, role="search", generation=number, now=now)
+    return due(session, target, now)
+
+
+def _scores(
+    session: Session,
+    target: Target,
+    plan: Plan,
+    proposed: Sequence[Proposed],
+    settings: Settings | None,
+    now: datetime,
+) -> Mapping[str, scoring.Scored] | None:
+    """The proxies of what is to be proposed; None while some are being computed: nothing is measured before."""
+    architectures = [item.architecture for item in proposed]
+    return scoring.scores_for(session, target, plan.request, architectures, now, settings)
+
+
+def _end_search(session: Session, target: Target, note: str, now: datetime) -> bool:
+    change_state(session, target, "refining", " ".join(text for text in (target.note, note) if text), now)
+    return True
+
+
+def _refine(session: Session, target: Target, now: datetime) -> bool:
+    """Further launches of frontier points that are not certain, until all are or the budget is spent."""
+    if demand.has_live_launch(session, target):
+        return False
+    uncertain = refinement.uncertain(session, target)
+    if uncertain:
+        demand.add_launches(session, target, uncertain, purpose="refinement", priority=refinement.PRIORITY, now=now)
+        target.refinements += len(uncertain)
+    else:
+        end_target(session, target, "finished", target.note, now)
+    return False

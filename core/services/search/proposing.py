@@ -1,0 +1,194 @@
+"""Stores what a target wants to know next: candidates, and the launches that nobody has asked for yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.statistics import half_width_ms
+from edgefront.core.services.jobs import events
+from edgefront.core.services.jobs.frontier import Finding, candidate_settled
+from edgefront.core.services.jobs.plan import MIB, Plan
+from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.services.jobs.queries import candidates as candidate_rows
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.views import candidate_view
+from edgefront.core.services.measuring.queries.measurements import launch_variance
+from edgefront.core.services.quality.scoring import Scored
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.tables import Candidate, Job, Measurement, Target, new_id
+
+FIRST_PRIORITY = 0
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """An architecture to know about, with its lineage."""
+
+    architecture: Architecture
+    operator: str
+    genome: Mapping[str, Any] = field(default_factory=dict)
+    """Empty for baselines: the space need not contain them."""
+    parents: tuple[str, ...] = ()
+
+
+def propose(
+    session: Session,
+    job: Job,
+    target: Target,
+    plan: Plan,
+    proposed: Sequence[Proposed],
+    scores: Mapping[str, Scored],
+    *,
+    role: str,
+    generation: int,
+    now: datetime,
+) -> None:
+    """Stores candidates in order with their scores, settles those that need no device, wants launches for the others.
+
+    What has no score, or does not fit the device's memory, is infeasible at once; what is known is taken in at once.
+    """
+    memory = _device_memory(session, target, plan.protocol)
+    rows = [
+        _row(
+            job, target, plan, item, scores[item.architecture.digest], role, generation, target.candidates + index, now
+        )
+        for index, item in enumerate(proposed)
+    ]
+    for row in rows:
+        if row["state"] == "waiting" and memory is not None and row["weight_bytes"] > memory:
+            row["state"] = "infeasible"
+            row["reason"] = (
+                f"its weights alone take {row['weight_bytes'] / MIB:.0f} MiB, the device has {memory / MIB:.0f} MiB"
+            )
+    wants = [demand.Want(row["digest"], row["architecture"], row["seed"]) for row in rows if row["state"] == "waiting"]
+    measurements = demand.measurements(session, target.device_key, target.protocol, target.protocol_digest, wants)
+    for row in rows:
+        if row["state"] == "waiting":
+            row["measurement_id"] = measurements[row["digest"]].id
+    candidate_rows.add(session, rows)
+    target.candidates += len(rows)
+    target.settled += sum(row["state"] != "waiting" for row in rows)
+
+    added = candidate_rows.by_ids(session, [row["id"] for row in rows])
+    missing = missing_launches(session, added, {row.id: row for row in measurements.values()})
+    demand.add_launches(session, target, missing, purpose="first", priority=FIRST_PRIORITY, now=now)
+    entries = [
+        events.Entry("candidate", candidate_view(candidate, None).model_dump(mode="json"), target.id)
+        for candidate in added
+    ]
+    if role == "search":
+        entries.insert(0, events.Entry("generation", {"number": generation, "candidates": len(rows)}, target.id))
+    events.append_all(session, target.job_id, entries, now)
+    settle_known(session, target, added, {row.id: row for row in measurements.values()}, now)
+
+
+def settle_known(
+    session: Session,
+    target: Target,
+    waiting: Iterable[Candidate],
+    measurements: Mapping[str, Measurement],
+    now: datetime,
+) -> int:
+    """Takes in what is known of waiting candidates; returns of how many."""
+    known = [
+        (candidate, measurements[candidate.measurement_id])
+        for candidate in waiting
+        if candidate.measurement_id is not None
+        and candidate.state == "waiting"
+        and measurements[candidate.measurement_id].state != "wanted"
+    ]
+    if known:
+        variance = launch_variance(session, target.device_key, target.protocol_digest)
+        findings = []
+        for candidate, measurement in known:
+            latency = measurement.latency_ms
+            half = None if latency is None else half_width_ms(latency, measurement.launches, variance)
+            findings.append(Finding(candidate, measurement, half))
+        candidate_settled(session, target, findings, now)
+    return len(known)
+
+
+def missing_launches(
+    session: Session, candidates: Iterable[Candidate], measurements: Mapping[str, Measurement]
+) -> list[str]:
+    """Measurement ids of the launches that these candidates need and nobody asked for, twice for two."""
+    needed = {
+        candidate.measurement_id: BASELINE_LAUNCHES if candidate.role == "baseline" else 1
+        for candidate in candidates
+        if candidate.measurement_id is not None
+    }
+    counts = demand.launch_counts(session, needed)
+    missing = []
+    for measurement_id, count in needed.items():
+        state, launches = measurements[measurement_id].state, counts[measurement_id]
+        if state in ("infeasible", "failed"):
+            continue
+        to_come = sum(launches[open_] for open_ in demand.LIVE)
+        # A launch that failed was made all the same: one that fails again and again is not asked for without end.
+        made = sum(launches.values()) - launches["cancelled"]
+        lacking = count - max(made, measurements[measurement_id].launches + to_come)
+        if state == "wanted" and not to_come:
+            lacking = max(lacking, 1)
+        missing += [measurement_id] * max(0, lacking)
+    return missing
+
+
+def _row(
+    job: Job,
+    target: Target,
+    plan: Plan,
+    item: Proposed,
+    scored: Scored,
+    role: str,
+    generation: int,
+    number: int,
+    now: datetime,
+) -> dict[str, Any]:
+    costs = plan.costs(item.architecture)
+    return {
+        "id": new_id("cnd"),
+        "job_id": job.id,
+        "target_id": target.id,
+        "measurement_id": None,
+        "number": number,
+        "role": role,
+        "generation": generation,
+        "operator": item.operator,
+        "parents": list(item.parents),
+        "genome": dict(item.genome),
+        "digest": item.architecture.digest,
+        "architecture": item.architecture.canonical,
+        "decoder_parameters": costs.decoder_parameters,
+        "total_parameters": costs.total_parameters,
+        "weight_bytes": costs.weight_bytes,
+        "flops": costs.flops,
+        "proxy": 0.0 if scored.value is None else scored.value,
+        # One seed for all candidates of a job: the device then keeps one set of weight files for all of them.
+        "seed": plan.request.seed,
+        "state": "waiting" if scored.value is not None else "infeasible",
+        "reason": scored.reason,
+        "launches": 0,
+        "on_frontier": False,
+        "created_at": now,
+    }
+
+
+def _device_memory(session: Session, target: Target, protocol: MeasurementProtocol) -> int | None:
+    """Memory (bytes) of the largest device that this target can be measured on; None if it is not known."""
+    sizes = [size for device in job_rows.devices_of(session, target.device_key) if (size := _memory(device, protocol))]
+    return max(sizes, default=None)
+
+
+def _memory(device: Any, protocol: MeasurementProtocol) -> int | None:
+    if protocol.provider == "cuda":
+        sizes = [gpu.get("memory_bytes") for gpu in device.facts.get("gpus", ())]
+        return max((size for size in sizes if isinstance(size, int)), default=None)
+    size: int | None = device.facts.get("memory_bytes")
+    return size

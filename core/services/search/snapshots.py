@@ -1,0 +1,56 @@
+"""What a generation was asked with: stored with it, and restored exactly.
+
+Stored are only the results that changed since the generation before (candidate number, state, latency, peak memory);
+what never changes of a candidate stands in its row. So the snapshots of a search grow with its candidates, not with
+their square.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Row
+from sqlalchemy.orm import Session
+
+from edgefront.core.search.interface import Evaluated, Snapshot
+from edgefront.core.services.jobs.queries import candidates, jobs
+
+_Result = tuple[str, float | None, int | None]
+
+
+def take(session: Session, target_id: str, generation: int) -> tuple[list[Any], Snapshot]:
+    """The results of a target's search as they stand: what to store with `generation`, and the snapshot to ask with."""
+    before = _folded(jobs.snapshots(session, target_id, generation - 1))
+    rows = candidates.search_rows(session, target_id)
+    now: dict[int, _Result] = {row.number: (row.state, row.latency_ms, row.memory_bytes) for row in rows}
+    changed = [[number, *result] for number, result in now.items() if before.get(number) != result]
+    return changed, _snapshot(rows, now)
+
+
+def restore(session: Session, target_id: str, generation: int) -> Snapshot:
+    """The snapshot that a generation was asked with."""
+    then = _folded(jobs.snapshots(session, target_id, generation))
+    return _snapshot((row for row in candidates.search_rows(session, target_id) if row.number in then), then)
+
+
+def _folded(stored: Iterable[list[Any]]) -> dict[int, _Result]:
+    return {number: (state, latency, memory) for changes in stored for number, state, latency, memory in changes}
+
+
+def _snapshot(rows: Iterable[Row[Any]], results: dict[int, _Result]) -> Snapshot:
+    return Snapshot(tuple(_evaluated(row, *results[row.number]) for row in rows))
+
+
+def _evaluated(row: Row[Any], state: Any, latency_ms: float | None, memory_bytes: int | None) -> Evaluated:
+    return Evaluated(
+        id=row.id,
+        genome=row.genome,
+        digest=row.digest,
+        state=state,
+        proxy=row.proxy,
+        latency_ms=latency_ms,
+        memory_bytes=memory_bytes,
+        generation=row.generation,
+        parents=tuple(row.parents),
+    )

@@ -1,0 +1,66 @@
+"""The recipes that there are, and the data sets that this service has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgefront.core.data.prepared.prepared import Manifest
+from edgefront.core.data.prepared.shelf import prepared_in
+from edgefront.core.data.sources.catalogue import data_sets
+from edgefront.core.recipes.papers import recipes
+from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.wire.training_choices import DatasetView, RecipeView
+
+
+def list_recipes() -> list[RecipeView]:
+    """Every recipe, as `core.recipes.papers` has them."""
+    return [recipe_view(recipe) for recipe in recipes().values()]
+
+
+def recipe_view(recipe: Recipe) -> RecipeView:
+    return RecipeView(
+        name=recipe.name,
+        title=recipe.title,
+        source=recipe.source,
+        task=recipe.task,
+        dataset=recipe.dataset,
+        steps=recipe.steps,
+        tokens=recipe.steps * recipe.rows * recipe.segment,
+        recipe=recipe.model_dump(mode="json"),
+    )
+
+
+def list_datasets(data_folder: Path) -> list[DatasetView]:
+    """What is prepared in the folder, by name and newest first; then what is built in and not prepared yet.
+
+    A damaged one is left out: `edgefront data list` says what is wrong with it.
+    """
+    known = data_sets()
+    found = []
+    for _, manifest in prepared_in(data_folder):
+        if isinstance(manifest, Manifest):
+            of_name = known.get(manifest.name)
+            found.append(
+                DatasetView(
+                    name=manifest.name,
+                    title="" if of_name is None else of_name.title,
+                    digest=manifest.digest,
+                    level=manifest.level,
+                    vocab_size=manifest.vocab_size,
+                    parallel=manifest.source_vocab_size is not None,
+                )
+            )
+    names = {view.name for view in found}
+    found += [
+        DatasetView(
+            name=data.name,
+            title=data.title,
+            digest=None,
+            level=data.level,
+            vocab_size=data.vocab_size,
+            parallel=bool(data.sources),
+        )
+        for data in known.values()
+        if data.built_in and data.name not in names
+    ]
+    return sorted(found, key=lambda view: view.name)

@@ -1,0 +1,361 @@
+"""Who trains what: workers claim trainings by leases, report from them, and give them back.
+
+A claim raises the training's fence. Whoever reports under a former fence, or for a training that has been given back,
+is told so by `Conflict`, and that it was deleted by `NotFound`: its run has to end, and nothing that it says counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Literal, cast
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import Conflict, NotFound
+from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.services import tasks
+from edgefront.core.services.trainings.events import Entry, change_state
+from edgefront.core.services.trainings.queries import log as training_log
+from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.services.trainings.queries.trainings import LIVE
+from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.tables import Training
+from edgefront.core.wire.trainings import Wanted
+
+MAX_ATTEMPTS = 3
+
+LOST = "the worker was lost while it trained this"
+
+Ending = Literal["done", "stopped", "smaller", "invalid", "failed"]
+"""How a run ended: with its result, because it was told to, to begin anew with smaller batches, for good because its
+input makes no sense, or in some other way."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a worker has for trainings. GPUs by their numbers on it, with the bytes of memory of each."""
+
+    worker: str
+    slots: int
+    memory_bytes: int
+    gpus: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Claim:
+    training_id: str
+    fence: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run said since the report before.
+
+    `metrics` are new lines of its metrics by rising step; with `whole` they are all that there are, and what is stored
+    beside them is taken back.
+    """
+
+    state: str = ""
+    step: int = 0
+    steps: int = 0
+    seconds_left: float | None = None
+    note: str = ""
+    checkpoint: int | None = None
+    metrics: Sequence[Mapping[str, Any]] = ()
+    whole: bool = False
+
+    def without_metrics(self) -> Report:
+        """What the next report is if there is nothing new."""
+        return replace(self, metrics=(), whole=False)
+
+
+@dataclass(frozen=True)
+class Score:
+    """One evaluation of a trained model."""
+
+    split: str
+    metric: str
+    value: float
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. `asked`: it was told to stop, and did."""
+
+    ending: Ending
+    reason: str = ""
+    asked: bool = False
+    result: Mapping[str, Any] | None = None
+    scores: Sequence[Score] = ()
+
+
+def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: float) -> Claim | None:
+    """Takes the oldest training that waits in the queue and that the worker has room for; None if there is none."""
+    rows.lock_worker(session, machine.worker)
+    held = rows.held_by(session, machine.worker)
+    if queue == "cpu":
+        if sum(device == "cpu" for device, _ in held) >= machine.slots:
+            return None
+        training = rows.claimable(session, queue, machine.memory_bytes, gpus=1)
+        numbers: list[int] = []
+    else:
+        taken = {number for _, gpus in held for number in gpus}
+        free = sorted(set(machine.gpus) - taken)
+        if not free:
+            return None
+        smallest = min(machine.gpus[number] for number in free)
+        training = rows.claimable(session, queue, smallest, gpus=len(free))
+        numbers = [] if training is None else free[: training.gpus]
+    if training is None:
+        return None
+    training.fence += 1
+    training.worker, training.gpu_numbers = machine.worker, numbers
+    training.lease_expires_at = now + timedelta(seconds=ttl_s)
+    training.running_since = None
+    training.started_at = training.started_at or now
+    change_state(session, training, "starting", now)
+    return Claim(training.id, training.fence)
+
+
+def held(session: Session, training_id: str, fence: int) -> Training:
+    """The training that was claimed under this fence, locked.
+
+    Raises:
+        NotFound: it was deleted.
+        Conflict: it is somebody else's by now, or nobody's.
+    """
+    training = rows.lock(session, training_id)
+    if training is None:
+        raise NotFound(f"no training {training_id!r}: it was deleted")
+    return _under(training, fence)
+
+
+def _under(training: Training, fence: int) -> Training:
+    if training.fence != fence or training.state not in LIVE:
+        raise Conflict(f"training {training.id} is no longer held under fence {fence}", state=training.state)
+    return training
+
+
+def start(
+    session: Session,
+    training_id: str,
+    fence: int,
+    trained: Mapping[str, Any] | None,
+    dataset_digest: str,
+    now: datetime,
+    ttl_s: float,
+) -> None:
+    """The run starts now: if it is lost from here on, that costs an attempt. `trained` is what it trains."""
+    training = held(session, training_id, fence)
+    training.dataset_digest = dataset_digest
+    training.note = ""  # what it waited for
+    training.running_since = now
+    training.lease_expires_at = now + timedelta(seconds=ttl_s)
+    training.trained = None if trained is None else dict(trained)
+    training.updated_at = now
+
+
+def look(session: Session, training_id: str, fence: int) -> Wanted:
+    """What the owner wants of the training; locks and changes nothing. Raises as `held` does."""
+    training = rows.find(session, training_id)
+    if training is None:
+        raise NotFound(f"no training {training_id!r}: it was deleted")
+    return cast(Wanted, _under(training, fence).wanted)
+
+
+def beat(session: Session, training_id: str, fence: int, note: str, now: datetime, ttl_s: float) -> Wanted:
+    """Extends the lease before the run starts, and says what is waited for; returns what the owner wants."""
+    training = held(session, training_id, fence)
+    training.lease_expires_at = now + timedelta(seconds=ttl_s)
+    if note != training.note:
+        change_state(session, training, training.state, now, note=note)
+    return cast(Wanted, training.wanted)
+
+
+def report(session: Session, training_id: str, fence: int, said: Report, now: datetime, ttl_s: float) -> Wanted:
+    """Takes in what the run said, and extends the lease; returns what the owner wants of the training."""
+    training = held(session, training_id, fence)
+    training.lease_expires_at = now + timedelta(seconds=ttl_s)
+    _take_in(session, training, said, now)
+    return cast(Wanted, training.wanted)
+
+
+def finish(session: Session, training_id: str, fence: int, said: Report, outcome: Outcome, now: datetime) -> str:
+    """The run has ended: takes in its last words and settles what becomes of the training. Returns its state.
+
+    A training that is to pause or to end does so unless it is done. One that failed waits for another attempt, up to
+    `MAX_ATTEMPTS` in a row without a new checkpoint.
+    """
+    training = held(session, training_id, fence)
+    _take_in(session, training, said, now)
+    training.running_since = None
+    training.seconds_left = None
+    if outcome.ending == "done":
+        training.result = None if outcome.result is None else dict(outcome.result)
+        training.wanted, training.reason = "run", None
+        training.attempts, training.failed_at_checkpoint = 0, None
+        _score(session, training, outcome.scores, now)
+        _end(session, training, "done", now, note=training.note)
+    elif outcome.ending == "invalid":
+        training.reason = outcome.reason
+        _end(session, training, "failed", now)
+    elif training.wanted == "cancel":
+        _end(session, training, "cancelled", now)
+    elif outcome.ending == "smaller" or (outcome.ending == "stopped" and outcome.asked):
+        _give_back(session, training, now, outcome.reason)
+    else:
+        _count_attempt(session, training, outcome.reason or "the run ended", now)
+    # Its place is free.
+    enqueue(session, tasks.TRAIN, queue=training.queue)
+    return training.state
+
+
+def release(session: Session, training_id: str, fence: int, note: str, now: datetime) -> None:
+    """Gives a training back whose run has not started. No attempt is counted."""
+    training = held(session, training_id, fence)
+    _give_back(session, training, now, note)
+    enqueue(session, tasks.TRAIN, queue=training.queue)
+
+
+def return_expired(session: Session, now: datetime) -> None:
+    """Gives back trainings whose lease has run out; an attempt is counted for those whose run had started.
+
+    Those that somebody is working on are left for the next pass.
+    """
+    for training in rows.expired(session, now):
+        if training.wanted == "cancel":
+            _end(session, training, "cancelled", now)
+        elif training.running_since is None:
+            _give_back(session, training, now, "")
+        else:
+            _count_attempt(session, training, LOST, now)
+        training.running_since = None
+        enqueue(session, tasks.TRAIN, queue=training.queue)
+
+
+def _give_back(session: Session, training: Training, now: datetime, note: str) -> None:
+    if training.wanted == "cancel":
+        _end(session, training, "cancelled", now)
+        return
+    training.lease_expires_at = None
+    training.seconds_left = None
+    change_state(session, training, "paused" if training.wanted == "pause" else "queued", now, note=note)
+
+
+def _count_attempt(session: Session, training: Training, reason: str, now: datetime) -> None:
+    """Another failure: the last one if it is the third in a row without a new checkpoint."""
+    reached = -1 if training.checkpoint is None else training.checkpoint
+    further = training.failed_at_checkpoint is None or reached > training.failed_at_checkpoint
+    training.attempts = 1 if further else training.attempts + 1
+    training.failed_at_checkpoint = reached
+    if training.attempts >= MAX_ATTEMPTS:
+        training.reason = f"{MAX_ATTEMPTS} attempts; the last: {reason}"
+        _end(session, training, "failed", now)
+    else:
+        where = "from the beginning" if training.checkpoint is None else f"from step {training.checkpoint}"
+        note = f"attempt {training.attempts} of {MAX_ATTEMPTS} failed: {reason}; it goes on {where}"
+        _give_back(session, training, now, note)
+
+
+def _end(session: Session, training: Training, state: str, now: datetime, *, note: str = "") -> None:
+    training.lease_expires_at = None
+    training.finished_at = now
+    training.seconds_left = None
+    change_state(session, training, state, now, note=note)
+    if training.kind == "supernet" and training.target_id is not None:
+        enqueue(session, tasks.ADVANCE, target_id=training.target_id)
+
+
+def _take_in(session: Session, training: Training, said: Report, now: datetime) -> None:
+    entries: list[Entry] = []
+    put, rewound = _changed(session, training.id, said)
+    if rewound is not None:
+        entries.append(("rewound", {"step": rewound}))
+    entries += [("metric", dict(metric)) for metric in put]
+    training_log.put_metrics(session, training.id, put)
+    if said.metrics:
+        last = said.metrics[-1]
+        training.last_metric = _figures({} if said.whole else training.last_metric or {}, said.metrics)
+        training.tokens, training.seconds = int(last["tokens"]), float(last["seconds"])
+    elif said.whole:
+        training.last_metric, training.tokens, training.seconds = None, 0, 0.0
+    if said.state:
+        training.step, training.steps, training.seconds_left = said.step, said.steps, said.seconds_left
+    if said.checkpoint != training.checkpoint and (said.checkpoint is not None or said.whole):
+        training.checkpoint = said.checkpoint
+        if said.checkpoint is not None:
+            entries.append(("checkpoint", {"step": said.checkpoint}))
+    if said.note and said.note != training.note:
+        training.note = said.note
+        entries.append(("note", {"note": said.note}))
+    training.updated_at = now
+    training_log.add_events(session, training.id, entries, now)
+    if said.state in LIVE and said.state != training.state:
+        change_state(session, training, said.state, now, note=training.note)
+
+
+def _figures(before: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The last report, with those figures of the ones before it that it does not tell: few tell of a validation."""
+    found = {name: value for name, value in before.items() if name != "extra"}
+    for metric in metrics:
+        found.update({name: value for name, value in metric.items() if name != "extra"})
+    return found | {name: value for name, value in metrics[-1].items() if name == "extra"}
+
+
+def _changed(session: Session, training_id: str, said: Report) -> tuple[list[dict[str, Any]], int | None]:
+    """The reports that are new or changed, merged by step; and the step behind which some were taken back."""
+    merged: dict[int, dict[str, Any]] = {}
+    for metric in said.metrics:  # a step may have a line of its loss and one of its validation
+        merged[metric["step"]] = merged.get(metric["step"], {}) | dict(metric)
+    if not said.whole:
+        stored = training_log.metrics_at(session, training_id, merged) if merged else {}
+        return [stored.get(step, {}) | metric for step, metric in sorted(merged.items())], None
+    stored = {metric["step"]: metric for metric in training_log.metrics(session, training_id)}
+    gone = sorted(set(stored) - set(merged))
+    training_log.remove_metrics(session, training_id, gone)
+    put = [metric for step, metric in sorted(merged.items()) if stored.get(step) != metric]
+    if not gone:
+        return put, None
+    return put, max((step for step in stored if step < gone[0]), default=0)
+
+
+def _manner(training: Training) -> str:
+    """The same for trainings whose scores compare: as long, by the same recipe, on the same data, read alike."""
+    recipe = Recipe.parse(training.recipe)
+    read = recipe.evaluation.model_dump(mode="json")
+    budget = {name: value for name, value in training.budget.items() if value is not None}
+    what = [recipe.learnt(), read, budget, training.dataset_digest, training.request.get("start")]
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _score(session: Session, training: Training, scores: Sequence[Score], now: datetime) -> None:
+    if training.digest is None or not scores:
+        return
+    evaluations = [
+        {
+            "digest": training.digest,
+            "training_id": training.id,
+            "dataset": training.dataset,
+            "split": score.split,
+            "metric": score.metric,
+            "value": score.value,
+            "details": {
+                "recipe": training.recipe_name,
+                "manner": _manner(training),
+                "seed": training.seed,
+                "dataset_digest": training.dataset_digest,
+                **score.details,
+            },
+            "created_at": now,
+        }
+        for score in scores
+    ]
+    training_log.save_evaluations(session, evaluations)
+    told = ("dataset", "split", "metric", "value")
+    entries = [("evaluation", {name: row[name] for name in told}) for row in evaluations]
+    training_log.add_events(session, training.id, entries, now)

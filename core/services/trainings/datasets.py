@@ -1,0 +1,126 @@
+"""Which data trainings may use: what is prepared within the service's data folder, and nothing else of its disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgefront.core.data.prepared.prepared import Manifest, read_manifest
+from edgefront.core.data.prepared.shelf import prepared_in
+from edgefront.core.data.sources.catalogue import data_sets
+from edgefront.core.errors import InvalidInput, NotFound
+
+MAX_SHOWN = 20
+_SHORTEST_DIGEST = 6
+
+
+def check_dataset(name: str, data_folder: Path, task: str = "streams", level: str | None = None) -> str | None:
+    """The digest of the data set that a training of this task would use; None where it is not here yet.
+
+    `level`, where it is given, is what its tokens have to be: which of several with the name it is.
+
+    A built-in data set is prepared when it is first used. The data may be on the workers' machines alone: where there
+    is no data folder, a name is taken as it is.
+
+    Raises `InvalidInput` for what is not there, not fit for the task, or outside of the data folder.
+    """
+    if not is_path(name) and not data_folder.is_dir():
+        return None
+    try:
+        found = find_dataset(name, data_folder, level=level)
+    except NotFound:
+        known = data_sets().get(name)
+        if known is not None and known.built_in:
+            return None
+        at, how = ("", "") if level is None else (f" at level {level}", f" {name} --level {level}")
+        raise InvalidInput(
+            f"dataset: no data set {name!r} is prepared here{at}; there are: {shown(data_folder)}. Prepare it on the "
+            f"server with `edgefront data prepare{how}`, or name another",
+            field="dataset",
+            value=name,
+            allowed=shown(data_folder),
+        ) from None
+    manifest = read_manifest(found)
+    if (task == "pairs") != (manifest.source_vocab_size is not None):
+        what = "parallel text" if task == "pairs" else "text of one language"
+        raise InvalidInput(
+            f"dataset: the recipe trains on {what}, which {name} is not",
+            field="dataset",
+            value=name,
+            allowed=what,
+        )
+    return manifest.digest
+
+
+def find_dataset(name: str, data_folder: Path, digest: str | None = None, level: str | None = None) -> Path:
+    """The folder of a prepared data set: by its name, the first digits of its digest, or as a path within the folder.
+
+    `digest` and `level`, where they are known, say which of several with the name. A name with a slash is a path; one
+    that leads outside, over links too, is refused whatever is there.
+
+    Raises:
+        NotFound: there is none.
+        InvalidInput: several have the name, it is damaged, or it is outside of the data folder.
+    """
+    if is_path(name):
+        folder = _within(name, data_folder)
+        found = {folder: read_manifest(folder)}
+    else:
+        found = {}
+        for folder, manifest in prepared_in(data_folder):
+            if isinstance(manifest, Manifest):
+                if manifest.name == name or _begins(manifest.digest, name):
+                    found[folder] = manifest
+            elif _begins(folder.name, name):
+                raise _as_dataset(manifest, name)
+    matching = [
+        folder
+        for folder, manifest in found.items()
+        if digest in (None, manifest.digest) and level in (None, manifest.level)
+    ]
+    if not matching:
+        at = "" if level is None else f" at level {level}"
+        raise NotFound(f"no data set {name!r} is prepared in {data_folder}{at}")
+    if len({found[folder].digest for folder in matching}) > 1:
+        told = ", ".join(f"{found[folder].digest[:12]} ({found[folder].level})" for folder in matching)
+        raise InvalidInput(
+            f"dataset: several prepared data sets are called {name!r}: {told}; name one by its digest",
+            field="dataset",
+            value=name,
+            allowed="the first digits of a digest",
+        )
+    return matching[0]
+
+
+def shown(data_folder: Path) -> str:
+    """The names of the data sets that can be used, for a message."""
+    built_in = {known.name for known in data_sets().values() if known.built_in}
+    prepared = {manifest.name for _, manifest in prepared_in(data_folder) if isinstance(manifest, Manifest)}
+    names = sorted(built_in | prepared)
+    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+    return ", ".join(names[:MAX_SHOWN]) + more
+
+
+def is_path(name: str) -> bool:
+    """Whether a data set is named by where it is."""
+    return "/" in name or "\\" in name or name.startswith(".")
+
+
+def _begins(digest: str, name: str) -> bool:
+    return len(name) >= _SHORTEST_DIGEST and digest.startswith(name)
+
+
+def _within(name: str, data_folder: Path) -> Path:
+    root = data_folder.resolve()
+    folder = (root / name).resolve()
+    if folder == root or not folder.is_relative_to(root):
+        raise InvalidInput(
+            f"dataset: {name!r} is outside of the service's data folder",
+            field="dataset",
+            value=name,
+            allowed=f"the name of a data set, or a folder within the data folder; there are: {shown(data_folder)}",
+        )
+    return folder
+
+
+def _as_dataset(error: InvalidInput, name: str) -> InvalidInput:
+    return InvalidInput(f"dataset: {error.detail}", field="dataset", value=name, allowed=error.allowed)

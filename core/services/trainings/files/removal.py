@@ -1,0 +1,82 @@
+"""Removes what trainings that were deleted have left: folders on this machine, and what is on the artifact store.
+
+A machine that has copies of a training need not be the one that is told of its end, nor the store there at that time.
+So a mark stays on the store (`deleted/TRAINING`) by which workers remove their copies when they start, and one in the
+folder of artifacts until the store has been told.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from edgefront.core.errors import Unavailable
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.files.cache import fetched_folder
+from edgefront.core.services.trainings.files.folder import training_folder, training_store
+from edgefront.core.services.trainings.files.objects import open_store
+from edgefront.core.services.trainings.files.store import DELETED, FOLDER
+
+_DELETED = ".deleted"
+
+_log = logging.getLogger(__name__)
+
+
+def remove_folder(settings: Settings, training_id: str) -> None:
+    """Deletes all that a training left, on the artifact store too; nothing if there is nothing."""
+    _remove_stored(settings, training_id)
+    shutil.rmtree(training_folder(settings, training_id), ignore_errors=True)
+    shutil.rmtree(fetched_folder(settings, training_id), ignore_errors=True)
+
+
+def mark_deleted(settings: Settings, training_id: str) -> None:
+    """Says in the folder that its training is gone, for when whoever runs it is lost before the folder is removed."""
+    with suppress(OSError):  # there is none yet
+        (training_folder(settings, training_id) / _DELETED).touch()
+    _remove_stored(settings, training_id)
+
+
+def deleted_trainings(settings: Settings) -> list[str]:
+    """Trainings that were deleted and of which something is still there."""
+    here = settings.artifact_folder / FOLDER
+    found = {path.parent.name for path in here.glob(f"*/{_DELETED}")}
+    if settings.artifact_url is not None:
+        try:
+            store = open_store(settings.artifact_url)
+            left = {*store.names(FOLDER), *_names(here), *_names(fetched_folder(settings))}
+            found |= left & set(store.names(DELETED))
+        except Unavailable as error:
+            _log.warning("deleted trainings are not looked for: %s", error.detail)
+    return sorted(found)
+
+
+def finish_deletions(settings: Settings) -> None:
+    """Removes from the artifact store what it was away for."""
+    for training_id in _names(settings.artifact_folder / DELETED):
+        try:
+            if (stored := training_store(settings, training_id)) is not None:
+                stored.remove()
+        except Unavailable as error:
+            _log.warning("training %s is not removed from the artifact store yet: %s", training_id, error.detail)
+            return
+        (settings.artifact_folder / DELETED / training_id).unlink(missing_ok=True)
+
+
+def _remove_stored(settings: Settings, training_id: str) -> None:
+    """From the artifact store; noted here until that is done, for when the store is away."""
+    if settings.artifact_url is None:
+        return
+    pending = settings.artifact_folder / DELETED
+    pending.mkdir(parents=True, exist_ok=True)
+    (pending / training_id).touch()
+    finish_deletions(settings)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []

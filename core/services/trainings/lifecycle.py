@@ -1,0 +1,273 @@
+"""Trainings: create, look at, pause, resume, cancel, delete."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import Conflict
+from edgefront.core.services import cursor as cursors
+from edgefront.core.services import tasks
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import training_of
+from edgefront.core.services.jobs.lifecycle import check_key
+from edgefront.core.services.jobs.queries.jobs import ACTIVE
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.events import change_state, state_entry
+from edgefront.core.services.trainings.plan import Plan, Subject, placed, plan_for, resolved_recipe
+from edgefront.core.services.trainings.queries import log as training_log
+from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.services.trainings.queries.trainings import LIVE
+from edgefront.core.services.trainings.steering import pause, resume, want
+from edgefront.core.services.trainings.views import training_view, training_views
+from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.tables import Target, Training
+from edgefront.core.wire.trainings import (
+    MetricPage,
+    MetricView,
+    Requirements,
+    TrainingPage,
+    TrainingRequest,
+    TrainingState,
+    TrainingView,
+)
+
+MAX_PAGE = 200
+MAX_METRICS = 10_000
+
+
+def create_trainings(
+    session: Session,
+    principal: Principal,
+    request: TrainingRequest,
+    idempotency_key: str | None,
+    settings: Settings,
+    now: datetime,
+) -> tuple[TrainingView, ...]:
+    """Stores a training for each architecture that the request names, and sends for a worker.
+
+    The same `idempotency_key` of the same owner with the same request answers with the trainings made then.
+
+    Raises:
+        InvalidInput: architecture, recipe, overrides, data set or bounds make no sense; names the field.
+        NotFound: no such model, candidate, job or target.
+        Conflict: the key was used with another request.
+    """
+    principal.require("user")
+    stored = request.model_dump(mode="json", exclude_defaults=True)
+    digest = hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
+    if idempotency_key is not None:
+        check_key(idempotency_key)
+        former = rows.find_by_key(session, principal.owner, idempotency_key)
+        if former:
+            return _same(session, former, digest)
+    plan = plan_for(session, principal, request, settings)
+    made = [_row(principal, request, plan, subject, position, now) for position, subject in enumerate(plan.subjects)]
+    for training in made:
+        training.request, training.request_digest, training.idempotency_key = stored, digest, idempotency_key
+    try:
+        with session.begin_nested():
+            session.add_all(made)
+            session.flush()
+    except IntegrityError:
+        # Another request with the same key was faster.
+        former = rows.find_by_key(session, principal.owner, idempotency_key or "")
+        if not former:
+            raise
+        return _same(session, former, digest)
+    for training in made:
+        _begin(session, training, now)
+    return tuple(training_views(session, made))
+
+
+def create_supernet(
+    session: Session,
+    *,
+    owner: str,
+    name: str,
+    dataset: str,
+    recipe: str,
+    overrides: Mapping[str, Any],
+    supernet: Mapping[str, Any],
+    budget: Mapping[str, Any],
+    seed: int,
+    settings: Settings,
+    now: datetime,
+    job_id: str | None = None,
+    target_id: str | None = None,
+    requires: Requirements | None = None,
+) -> Training:
+    """A supernet's training for a search: `supernet` are its settings. Its target is moved on when it has ended."""
+    resolved = resolved_recipe(recipe, dict(overrides))
+    device, gpus, memory_bytes, queue = placed(requires or Requirements(), settings)
+    training = Training(
+        owner=owner,
+        name=name[:100],
+        kind="supernet",
+        request={},
+        request_digest="",
+        architecture={},
+        job_id=job_id,
+        target_id=target_id,
+        dataset=dataset,
+        recipe_name=resolved.name,
+        recipe=resolved.model_dump(mode="json"),
+        budget=dict(budget),
+        supernet=dict(supernet),
+        seed=seed,
+        sharding="ddp",
+        device=device,
+        gpus=gpus,
+        memory_bytes=memory_bytes,
+        queue=queue,
+        state="queued",
+        wanted="run",
+        created_at=now,
+        updated_at=now,
+    )
+    session.add(training)
+    session.flush()
+    _begin(session, training, now)
+    return training
+
+
+def get_training(session: Session, principal: Principal, training_id: str) -> TrainingView:
+    """The training. NotFound if there is none or it is another owner's."""
+    return training_view(session, training_of(session, principal, training_id))
+
+
+def list_trainings(
+    session: Session,
+    principal: Principal,
+    *,
+    state: TrainingState | None = None,
+    job_id: str | None = None,
+    digest: str | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> TrainingPage:
+    """Trainings, the newest first: one's own, or all for an admin; in one state, of one job or digest, if given."""
+    principal.require("user")
+    before = None
+    if cursor is not None:
+        created, training_id = cursors.decode(cursor, (str, str))
+        before = (cursors.moment(created, cursor), training_id)
+    limit = max(1, min(limit, MAX_PAGE))
+    owner = None if principal.is_admin else principal.owner
+    found = rows.page(session, owner, before, limit + 1, state=state, job_id=job_id, digest=digest)
+    shown, more = found[:limit], len(found) > limit
+    following = cursors.encode([shown[-1].created_at.isoformat(), shown[-1].id]) if more else None
+    return TrainingPage(items=tuple(training_views(session, shown)), next_cursor=following)
+
+
+def list_metrics(
+    session: Session, principal: Principal, training_id: str, *, after: int = -1, limit: int = 1000
+) -> MetricPage:
+    """The reports of steps above `after`, by rising step."""
+    training = training_of(session, principal, training_id)
+    limit = max(1, min(limit, MAX_METRICS))
+    found = training_log.metrics(session, training.id, after=min(after, (1 << 63) - 1), limit=limit + 1)
+    items = tuple(MetricView(**metric) for metric in found[:limit])
+    return MetricPage(items=items, next_step=items[-1].step if len(found) > limit else None)
+
+
+def pause_training(session: Session, principal: Principal, training_id: str, now: datetime) -> TrainingView:
+    """Stops after the step at hand, with a checkpoint. Pausing a paused training changes nothing."""
+    training = _locked(session, principal, training_id)
+    pause(session, training, now)
+    return training_view(session, training)
+
+
+def resume_training(session: Session, principal: Principal, training_id: str, now: datetime) -> TrainingView:
+    """Goes on from the last checkpoint: a paused training, or one that failed, which has all its attempts again."""
+    training = _locked(session, principal, training_id)
+    resume(session, training, now)
+    return training_view(session, training)
+
+
+def cancel_training(session: Session, principal: Principal, training_id: str, now: datetime) -> TrainingView:
+    """Ends it for good; keeps its checkpoints. Cancelling a cancelled training changes nothing."""
+    training = _locked(session, principal, training_id)
+    if training.state in LIVE:
+        want(session, training, "cancel", now)
+    elif training.state in ("queued", "paused"):
+        training.wanted, training.finished_at = "cancel", now
+        change_state(session, training, "cancelled", now)
+    elif training.state != "cancelled":
+        raise Conflict(f"training {training.id} is {training.state} and cannot be cancelled")
+    return training_view(session, training)
+
+
+def delete_training(session: Session, principal: Principal, training_id: str) -> bool:
+    """Removes the training, its log and metrics; its scores stay with the digest.
+
+    Returns whether its folder may go at once. Else a worker holds it, which finds the training gone, ends the run and
+    removes the folder itself. Conflict for the supernet of a search that goes on, which would ask for another.
+    """
+    training = _locked(session, principal, training_id)
+    is_asked_for = training.kind == "supernet" and training.target_id is not None  # by a job that was not deleted
+    target = session.get(Target, training.target_id) if is_asked_for else None
+    if target is not None and target.state in ACTIVE:
+        raise Conflict(f"training {training.id} is the supernet of job {training.job_id}: end that first")
+    free = training.state not in LIVE
+    rows.remove(session, training.id)
+    return free
+
+
+def _row(
+    principal: Principal, request: TrainingRequest, plan: Plan, subject: Subject, position: int, now: datetime
+) -> Training:
+    candidate = subject.candidate
+    return Training(
+        owner=principal.owner,
+        name=subject.name,
+        kind="training",
+        position=position,
+        architecture=subject.architecture.canonical,
+        digest=subject.architecture.digest,
+        decoder_parameters=subject.decoder_parameters,
+        job_id=None if candidate is None else candidate.job_id,
+        target_id=None if candidate is None else candidate.target_id,
+        candidate_id=None if candidate is None else candidate.id,
+        dataset=plan.dataset,
+        dataset_digest=plan.dataset_digest,
+        recipe_name=plan.recipe.name,
+        recipe=plan.recipe.model_dump(mode="json"),
+        budget=request.budget.model_dump(mode="json", exclude_none=True),
+        seed=request.seed,
+        sharding=request.requires.sharding,
+        device=plan.device,
+        gpus=plan.gpus,
+        memory_bytes=plan.memory_bytes,
+        queue=plan.queue,
+        state="queued",
+        wanted="run",
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def _begin(session: Session, training: Training, now: datetime) -> None:
+    training_log.add_events(session, training.id, [state_entry(training)], now)
+    enqueue(session, tasks.TRAIN, queue=training.queue)
+
+
+def _locked(session: Session, principal: Principal, training_id: str) -> Training:
+    training = training_of(session, principal, training_id)
+    locked = rows.lock(session, training.id)
+    if locked is None:  # deleted while we waited
+        session.expire_all()
+        return training_of(session, principal, training_id)
+    return locked
+
+
+def _same(session: Session, former: list[Training], digest: str) -> tuple[TrainingView, ...]:
+    if former[0].request_digest != digest:
+        raise Conflict(f"this Idempotency-Key was used for another request, which made training {former[0].id}")
+    return tuple(training_views(session, former))

@@ -1,0 +1,233 @@
+"""What a request for trainings means: which architectures, by which recipe, on what data, on what kind of worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.cost.costs import costs
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.recipes.papers import recipe as named_recipe
+from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.recipes.task import check_task
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import candidate_of, job_of, target_of, training_of
+from edgefront.core.services.jobs.queries import candidates as candidate_rows
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.datasets import check_dataset
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models import named_model
+from edgefront.core.store.tables import Candidate, Training
+from edgefront.core.training.vocabulary import with_vocabulary
+from edgefront.core.wire.trainings import MAX_PICKS, FrontierPick, Requirements, TrainingRequest
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One architecture to train, and where it was found."""
+
+    name: str
+    architecture: Architecture
+    decoder_parameters: int
+    candidate: Candidate | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A request in full: each subject becomes a training of its own."""
+
+    subjects: tuple[Subject, ...]
+    recipe: Recipe
+    dataset: str
+    dataset_digest: str | None
+    device: str
+    gpus: int
+    memory_bytes: int | None
+    queue: str
+
+
+def plan_for(session: Session, principal: Principal, request: TrainingRequest, settings: Settings) -> Plan:
+    """Raises `InvalidInput` with the field's path within the request; `NotFound` for what is not there."""
+    recipe = resolved_recipe(request.recipe, request.overrides)
+    dataset = request.dataset or recipe.dataset
+    if dataset is None:
+        raise InvalidInput(
+            f"dataset is missing: the recipe {recipe.name} has none of its own",
+            field="dataset",
+            allowed="the name of a data set",
+        )
+    level = None if request.dataset else recipe.level
+    digest = check_dataset(dataset, settings.data_folder, recipe.task, level)
+    subjects = _subjects(session, principal, request)
+    for subject in subjects:
+        _check_task(subject.architecture, recipe)
+    if request.start is not None:
+        _check_start(training_of(session, principal, request.start), subjects)
+    device, gpus, memory_bytes, queue = placed(request.requires, settings)
+    return Plan(tuple(subjects), recipe, dataset, digest, device, gpus, memory_bytes, queue)
+
+
+def resolved_recipe(name: str, overrides: dict[str, Any]) -> Recipe:
+    """The named recipe with some fields replaced; errors name `recipe` or `overrides.<field>`."""
+    try:
+        found = named_recipe(name)
+    except NotFound as error:
+        raise InvalidInput(f"recipe: {error.detail}", field="recipe", value=name, allowed=error.detail) from None
+    if "name" in overrides:
+        raise InvalidInput(
+            "overrides.name: a recipe keeps its name",
+            field="overrides.name",
+            value=overrides["name"],
+            allowed="leave it out",
+        )
+    with _within("overrides", instead_of="recipe"):
+        return found.overridden(overrides)
+
+
+def placed(requires: Requirements, settings: Settings) -> tuple[str, int, int | None, str]:
+    """Device, number of GPUs (0 without), bytes of memory, and the queue of the workers that have them."""
+    device = requires.device or settings.training.device
+    memory_bytes = None if requires.memory_gb is None else int(requires.memory_gb * GIB)
+    if memory_bytes is not None and memory_bytes >= 1 << 62:
+        raise InvalidInput(
+            f"requires.memory_gb: no machine has {requires.memory_gb:g} GiB",
+            field="requires.memory_gb",
+            value=requires.memory_gb,
+            allowed="what a worker has",
+        )
+    if device == "cpu":
+        if requires.gpus != 1:
+            raise InvalidInput(
+                f"requires.gpus: {requires.gpus} GPUs go with device cuda, not cpu",
+                field="requires.gpus",
+                value=requires.gpus,
+                allowed="device cuda, or leave gpus out",
+            )
+        return device, 0, memory_bytes, "cpu"
+    return device, requires.gpus, memory_bytes, "gpu" if requires.gpus == 1 else "gpus"
+
+
+def evenly(items: Sequence[Item], count: int) -> list[Item]:
+    """`count` of the items spread evenly over their order, both ends among them; one alone is the last."""
+    if count >= len(items):
+        return list(items)
+    if count == 1:
+        return [items[-1]]
+    return [items[round(index * (len(items) - 1) / (count - 1))] for index in range(count)]
+
+
+def _subjects(session: Session, principal: Principal, request: TrainingRequest) -> list[Subject]:
+    if request.architecture is not None:
+        with _within("architecture"):
+            architecture = Architecture.parse(request.architecture)
+        return [_subject(request.name or f"{_short(architecture)}", architecture)]
+    if request.model is not None:
+        model = named_model(request.model)
+        return [_subject(request.name or model.name, model.architecture)]
+    if request.candidate is not None:
+        candidate, job = candidate_of(session, principal, request.candidate)
+        return [_candidate_subject(request.name or f"{job.name} {candidate.number}", candidate)]
+    if request.frontier is None:
+        raise AssertionError("the request names exactly one subject")
+    return _picked(session, principal, request.frontier, request.name)
+
+
+def _picked(session: Session, principal: Principal, pick: FrontierPick, name: str | None) -> list[Subject]:
+    job = job_of(session, principal, pick.job)
+    target = target_of(session, job, pick.target)
+    members = candidate_rows.frontier(session, target.id)
+    within = [member for member in members if _is_within(member, pick)]
+    if not within:
+        what = "its frontier is empty" if not members else f"none of the {len(members)} points lies within the bounds"
+        raise InvalidInput(
+            f"frontier: there is nothing to train on target {target.name!r}: {what}",
+            field="frontier",
+            allowed="bounds that hold a point of the frontier",
+        )
+    if pick.count is None and len(within) > MAX_PICKS:
+        raise InvalidInput(
+            f"frontier.count: {len(within)} points lie within the bounds, and a request makes at most {MAX_PICKS} "
+            "trainings: say how many of them",
+            field="frontier.count",
+            allowed=f"1 to {MAX_PICKS}",
+        )
+    chosen = evenly(within, pick.count or len(within))
+    return [_candidate_subject(f"{(name or job.name)[:80]} {item.number}", item) for item in chosen]
+
+
+def _is_within(candidate: Candidate, pick: FrontierPick) -> bool:
+    def between(low: float | None, value: float, high: float | None) -> bool:
+        return (low is None or value >= low) and (high is None or value <= high)
+
+    return (
+        between(pick.min_latency_ms, candidate.latency_ms or 0.0, pick.max_latency_ms)
+        and between(pick.min_memory_mb, (candidate.memory_bytes or 0) / MIB, pick.max_memory_mb)
+        and between(pick.min_proxy, candidate.proxy, pick.max_proxy)
+    )
+
+
+def _subject(name: str, architecture: Architecture) -> Subject:
+    # Parameters do not depend on the length, and a table of positions may be shorter than the usual one.
+    return Subject(name, architecture, costs(architecture, sequence_length=1).decoder_parameters)
+
+
+def _candidate_subject(name: str, candidate: Candidate) -> Subject:
+    return Subject(name[:100], Architecture.parse(candidate.architecture), candidate.decoder_parameters, candidate)
+
+
+def _short(architecture: Architecture) -> str:
+    return f"model {architecture.digest[:8]}"
+
+
+def _check_task(architecture: Architecture, recipe: Recipe) -> None:
+    try:
+        check_task(architecture, recipe)
+    except InvalidInput as error:
+        if error.field == "recipe":
+            raise
+        detail, field = f"overrides.{error.detail}", f"overrides.{error.field}"
+        raise InvalidInput(detail, field=field, value=error.value, allowed=error.allowed) from None
+
+
+def _check_start(start: Training, subjects: Sequence[Subject]) -> None:
+    """Weights that there are, and of what is to be trained; whether the data's tokens are theirs, the run sees."""
+    if start.kind != "training" or start.state != "done" or start.trained is None:
+        what = "of a supernet" if start.kind != "training" else start.state
+        raise InvalidInput(
+            f"start: training {start.id} is {what} and has no weights to begin with",
+            field="start",
+            value=start.id,
+            allowed="a training that is done",
+        )
+    trained = Architecture.parse(start.trained)
+    source = None if trained.source is None else trained.source.embedding.vocab_size
+    for subject in subjects:
+        own = with_vocabulary(subject.architecture, trained.embedding.vocab_size, source)
+        if own.digest != trained.digest:
+            raise InvalidInput(
+                f"start: training {start.id} trained another architecture than {subject.name}",
+                field="start",
+                value=start.id,
+                allowed="a training of the same architecture",
+            )
+
+
+@contextmanager
+def _within(prefix: str, *, instead_of: str = "") -> Iterator[None]:
+    """Puts the field of an error where it stands in the request."""
+    try:
+        yield
+    except InvalidInput as error:
+        inner = error.field.removeprefix(instead_of).removeprefix(".")
+        field = ".".join(part for part in (prefix, inner) if part)
+        detail = error.detail.removeprefix(f"{instead_of}.") if instead_of else error.detail
+        raise InvalidInput(f"{prefix}: {detail}", field=field, value=error.value, allowed=error.allowed) from None

@@ -1,0 +1,70 @@
+"""How far a supernet's search is: the probabilities that its run reported, as numbers and as the paper's picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import Conflict, NotFound
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import training_of
+from edgefront.core.services.trainings.plan import evenly
+from edgefront.core.services.trainings.queries import log as training_log
+from edgefront.core.supernet import picture
+from edgefront.core.supernet.settings import CHOICES
+from edgefront.core.wire.supernets import ProbabilitiesView, ProbabilityRecord, SearchProgress
+
+MAX_RECORDS = 1000
+
+
+def read_probabilities(
+    session: Session, principal: Principal, training_id: str, records: int = 100
+) -> ProbabilitiesView:
+    """Of each seed so many records at most, spread evenly over its steps.
+
+    NotFound if there is no such training, it is another owner's, or it is none of a supernet.
+    """
+    training = training_of(session, principal, training_id)
+    if training.kind != "supernet":
+        raise NotFound(f"training {training.id} trains one model: only a supernet has probabilities")
+    by_seed: dict[int, list[Mapping[str, Any]]] = {}
+    for metric in training_log.metrics(session, training.id):
+        if "probabilities" in metric.get("extra", {}):
+            by_seed.setdefault(metric["extra"]["seed"], []).append(metric)
+    searches = tuple(_progress(seed, metrics, records) for seed, metrics in by_seed.items())
+    return ProbabilitiesView(training_id=training.id, choices=CHOICES, searches=searches)
+
+
+def draw_probabilities(view: ProbabilitiesView, ending: Literal["png", "svg"]) -> bytes:
+    """The picture of all searches. Conflict before the first report; `Unavailable` without matplotlib."""
+    if not view.searches:
+        raise Conflict(f"training {view.training_id} has reported nothing yet: there is nothing to draw")
+    panels = [
+        (
+            f"seed {search.seed}: {search.pattern}",
+            search.records[-1].probabilities,
+            [(record.step, record.probabilities) for record in search.records],
+        )
+        for search in view.searches
+    ]
+    return picture.draw(panels, ending=ending)
+
+
+def _progress(seed: int, metrics: Sequence[Mapping[str, Any]], records: int) -> SearchProgress:
+    last = metrics[-1]["extra"]
+    return SearchProgress(
+        seed=seed,
+        phase=last["phase"],
+        pattern=last["pattern"],
+        expected_ms=last.get("expected_ms"),
+        records=tuple(
+            ProbabilityRecord(
+                step=metric["step"],
+                temperature=metric["extra"]["temperature"],
+                probabilities=tuple(tuple(row) for row in metric["extra"]["probabilities"]),
+            )
+            for metric in evenly(metrics, records)
+        ),
+    )

@@ -1,0 +1,120 @@
+"""Queries on the events, metrics and scores of trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Integer, bindparam, delete, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import set_committed_value
+
+from edgefront.core.store.bulk import insert_rows
+from edgefront.core.store.tables import Evaluation, Training, TrainingEvent, TrainingMetric, new_id
+
+_AT_ONCE = 500
+
+_TAKE = (
+    update(Training)
+    .where(Training.id == bindparam("training"))
+    .values(last_event=Training.last_event + bindparam("count", type_=Integer))
+    .returning(Training.last_event)
+)
+
+
+def add_events(session: Session, training_id: str, entries: Sequence[tuple[str, dict[str, Any]]], now: datetime) -> int:
+    """Writes (kind, data) in order under numbers drawn with the training's row lock; returns the last one.
+
+    0 if there are none, or the training is gone.
+    """
+    if not entries:
+        return 0
+    session.flush()
+    last = session.scalar(
+        _TAKE,
+        {"training": training_id, "count": len(entries)},
+        execution_options={"synchronize_session": False},
+    )
+    if last is None:
+        return 0
+    loaded = session.identity_map.get(session.identity_key(Training, training_id))
+    if loaded is not None:
+        set_committed_value(loaded, "last_event", last)
+    first = last - len(entries) + 1
+    insert_rows(
+        session,
+        TrainingEvent,
+        [
+            {"training_id": training_id, "number": first + index, "kind": kind, "data": data, "created_at": now}
+            for index, (kind, data) in enumerate(entries)
+        ],
+    )
+    return int(last)
+
+
+def events_after(session: Session, training_id: str, number: int, limit: int) -> list[TrainingEvent]:
+    """Events above `number`, in order."""
+    query = select(TrainingEvent).where(TrainingEvent.training_id == training_id, TrainingEvent.number > number)
+    return list(session.scalars(query.order_by(TrainingEvent.number).limit(limit)))
+
+
+def metrics(session: Session, training_id: str, *, after: int = -1, limit: int | None = None) -> list[dict[str, Any]]:
+    """The reports of steps above `after`, in order."""
+    query = select(TrainingMetric.data).where(TrainingMetric.training_id == training_id, TrainingMetric.step > after)
+    return list(session.scalars(query.order_by(TrainingMetric.step).limit(limit)))
+
+
+def metrics_at(session: Session, training_id: str, steps: Collection[int]) -> dict[int, dict[str, Any]]:
+    """Step → the report that is stored for it."""
+    query = select(TrainingMetric.step, TrainingMetric.data).where(TrainingMetric.training_id == training_id)
+    return {row.step: row.data for row in session.execute(query.where(TrainingMetric.step.in_(steps)))}
+
+
+def put_metrics(session: Session, training_id: str, reports: Sequence[Mapping[str, Any]]) -> None:
+    """Writes reports by their step; one that is there already is replaced."""
+    dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
+    for start in range(0, len(reports), _AT_ONCE):
+        rows = [
+            {"training_id": training_id, "step": report["step"], "data": dict(report)}
+            for report in reports[start : start + _AT_ONCE]
+        ]
+        statement = dialect.insert(TrainingMetric).values(rows)
+        session.execute(
+            statement.on_conflict_do_update(
+                index_elements=["training_id", "step"], set_={"data": statement.excluded.data}
+            )
+        )
+
+
+def remove_metrics(session: Session, training_id: str, steps: Sequence[int]) -> None:
+    for start in range(0, len(steps), _AT_ONCE):
+        session.execute(
+            delete(TrainingMetric).where(
+                TrainingMetric.training_id == training_id, TrainingMetric.step.in_(steps[start : start + _AT_ONCE])
+            ),
+            execution_options={"synchronize_session": False},
+        )
+
+
+def save_evaluations(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes scores; the same score of the same training is replaced."""
+    dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
+    for row in rows:
+        statement = dialect.insert(Evaluation).values(id=new_id("evl"), **row)
+        session.execute(
+            statement.on_conflict_do_update(
+                index_elements=["training_id", "dataset", "split", "metric"],
+                set_={name: row[name] for name in ("value", "details", "created_at", "digest")},
+            )
+        )
+
+
+def evaluations_of(session: Session, training_ids: Collection[str]) -> dict[str, list[Evaluation]]:
+    """Training id → its scores, in the order of data set, split and metric."""
+    found: dict[str, list[Evaluation]] = {training_id: [] for training_id in training_ids}
+    query = select(Evaluation).where(Evaluation.training_id.in_(training_ids))
+    for row in session.scalars(query.order_by(Evaluation.dataset, Evaluation.split, Evaluation.metric)):
+        found[str(row.training_id)].append(row)
+    return found

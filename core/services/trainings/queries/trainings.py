@@ -1,0 +1,144 @@
+"""Queries on trainings: who asked for them, who may take them, who holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from sqlalchemy import delete, func, or_, select, text
+from sqlalchemy.orm import Session
+
+from edgefront.core.store.tables import Candidate, Target, Training
+
+LIVE = ("starting", "training", "evaluating")
+"""States of a training that a worker holds."""
+
+_LOCK = text("SELECT pg_advisory_xact_lock(hashtext('edgefront/worker'), hashtext(:worker))")
+
+
+def find(session: Session, training_id: str) -> Training | None:
+    return session.get(Training, training_id)
+
+
+def find_by_key(session: Session, owner: str, idempotency_key: str) -> list[Training]:
+    """What one request made, in order."""
+    query = select(Training).where(Training.owner == owner, Training.idempotency_key == idempotency_key)
+    return list(session.scalars(query.order_by(Training.position)))
+
+
+def lock(session: Session, training_id: str) -> Training | None:
+    query = select(Training).where(Training.id == training_id).with_for_update(key_share=True)
+    return session.scalar(query.execution_options(populate_existing=True))
+
+
+def page(
+    session: Session,
+    owner: str | None,
+    before: tuple[datetime, str] | None,
+    limit: int,
+    *,
+    state: str | None = None,
+    job_id: str | None = None,
+    digest: str | None = None,
+) -> list[Training]:
+    """Trainings of an owner (None: of all), newest first, those before (created_at, id)."""
+    query = select(Training).order_by(Training.created_at.desc(), Training.id.desc()).limit(limit)
+    for column, wanted in (
+        (Training.owner, owner),
+        (Training.state, state),
+        (Training.job_id, job_id),
+        (Training.digest, digest),
+    ):
+        if wanted is not None:
+            query = query.where(column == wanted)
+    if before is not None:
+        query = query.where(
+            or_(Training.created_at < before[0], (Training.created_at == before[0]) & (Training.id < before[1]))
+        )
+    return list(session.scalars(query))
+
+
+def supernet_of(session: Session, target_id: str) -> Training | None:
+    """The supernet of a target's search; the last one if there were several."""
+    query = select(Training).where(Training.target_id == target_id, Training.kind == "supernet")
+    return session.scalar(query.order_by(Training.id.desc()).limit(1))
+
+
+def open_supernets(session: Session, target_ids: Collection[str]) -> list[Training]:
+    """The supernets of these targets that have not ended, locked."""
+    query = (
+        select(Training)
+        .where(
+            Training.target_id.in_(target_ids),
+            Training.kind == "supernet",
+            Training.state.in_((*LIVE, "queued", "paused")),
+        )
+        .order_by(Training.id)
+        .with_for_update(key_share=True)
+    )
+    return list(session.scalars(query.execution_options(populate_existing=True)))
+
+
+def remove(session: Session, training_id: str) -> None:
+    """Deletes the training with its log; what it scored stays with the digest."""
+    session.flush()
+    session.execute(
+        delete(Training).where(Training.id == training_id), execution_options={"synchronize_session": False}
+    )
+    session.expire_all()
+
+
+def lock_worker(session: Session, worker: str) -> None:
+    """Claims of one worker wait for each other, so that they count its slots right. SQLite has one writer anyway."""
+    if session.get_bind().dialect.name != "sqlite":
+        session.execute(_LOCK, {"worker": worker})
+
+
+def held_by(session: Session, worker: str) -> list[tuple[str, list[int]]]:
+    """Of each training that the worker holds: its device and the worker's GPUs that it has."""
+    query = select(Training.device, Training.gpu_numbers).where(Training.worker == worker, Training.state.in_(LIVE))
+    return [(row.device, row.gpu_numbers) for row in session.execute(query)]
+
+
+def claimable(session: Session, queue: str, memory_bytes: int, gpus: int) -> Training | None:
+    """The oldest that waits in the queue and needs no more than this, locked; what others lock is passed over."""
+    query = (
+        select(Training)
+        .where(
+            Training.state == "queued",
+            Training.queue == queue,
+            Training.gpus <= gpus,
+            or_(Training.memory_bytes.is_(None), Training.memory_bytes <= memory_bytes),
+        )
+        .order_by(Training.id)
+        .limit(1)
+        .with_for_update(skip_locked=True, key_share=True)
+    )
+    return session.scalar(query.execution_options(populate_existing=True))
+
+
+def expired(session: Session, now: datetime) -> list[Training]:
+    """Held ones whose lease has run out, locked."""
+    query = (
+        select(Training)
+        .where(Training.state.in_(LIVE), Training.lease_expires_at <= now)
+        .order_by(Training.id)
+        .with_for_update(skip_locked=True, key_share=True)
+    )
+    return list(session.scalars(query.execution_options(populate_existing=True)))
+
+
+def ahead_of(session: Session, queue: str, training_id: str) -> int:
+    """How many wait in the queue before this one."""
+    query = select(func.count()).select_from(Training)
+    query = query.where(Training.state == "queued", Training.queue == queue, Training.id < training_id)
+    return session.scalar(query) or 0
+
+
+def measured(session: Session, candidate_ids: Collection[str]) -> dict[str, tuple[Candidate, Target]]:
+    """Candidate id → the candidate, with its target."""
+    if not candidate_ids:
+        return {}
+    query = select(Candidate, Target).join(Target, Target.id == Candidate.target_id)
+    rows = session.execute(query.where(Candidate.id.in_(candidate_ids)))
+    return {row[0].id: (row[0], row[1]) for row in rows}

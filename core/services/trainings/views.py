@@ -1,0 +1,152 @@
+"""Rows of trainings → what the API shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.services.trainings.queries import log as training_log
+from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.store.tables import Candidate, Evaluation, Target, Training
+from edgefront.core.wire.trainings import (
+    EvaluationView,
+    MeasuredView,
+    MetricView,
+    Requirements,
+    TrainingBudget,
+    TrainingView,
+)
+
+GIB = 1 << 30
+
+
+def training_views(session: Session, found: Sequence[Training]) -> list[TrainingView]:
+    """Views of trainings with their scores and what their candidates were measured at."""
+    scores = training_log.evaluations_of(session, [training.id for training in found])
+    candidates = rows.measured(session, {training.candidate_id for training in found if training.candidate_id})
+    return [
+        _view(session, training, scores[training.id], candidates.get(training.candidate_id or "")) for training in found
+    ]
+
+
+def training_view(session: Session, training: Training) -> TrainingView:
+    return training_views(session, [training])[0]
+
+
+def start_of(training: Training) -> str | None:
+    """Id of the training with whose weights it begins."""
+    return training.request.get("start")
+
+
+def about(session: Session, training: Training) -> dict[str, Any]:
+    """What a trained model's card tells of the training besides its own: names, and what the device said of it."""
+    told: dict[str, Any] = {"name": training.name, "training": training.id}
+    if (start := start_of(training)) is not None:
+        told["start"] = {"training": start}
+    wanted = [training.candidate_id] if training.candidate_id else []
+    for candidate, target in rows.measured(session, wanted).values():
+        if candidate.latency_ms is None:
+            continue
+        protocol = MeasurementProtocol.model_validate(target.protocol)
+        threads = f"{protocol.threads} thread{'s' if protocol.threads > 1 else ''}"
+        told["measurements"] = [
+            {
+                "device": target.name,
+                "protocol": f"{protocol.one_pass} with {protocol.runtime}, {threads}",
+                "latency_ms": candidate.latency_ms,
+                "latency_half_width_ms": candidate.latency_half_width_ms,
+                "peak_bytes": candidate.memory_bytes,
+                "digest": candidate.digest,
+                "vocab_size": candidate.architecture["embedding"]["vocab_size"],
+            }
+        ]
+    return told
+
+
+def evaluation_view(row: Evaluation) -> EvaluationView:
+    names = EvaluationView.model_fields
+    return EvaluationView(**{name: getattr(row, name) for name in names})
+
+
+def _view(
+    session: Session, training: Training, scores: Sequence[Evaluation], measured: tuple[Candidate, Target] | None
+) -> TrainingView:
+    last = training.last_metric
+    return TrainingView(
+        id=training.id,
+        name=training.name,
+        owner=training.owner,
+        kind=cast(Any, training.kind),
+        state=cast(Any, training.state),
+        wanted=cast(Any, training.wanted),
+        reason=training.reason,
+        note=_note(session, training),
+        digest=training.digest,
+        architecture=training.architecture,
+        trained=training.trained,
+        decoder_parameters=training.decoder_parameters,
+        job_id=training.job_id,
+        target_id=training.target_id,
+        candidate_id=training.candidate_id,
+        measured=None if measured is None else _measured(*measured),
+        dataset=training.dataset,
+        dataset_digest=training.dataset_digest,
+        recipe=training.recipe,
+        start=start_of(training),
+        budget=TrainingBudget(**training.budget),
+        requires=Requirements(
+            device=cast(Any, training.device),
+            gpus=max(1, training.gpus),
+            memory_gb=None if training.memory_bytes is None else training.memory_bytes / GIB,
+            sharding=cast(Any, training.sharding),
+        ),
+        queue=f"train-{training.queue}",
+        seed=training.seed,
+        attempts=training.attempts,
+        worker=training.worker,
+        step=training.step,
+        steps=training.steps,
+        checkpoint=training.checkpoint,
+        tokens=training.tokens,
+        seconds=training.seconds,
+        seconds_left=training.seconds_left,
+        last_metric=None if last is None else MetricView(**last),
+        result=training.result,
+        evaluations=tuple(evaluation_view(row) for row in scores),
+        created_at=training.created_at,
+        started_at=training.started_at,
+        updated_at=training.updated_at,
+        finished_at=training.finished_at,
+        last_event=training.last_event,
+    )
+
+
+def _measured(candidate: Candidate, target: Target) -> MeasuredView:
+    return MeasuredView(
+        target=target.name,
+        latency_ms=candidate.latency_ms,
+        memory_bytes=candidate.memory_bytes,
+        on_frontier=candidate.on_frontier,
+    )
+
+
+def _note(session: Session, training: Training) -> str:
+    """What stands in the row, and what it waits for."""
+    said = [training.note] if training.note else []
+    if training.state == "queued":
+        ahead = rows.ahead_of(session, training.queue, training.id)
+        said.append(
+            f"{ahead} before it in the queue train-{training.queue}"
+            if ahead
+            else f"waits for a worker that serves train-{training.queue} and has room"
+        )
+        if training.memory_bytes is not None:  # the queue's name does not tell
+            said.append(
+                f"takes a worker with {training.memory_bytes / GIB:g} GiB{' on each GPU' * bool(training.gpus)}"
+            )
+    elif training.state in rows.LIVE and training.wanted != "run":
+        said.append("stops after its step" if training.wanted == "pause" else "ends")
+    return "; ".join(said)

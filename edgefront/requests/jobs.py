@@ -1,0 +1,115 @@
+"""A job request from the flags of `edgefront job submit`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.protocol import Runtime
+from edgefront.core.validation import invalid_input
+from edgefront.core.wire.jobs import JobRequest
+
+_RUNTIMES = get_args(Runtime)
+
+
+def read_request(path: Path) -> JobRequest:
+    """A job request from a JSON file; `InvalidInput` names the field."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path} is not JSON: {error}", field="file", allowed="a JSON file") from None
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{path} holds {type(value).__name__}, not a job", field="file", allowed="a JSON object")
+    return parse_request(value)
+
+
+def parse_request(value: Mapping[str, Any]) -> JobRequest:
+    try:
+        return JobRequest.model_validate(dict(value))
+    except ValidationError as error:
+        raise invalid_input(error, InvalidInput) from None
+
+
+def narrowing(given: Iterable[str]) -> dict[str, Any]:
+    """`n_layer=2..6 d_model=128..512:64 n_head=2,4` → {"n_layer": {"min": 2, "max": 6}, …, "n_head": [2, 4]}."""
+    genes: dict[str, Any] = {}
+    for text in given:
+        for part in text.split():
+            gene, equals, values = part.partition("=")
+            if not (gene and equals and values):
+                raise _bad("narrow", part, "GENE=VALUES such as n_layer=2..6, d_model=128..512:64 or n_head=2,4")
+            if gene in genes:
+                raise _bad("narrow", part, f"{gene} once")
+            genes[gene] = _values(part, values)
+    return genes
+
+
+def _values(part: str, values: str) -> Any:
+    if ".." not in values:
+        return [_scalar(value) for value in values.split(",")]
+    bounds, _, step = values.partition(":")
+    low, _, high = bounds.partition("..")
+    try:
+        found = {"min": int(low), "max": int(high)}
+        if step:
+            found["step"] = int(step)
+    except ValueError:
+        raise _bad("narrow", part, "whole numbers as in d_model=128..512:64") from None
+    return found
+
+
+def settings(given: Iterable[str]) -> dict[str, Any]:
+    """`population=20 mutation=0.3` → {"population": 20, "mutation": 0.3}: the algorithm's own settings."""
+    found: dict[str, Any] = {}
+    for text in given:
+        for part in text.split():
+            name, equals, value = part.partition("=")
+            if not (name and equals and value):
+                raise _bad("set", part, "NAME=VALUE such as population=20")
+            found[name] = _scalar(value)
+    return found
+
+
+def target(given: str) -> dict[str, Any]:
+    """`DEVICE[:RUNTIME[:THREADS]]` → the place and the protocol fields; `class=NAME` names a device class.
+
+    Device names may hold colons: only a runtime's name, and a number behind it, are taken off the end.
+    """
+    place, threads = given, None
+    head, colon, tail = place.rpartition(":")
+    if colon and tail.isdigit() and head.rpartition(":")[2] in _RUNTIMES:
+        place, threads = head, int(tail)
+    head, colon, tail = place.rpartition(":")
+    runtime = None
+    if colon and tail in _RUNTIMES:
+        place, runtime = head, tail
+    if not place or place == "class=":
+        allowed = "DEVICE[:RUNTIME[:THREADS]] or class=NAME[:…], as in jetson:onnxruntime:2"
+        raise _bad("target", given, allowed)
+    protocol: dict[str, Any] = {}
+    if runtime is not None:
+        protocol["runtime"] = runtime
+    if threads is not None:
+        protocol["threads"] = threads
+    if place.startswith("class="):
+        return {"device_class": place.removeprefix("class="), "protocol": protocol}
+    return {"device": place, "protocol": protocol}
+
+
+def _scalar(text: str) -> Any:
+    """A JSON value if it reads as one, else the word itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _bad(option: str, value: str, allowed: str) -> InvalidInput:
+    return InvalidInput(
+        f"--{option} {value!r} cannot be read: give {allowed}", field=option, value=value, allowed=allowed
+    )

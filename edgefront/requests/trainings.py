@@ -1,0 +1,89 @@
+"""A request for trainings from the flags of `edgefront train submit`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from edgefront.core.errors import InvalidInput
+from edgefront.core.validation import invalid_input
+from edgefront.core.wire.trainings import TrainingRequest
+
+
+def read_request(path: Path) -> TrainingRequest:
+    """A request from a JSON file; `InvalidInput` names the field."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path} is not JSON: {error}", field="file", allowed="a JSON file") from None
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{path} holds {type(value).__name__}, not a request", field="file", allowed="a JSON object")
+    return make(value)
+
+
+def make(value: Mapping[str, Any]) -> TrainingRequest:
+    try:
+        return TrainingRequest.model_validate(dict(value))
+    except ValidationError as error:
+        raise invalid_input(error, InvalidInput) from None
+
+
+def subject(
+    architecture: str | None, candidate: str | None, frontier: str | None, pick: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is trained, of three ways to name it. `pick` goes with a frontier alone."""
+    given = {"architecture": architecture, "candidate": candidate, "frontier": frontier}
+    named = [f"--{name}" for name, value in given.items() if value is not None]
+    if len(named) != 1:
+        what = " and ".join(named) or "none"
+        allowed = "--frontier JOB, --candidate CANDIDATE or --architecture FILE_OR_NAME"
+        raise InvalidInput(f"say what to train by one of {allowed}, not {what}", field="architecture", allowed=allowed)
+    beside = [f"--{name.replace('_', '-')}" for name, value in pick.items() if value is not None]
+    if beside and frontier is None:
+        raise InvalidInput(
+            f"{beside[0]} chooses among the points of a frontier: give --frontier JOB with it",
+            field=beside[0].removeprefix("--"),
+            allowed="with --frontier",
+        )
+    if frontier is not None:
+        return {"frontier": {"job": frontier, **pick}}
+    if candidate is not None:
+        return {"candidate": candidate}
+    from edgefront.core.spaces.models import named_models, resolve
+
+    if architecture in named_models():
+        return {"model": architecture}
+    return {"architecture": resolve(str(architecture)).canonical}
+
+
+def overrides(given: Iterable[str]) -> dict[str, Any]:
+    """`steps=500 optimizer.lr=0.001` → {"steps": 500, "optimizer": {"lr": 0.001}}."""
+    found: dict[str, Any] = {}
+    for text in given:
+        for part in text.split():
+            path, equals, value = part.partition("=")
+            names = path.split(".")
+            if not (equals and value and all(names)):
+                allowed = "FIELD=VALUE such as steps=500 or optimizer.lr=0.001"
+                raise InvalidInput(
+                    f"--set {part!r} cannot be read: give {allowed}", field="set", value=part, allowed=allowed
+                )
+            place = found
+            for name in names[:-1]:
+                place = place.setdefault(name, {})
+                if not isinstance(place, dict):
+                    raise InvalidInput(f"--set {part!r}: {name} has a value already", field="set", value=part)
+            place[names[-1]] = _scalar(value)
+    return found
+
+
+def _scalar(text: str) -> Any:
+    """A JSON value if it reads as one, else the word itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

@@ -1,0 +1,133 @@
+"""A picture of frontiers: latency and peak memory against decoder parameters, with the baseline, a row a target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefront.core.errors import InvalidInput
+from edgefront.core.wire.jobs import CandidateView, FrontierView
+from edgefront.show.output import MIB
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_FRONTIER, _BASELINE, _OTHER, _INK, _GRID = "#0f766e", "#b45309", "#94a3b8", "#1e293b", "#e2e8f0"
+_ENDINGS = ("png", "svg", "pdf")
+STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.edgecolor": _OTHER,
+    "axes.labelcolor": _INK,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlecolor": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": _GRID,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "text.color": _INK,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+}
+
+
+def draw(
+    frontiers: Sequence[FrontierView],
+    path: Path,
+    *,
+    others: Mapping[str, Iterable[CandidateView]] | None = None,
+    title: str = "",
+) -> None:
+    """Draws the frontiers into a PNG, SVG or PDF file.
+
+    `others` holds, by target id, the candidates that are shown faintly behind their frontier.
+    """
+    check_ending(path)
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    with pyplot.rc_context(STYLE):
+        figure, grid = pyplot.subplots(
+            len(frontiers), 2, figsize=(11, 0.6 + 3.9 * len(frontiers)), squeeze=False, layout="constrained"
+        )
+        for row, view in zip(grid, frontiers, strict=True):
+            behind = [
+                point
+                for point in (others or {}).get(view.target_id, ())
+                if point.latency_ms is not None and not point.on_frontier and point.role == "search"
+            ]
+            _panel(row[0], view, behind, "latency_ms", 1.0, "median latency (ms)")
+            _panel(row[1], view, behind, "memory_bytes", MIB, "peak memory (MiB)")
+            row[0].set_title(view.target, loc="left")
+            row[0].legend(loc="upper left")
+        if title:
+            figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=160, facecolor="white")
+        pyplot.close(figure)
+
+
+def check_ending(path: Path) -> None:
+    """`InvalidInput` unless the name is that of a picture file."""
+    if path.suffix.lstrip(".").lower() not in _ENDINGS:
+        allowed = "a file that ends in ." + ", .".join(_ENDINGS)
+        raise InvalidInput(f"{path} is no picture file: give {allowed}", field="picture", allowed=allowed)
+
+
+def _panel(
+    axes: Axes, view: FrontierView, behind: Sequence[CandidateView], field: str, unit: float, label: str
+) -> None:
+    baseline = sorted((point for point in view.baseline if point.latency_ms), key=_size)
+    points = sorted(view.points, key=_size)
+    axes.plot(
+        *_columns(baseline, field, unit),
+        color=_BASELINE,
+        linestyle=(0, (4, 2)),
+        linewidth=1.4,
+        marker="s",
+        markersize=5,
+        label="baseline: the stock model, by layers",
+        zorder=2,
+    )
+    if behind:
+        axes.scatter(
+            *_columns(behind, field, unit), color=_OTHER, s=14, alpha=0.7, linewidths=0, label="searched", zorder=1
+        )
+    axes.scatter(
+        *_columns(points, field, unit),
+        color=_FRONTIER,
+        s=42,
+        edgecolors="white",
+        linewidths=0.8,
+        label="frontier",
+        zorder=4,
+    )
+    if field == "latency_ms":
+        known = [point for point in points if point.latency_half_width_ms is not None]
+        x, y = _columns(known, field, unit)
+        widths = [point.latency_half_width_ms or 0.0 for point in known]
+        axes.errorbar(x, y, yerr=widths, fmt="none", ecolor=_FRONTIER, elinewidth=1, capsize=2, zorder=3)
+    axes.set_xlabel("decoder parameters (millions), more is better")
+    axes.set_ylabel(f"{label}, less is better")
+    # Not by the intervals: one that is very wide would press everything else together.
+    highest = max((getattr(point, field) / unit for point in (*points, *baseline, *behind)), default=1.0)
+    axes.set_xlim(left=0)
+    axes.set_ylim(0, highest * 1.15)
+
+
+def _columns(points: Iterable[CandidateView], field: str, unit: float) -> tuple[list[float], list[float]]:
+    kept = list(points)
+    y: list[Any] = [getattr(point, field) / unit for point in kept]
+    return [point.decoder_parameters / 1e6 for point in kept], y
+
+
+def _size(point: CandidateView) -> int:
+    return point.decoder_parameters

@@ -1,0 +1,94 @@
+"""A job's progress on the terminal: a live table, or plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from edgefront.core.wire.jobs import JobView, TargetView
+from edgefront.show.output import duration, share, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+# Without a terminal, a line for a target at most this often.
+_LINE_EVERY_S = 5.0
+
+
+def show(jobs: Iterable[JobView], console: Console) -> JobView | None:
+    """Shows the job as it goes and returns its last view."""
+    return _live(jobs, console) if console.is_terminal else _lines(jobs, console)
+
+
+def _live(jobs: Iterable[JobView], console: Console) -> JobView | None:
+    from rich.live import Live
+
+    last: JobView | None = None
+    with Live(console=console, refresh_per_second=4, transient=False) as live:
+        for last in jobs:
+            live.update(progress_table(last))
+    return last
+
+
+def _lines(jobs: Iterable[JobView], console: Console) -> JobView | None:
+    said: dict[str, tuple[float, str]] = {}
+    last: JobView | None = None
+    for last in jobs:
+        for target in last.targets:
+            line = progress_line(target)
+            before, words = said.get(target.id, (float("-inf"), ""))
+            state_is_new = not words.startswith(f"{target.name}: {target.state}")
+            if line != words and (state_is_new or time.monotonic() - before >= _LINE_EVERY_S):
+                said[target.id] = (time.monotonic(), line)
+                console.print(line, markup=False, soft_wrap=True)
+    return last
+
+
+def progress_line(target: TargetView) -> str:
+    """One target in one line of text."""
+    parts = [
+        f"{target.settled} of {target.planned or target.candidates} measured",
+        f"frontier {target.frontier_size}",
+        f"hypervolume {target.hypervolume:.4f}",
+        f"measuring {share(target.measuring_share)}",
+    ]
+    if target.seconds_left is not None and target.state != "finished":
+        parts.append(f"about {duration(target.seconds_left)} left")
+    if target.note:
+        parts.append(target.note)
+    return f"{target.name}: {target.state}: " + ", ".join(parts)
+
+
+def progress_table(job: JobView) -> Table:
+    """All targets of a job, each with a bar."""
+    from rich.progress_bar import ProgressBar
+
+    shown = table(
+        "target",
+        "state",
+        "",
+        "measured",
+        "frontier",
+        "hypervolume",
+        "measuring",
+        "left",
+        "note",
+        title=f"{job.name}  {job.id}  {job.state}",
+        right=("measured", "frontier", "hypervolume", "measuring", "left"),
+    )
+    for target in job.targets:
+        whole = target.planned or max(target.candidates, 1)
+        shown.add_row(
+            target.name,
+            target.state,
+            ProgressBar(total=whole, completed=min(target.settled, whole), width=24),
+            f"{target.settled}/{target.planned or target.candidates}",
+            str(target.frontier_size),
+            f"{target.hypervolume:.4f}",
+            share(target.measuring_share),
+            "" if target.state == "finished" else duration(target.seconds_left),
+            target.note,
+        )
+    return shown

@@ -1,0 +1,139 @@
+"""A frontier as a table and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgefront.core.wire.jobs import CandidateView, FrontierView
+from edgefront.show.output import NONE, mebibytes, millions, milliseconds, table, times
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_CSV = (
+    "target",
+    "role",
+    "id",
+    "digest",
+    "decoder_parameters",
+    "total_parameters",
+    "latency_ms",
+    "latency_half_width_ms",
+    "memory_bytes",
+    "speedup",
+    "memory_ratio",
+    "perplexity",
+    "launches",
+)
+
+
+def frontier_table(view: FrontierView, *, baseline: bool = True) -> Table:
+    """The points by rising decoder parameters, with the baseline beside them; perplexities where some were trained."""
+    numbers = ("latency ms", "memory MiB", "faster", "smaller", "launches", *(("perplexity",) if view.trained else ()))
+    shown = table(
+        "model",
+        "parameters",
+        "blocks",
+        "d_model",
+        "d_inner",
+        *numbers,
+        title=_title(view),
+        right=("parameters", "d_model", *numbers),
+    )
+    scores = {one.candidate_id: f"{one.perplexity:.4g}" for one in view.trained}
+
+    def cells(point: CandidateView) -> list[str]:
+        return _cells(point) + ([scores.get(point.id, "")] if scores else [])
+
+    for point in view.points:
+        shown.add_row(point.id, *cells(point))
+    if baseline and view.baseline:
+        shown.add_section()
+        for point in sorted(view.baseline, key=lambda item: item.decoder_parameters):
+            shown.add_row(f"baseline, {_layers(point.architecture.get('blocks', ()))}", *cells(point), style="dim")
+    return shown
+
+
+def _title(view: FrontierView) -> str:
+    if view.by == "perplexity":
+        data = f" on {view.trained[0].dataset} by {view.trained[0].recipe}" if view.trained else ""
+        return f"{view.target}: {len(view.points)} of {len(view.trained)} models trained{data} on the frontier"
+    return f"{view.target}: {len(view.points)} models on the frontier, hypervolume {view.hypervolume:.4f}"
+
+
+def _cells(point: CandidateView) -> list[str]:
+    versus = point.versus_baseline if point.role == "search" else None
+    mark = "*" if versus is not None and versus.extrapolated else ""
+    return [
+        millions(point.decoder_parameters),
+        stack_in_words(point.architecture.get("blocks", ())),
+        str(point.architecture.get("d_model", NONE)),
+        spread(_inner_widths(point)),
+        milliseconds(point.latency_ms, point.latency_half_width_ms),
+        mebibytes(point.memory_bytes),
+        times(versus.speedup) + mark if versus else "",
+        times(versus.memory_ratio) + mark if versus else "",
+        str(point.launches),
+    ]
+
+
+def frontier_csv(views: Iterable[FrontierView]) -> str:
+    """Every point and every baseline of these frontiers, a line each, under a header."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _CSV, lineterminator="\n")
+    writer.writeheader()
+    for view in views:
+        for point in (*view.points, *view.baseline):
+            writer.writerow({name: _field(view, point, name) for name in _CSV})
+    return text.getvalue()
+
+
+def _field(view: FrontierView, point: CandidateView, name: str) -> Any:
+    if name == "target":
+        return view.target
+    if name in ("speedup", "memory_ratio"):
+        return getattr(point.versus_baseline, name, None)
+    if name == "perplexity":
+        return next((one.perplexity for one in view.trained if one.candidate_id == point.id), None)
+    return getattr(point, name)
+
+
+def spread(values: Sequence[int]) -> str:
+    """One value, or the range of several: 512, 256–1024."""
+    if not values:
+        return NONE
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low}–{high}"
+
+
+_NAMES = {"attention": "attention", "feed_forward": "feed-forward", "srupp": "SRU++", "sru": "SRU"}
+
+
+def stack_in_words(blocks: Sequence[dict[str, Any]]) -> str:
+    """The number of layers where each is attention and feed-forward, else how many blocks of each kind there are."""
+    if _alternate(blocks):
+        return _layers(blocks)
+    counts: dict[str, int] = {}
+    for block in blocks:
+        name = _NAMES.get(str(block.get("kind")), str(block.get("kind")))
+        if block.get("attends") == "none":
+            name += " without attention"
+        counts[name] = counts.get(name, 0) + 1
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def _alternate(blocks: Sequence[dict[str, Any]]) -> bool:
+    return [block.get("kind") for block in blocks] == ["attention", "feed_forward"] * (len(blocks) // 2)
+
+
+def _layers(blocks: Sequence[dict[str, Any]]) -> str:
+    """Layers of a stock model, in words: pairs of attention and feed-forward, or blocks."""
+    count = len(blocks) // 2 if _alternate(blocks) else len(blocks)
+    return f"{count} layer{'s' if count != 1 else ''}"
+
+
+def _inner_widths(point: CandidateView) -> list[int]:
+    return [int(block["d_inner"]) for block in point.architecture.get("blocks", ()) if "d_inner" in block]

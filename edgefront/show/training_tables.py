@@ -1,0 +1,190 @@
+"""Trainings on the terminal: a list, one in full, and several as they go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from edgefront.core.wire.supernets import SearchProgress
+from edgefront.core.wire.training_choices import DatasetView, RecipeView
+from edgefront.core.wire.trainings import EvaluationView, MetricView, TrainingView
+from edgefront.resources.trainings import ENDED
+from edgefront.show.output import (
+    NONE,
+    duration,
+    mebibytes,
+    millions,
+    milliseconds,
+    moment,
+    share,
+    table,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from edgefront.client import Client
+
+_LOOK_S = 1.0
+# Without a terminal, a line for a training at most this often.
+_LINE_EVERY_S = 5.0
+
+
+def trainings_table(trainings: Iterable[TrainingView]) -> Table:
+    """One row a training: how far it is, and what its model scores and was measured at."""
+    numbers = ("parameters", "step", "loss", "perplexity", "latency ms", "memory MiB", "left")
+    shown = table("id", "name", "state", *numbers, "note", right=numbers)
+    for item in trainings:
+        shown.add_row(
+            item.id,
+            item.name,
+            item.state,
+            NONE if item.decoder_parameters is None else millions(item.decoder_parameters),
+            _steps(item),
+            _number(item.last_metric.loss if item.last_metric else None),
+            _number(best_perplexity(item)),
+            milliseconds(item.measured.latency_ms if item.measured else None),
+            mebibytes(item.measured.memory_bytes if item.measured else None),
+            duration(item.seconds_left) if item.seconds_left is not None else "",
+            item.reason or item.note,
+        )
+    return shown
+
+
+def recipes_table(recipes: Iterable[RecipeView]) -> Table:
+    """One row a recipe."""
+    shown = table("recipe", "what", "trains", "data", "steps", "tokens", right=("steps", "tokens"))
+    for item in recipes:
+        counts = (f"{item.steps:,}", millions(item.tokens))
+        shown.add_row(item.name, item.title, item.task, item.dataset or NONE, *counts)
+    return shown
+
+
+def datasets_table(datasets: Iterable[DatasetView]) -> Table:
+    """One row a data set."""
+    shown = table("data", "digest", "level", "vocabulary", "what", right=("vocabulary",))
+    for item in datasets:
+        digest = "prepared on first use" if item.digest is None else item.digest[:12]
+        vocabulary = NONE if item.vocab_size is None else f"{item.vocab_size:,}"
+        shown.add_row(item.name, digest, item.level, vocabulary, item.title)
+    return shown
+
+
+def layers_table(choices: Sequence[str], search: SearchProgress) -> Table:
+    """A row a layer: how likely each block is where the search of one seed stands."""
+    shown = table("layer", *choices, title=f"seed {search.seed}: {search.pattern} ({search.phase})", right=choices)
+    for layer, row in enumerate(search.records[-1].probabilities, 1):
+        shown.add_row(str(layer), *(share(probability) for probability in row))
+    return shown
+
+
+def facts(item: TrainingView) -> dict[str, str]:
+    """A training in full, as names and values."""
+    last = item.last_metric or MetricView(step=0, tokens=0, seconds=0.0)
+    found = {
+        "training": f"{item.name}  {item.id}",
+        "state": item.state + (f" ({item.note})" if item.note else ""),
+        "reason": item.reason,
+        "recipe": f"{item.recipe.get('name')} on {item.dataset}, seed {item.seed}",
+        "begins with": item.start,
+        "architecture": item.digest,
+        "candidate": item.candidate_id,
+        "parameters": None if item.decoder_parameters is None else f"{item.decoder_parameters:,} of the decoder",
+        "step": _steps(item) if item.steps else None,
+        "checkpoint": None if item.checkpoint is None else f"step {item.checkpoint}",
+        "trained": f"{item.tokens:,} tokens in {duration(item.seconds)}" if item.tokens else None,
+        "left": duration(item.seconds_left) if item.seconds_left is not None else None,
+        "loss": None if last.loss is None else _number(last.loss),
+        "tokens/s": None if last.tokens_per_s is None else f"{last.tokens_per_s:,.0f}",
+        "model FLOPs": None if last.mfu is None else f"{share(last.mfu)} of what the device can do",
+        "scores": "; ".join(_score(score) for score in item.evaluations),
+        "measured": _measured(item),
+        "worker": item.worker,
+        "queue": item.queue if item.state == "queued" else None,
+        "created": moment(item.created_at),
+        "finished": moment(item.finished_at) if item.finished_at else None,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def best_perplexity(item: TrainingView) -> float | None:
+    """On held-out text: as it was evaluated at the end, else as the run said last."""
+    for split in ("test", "valid"):
+        for score in item.evaluations:
+            if (score.split, score.metric) == (split, "perplexity"):
+                return score.value
+    return item.last_metric.valid_perplexity if item.last_metric else None
+
+
+def watch(client: Client, ids: Sequence[str], console: Console) -> list[TrainingView]:
+    """Shows trainings as they go until all have ended; returns them."""
+    if not console.is_terminal:
+        return _lines(client, ids, console)
+    from rich.live import Live
+
+    with Live(console=console, refresh_per_second=4, transient=False) as live:
+        while True:
+            found = [client.trainings.get(training_id) for training_id in ids]
+            live.update(trainings_table(found))
+            if all(item.state in ENDED for item in found):
+                return found
+            time.sleep(_LOOK_S)
+
+
+def _lines(client: Client, ids: Sequence[str], console: Console) -> list[TrainingView]:
+    said: dict[str, tuple[float, str, str]] = {}
+    while True:
+        found = [client.trainings.get(training_id) for training_id in ids]
+        for item in found:
+            line = progress_line(item)
+            before, state, words = said.get(item.id, (float("-inf"), "", ""))
+            if line != words and (item.state != state or time.monotonic() - before >= _LINE_EVERY_S):
+                said[item.id] = (time.monotonic(), item.state, line)
+                console.print(line, markup=False, soft_wrap=True)
+        if all(item.state in ENDED for item in found):
+            return found
+        time.sleep(_LOOK_S)
+
+
+def progress_line(item: TrainingView) -> str:
+    """One training in one line of text."""
+    parts = []
+    if item.steps:
+        parts.append(f"step {_steps(item)}")
+    if item.last_metric is not None and item.last_metric.loss is not None:
+        parts.append(f"loss {_number(item.last_metric.loss)}")
+    perplexity = best_perplexity(item)
+    if perplexity is not None:
+        parts.append(f"perplexity {_number(perplexity)}")
+    if item.seconds_left is not None and item.state not in ENDED:
+        parts.append(f"about {duration(item.seconds_left)} left")
+    if item.state == "done" and item.measured is not None and item.measured.latency_ms is not None:
+        parts.append(f"measured {milliseconds(item.measured.latency_ms)} ms")
+    if item.reason or item.note:
+        parts.append(item.reason or item.note)
+    return f"{item.name}: {item.state}" + (": " + ", ".join(parts) if parts else "")
+
+
+def _steps(item: TrainingView) -> str:
+    return f"{item.step}/{item.steps}" if item.steps else NONE
+
+
+def _score(score: EvaluationView) -> str:
+    return f"{score.split} {score.metric} {_number(score.value)}"
+
+
+def _measured(item: TrainingView) -> str | None:
+    if item.measured is None or item.measured.latency_ms is None:
+        return None
+    where, memory = item.measured.target, mebibytes(item.measured.memory_bytes)
+    said = f"{milliseconds(item.measured.latency_ms)} ms, peak {memory} MiB on {where}"
+    sizes = [(one or {}).get("embedding", {}).get("vocab_size") for one in (item.architecture, item.trained)]
+    if None not in sizes and sizes[0] != sizes[1]:
+        said += f", over {sizes[0]:,} tokens (it is trained over {sizes[1]:,})"
+    return said
+
+
+def _number(value: float | None) -> str:
+    return NONE if value is None else f"{value:.4g}"

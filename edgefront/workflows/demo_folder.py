@@ -1,0 +1,41 @@
+"""The folder that a demo writes to: used again by the next demo, and never somebody's own."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from edgefront.core.errors import Conflict
+from edgefront.embedded.lock import HomeLock
+
+_MARKER = ".edgefront-demo"
+
+
+class DemoFolder:
+    """`service/` (data of the embedded service), `models/`, and the picture.
+
+    What an earlier demo left is removed, so that everything shown was measured now. `Conflict` if the folder holds
+    anything else, or if a demo runs in it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.service = path / "service"
+        self.models = path / "models"
+        self.picture = path / "frontier.png"
+
+    def prepare(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise Conflict(f"{self.path} is a file: give another folder with --output")
+        if self.path.is_dir() and any(self.path.iterdir()):
+            if not (self.path / _MARKER).exists():
+                raise Conflict(
+                    f"{self.path} holds other files, and a demo removes what it finds: give another folder (--output)"
+                )
+            if self.service.is_dir():
+                with HomeLock(self.service):  # another demo here is not to lose its files
+                    shutil.rmtree(self.service)
+            shutil.rmtree(self.models, ignore_errors=True)
+            self.picture.unlink(missing_ok=True)
+        self.models.mkdir(parents=True, exist_ok=True)
+        (self.path / _MARKER).touch()

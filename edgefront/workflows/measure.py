@@ -1,0 +1,73 @@
+"""Measuring one model on this machine, without a server."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgefront.core.errors import MeasurementError
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import LaunchResult, PeakMemory
+from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, half_width_ms, median, p90
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models import resolve
+
+
+def find_model(file_or_name: str) -> Architecture | Path:
+    """An ONNX file as its path; else the architecture of that JSON file or name."""
+    path = Path(file_or_name)
+    if path.suffix.lower() == ".onnx" and path.is_file():
+        return path.resolve()
+    return resolve(file_or_name)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The launches of one model, all of them done."""
+
+    subject: Architecture | Path
+    protocol: MeasurementProtocol
+    launches: tuple[LaunchResult, ...]
+
+    def report(self) -> dict[str, Any]:
+        """What `edgefront measure --json` prints; times in ms, memory in bytes."""
+        latencies = [launch.latency for launch in self.launches if launch.latency is not None]
+        medians = [median(latency.samples_ms) for latency in latencies]
+        middle = median(medians)
+        spread = LogLaunches.of(medians)
+        variance = LaunchVariance.pooled([(spread.count, spread.sum_squares)])
+        named = (
+            {"digest": self.subject.digest} if isinstance(self.subject, Architecture) else {"file": str(self.subject)}
+        )
+        return named | {
+            "latency_ms": middle,
+            "latency_half_width_ms": half_width_ms(middle, len(medians), variance),
+            "latency_p90_ms": p90([sample for latency in latencies for sample in latency.samples_ms]),
+            "memory": self._memory().model_dump(mode="json"),
+            "protocol": self.protocol.model_dump(mode="json"),
+            "launches": [launch.model_dump(mode="json") for launch in self.launches],
+        }
+
+    def _memory(self) -> PeakMemory:
+        """The launch whose peak is the middle one: its parts belong together."""
+        found = sorted((launch.memory for launch in self.launches if launch.memory), key=lambda item: item.peak_bytes)
+        return found[(len(found) - 1) // 2]
+
+
+def run(subject: Architecture | Path, protocol: MeasurementProtocol, *, launches: int, seed: int) -> Measured:
+    """Measures `launches` times, each in a fresh process. `MeasurementError` tells why it cannot be done here."""
+    from edgefront.agents.measuring.measure import Measurer
+
+    done: list[LaunchResult] = []
+    with tempfile.TemporaryDirectory(prefix="edgefront-measure-") as folder, Measurer(Path(folder)) as measurer:
+        for _ in range(launches):
+            result = measurer.measure(subject, protocol, seed)
+            if result.outcome != "done":
+                raise MeasurementError(
+                    f"{result.outcome}, {(result.reason or '').replace('_', ' ')}: {result.message}",
+                    reason=result.reason or "run_error",
+                )
+            done.append(result)
+    return Measured(subject, protocol, tuple(done))

@@ -1,0 +1,123 @@
+"""From a finished search to a trained model: train the best of a frontier, and keep the better one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefront.client import Client
+from edgefront.core.errors import EdgefrontError, InvalidInput
+from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.validation import one_of
+from edgefront.core.wire.jobs import CandidateView, FrontierView
+from edgefront.core.wire.trainings import TrainingView
+from edgefront.show.output import NONE, mebibytes, millions, milliseconds, table
+from edgefront.show.training_tables import best_perplexity
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A candidate with its training; `perplexity` is that of the test split, or of the validation split without one."""
+
+    candidate: CandidateView
+    training: TrainingView
+    perplexity: float | None
+    kept: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """What `edgefront ship --json` prints of each."""
+        return {
+            "candidate": self.candidate.id,
+            "training": self.training.id,
+            "state": self.training.state,
+            "reason": self.training.reason,
+            "decoder_parameters": self.candidate.decoder_parameters,
+            "latency_ms": self.candidate.latency_ms,
+            "memory_bytes": self.candidate.memory_bytes,
+            "perplexity": self.perplexity,
+            "kept": self.kept,
+        }
+
+
+def check_recipe(client: Client, name: str, overrides: Mapping[str, Any]) -> None:
+    """Raises before a search of minutes what the trainings would be refused for after it: `InvalidInput`."""
+    known = {view.name: view for view in client.catalogue.recipes()}
+    recipe = known[one_of("recipe", name, tuple(known))]
+    Recipe.parse(recipe.recipe).overridden(overrides)
+
+
+def best_points(frontier: FrontierView, count: int) -> list[CandidateView]:
+    """The `count` points of the highest proxy, the quickest first among equals. `InvalidInput` where there is none."""
+    if not frontier.points:
+        raise InvalidInput(
+            f"the frontier of {frontier.target} is empty: nothing that was measured keeps to the limits",
+            field="job",
+            value=frontier.job_id,
+            allowed="a job with a frontier: wider limits, or a space with smaller models",
+        )
+    return sorted(frontier.points, key=lambda point: (-point.proxy, point.latency_ms or 0.0))[:count]
+
+
+def submit(
+    client: Client, points: Sequence[CandidateView], how: dict[str, Any], again: bool = False
+) -> list[TrainingView]:
+    """A training of each point. The same points and `how` give the same trainings, unless `again` asks for new ones."""
+    made: list[TrainingView] = []
+    for point in points:
+        request = {"candidate": point.id, **how}
+        digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:32]
+        made += client.trainings.create(request, idempotency_key=None if again else f"ship-{digest}")
+    return made
+
+
+def chosen(points: Sequence[CandidateView], trainings: Sequence[TrainingView]) -> list[Shipped]:
+    """Every point with its training; the one of the lowest perplexity is kept.
+
+    Raises `EdgefrontError` with every reason where none was trained to the end.
+    """
+    found = [
+        Shipped(point, training, best_perplexity(training) if training.state == "done" else None)
+        for point, training in zip(points, trainings, strict=True)
+    ]
+    scored = [(one.perplexity, one.candidate.latency_ms or 0.0, index) for index, one in enumerate(found)]
+    done = [(perplexity, latency, index) for perplexity, latency, index in scored if perplexity is not None]
+    if not done:
+        reasons = "; ".join(f"{one.training.id} {one.training.state}: {one.training.reason or NONE}" for one in found)
+        raise EdgefrontError(
+            f"no model was trained to the end: {reasons}. Go on with one by `edgefront train resume`, or begin anew by "
+            "`edgefront ship --job` with --again"
+        )
+    best = min(done)[2]
+    return [Shipped(one.candidate, one.training, one.perplexity, kept=index == best) for index, one in enumerate(found)]
+
+
+def shipped_table(shipped: Sequence[Shipped]) -> Table:
+    """Measured on the device and scored on held-out text, side by side."""
+    numbers = ("parameters", "latency ms", "memory MiB", "perplexity")
+    shown = table("", "model", "training", *numbers, right=numbers)
+    for one in shipped:
+        shown.add_row(
+            "kept" if one.kept else "",
+            one.candidate.id,
+            one.training.id if one.training.state == "done" else f"{one.training.id} ({one.training.state})",
+            millions(one.candidate.decoder_parameters),
+            milliseconds(one.candidate.latency_ms),
+            mebibytes(one.candidate.memory_bytes),
+            NONE if one.perplexity is None else f"{one.perplexity:.4g}",
+            style="bold" if one.kept else None,
+        )
+    return shown
+
+
+def fetch(client: Client, shipped: Sequence[Shipped], folder: Path, note: Callable[[str], None]) -> tuple[Path, ...]:
+    """Downloads the model that is kept."""
+    kept = next(one for one in shipped if one.kept)
+    note(f"downloading {kept.training.id} into {folder}")
+    return client.trainings.download(kept.training.id, folder)

@@ -1,0 +1,135 @@
+"""`edgefront up`: runs the embedded service until it is told to end."""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefront.client import Client
+from edgefront.commands.base import Session
+from edgefront.core.errors import EdgefrontError
+from edgefront.embedded.port import DEFAULT_PORT
+from edgefront.embedded.service import DEVICE, EmbeddedService
+from edgefront.show.output import print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_LOG_BYTES = 5 << 20
+_CHATTY = ("celery", "httpx", "alembic.runtime.plugins")
+"""What says something for every sweep, request or plug-in."""
+
+
+def run(
+    session: Session, home: Path, *, host: str, port: int | None, agent: bool, cores: str | None, verbose: bool
+) -> None:
+    """Starts everything, says where it is, and ends it all at Ctrl-C or SIGTERM."""
+    with (
+        log_to(home / "service.log", verbose=verbose),
+        told_to_end() as ending,
+        EmbeddedService(home, host=host, port=port, agent=agent, cores=cores) as service,
+    ):
+        if session.json:
+            told = {"url": service.url, "home": str(service.home), "key_file": str(service.home / "key")}
+            print_json(told, line=True)
+        else:
+            announce(session, service, session.out)
+        if agent:
+            _say_when_ready(session, service, ending)
+        ending.wait()
+        session.note("ending: the agent finishes what it has begun (Ctrl-C again to end at once) …")
+    session.note("ended")
+
+
+def announce(session: Session, service: EmbeddedService, out: Console) -> None:
+    """Says where the service is."""
+    if service.wanted_port is None and not service.url.endswith(f":{DEFAULT_PORT}"):
+        session.note(f"port {DEFAULT_PORT} is taken, so this is another one")
+    out.print(f"[bold]edgefront[/] runs at [bold]{service.url}[/]")
+    out.print(f"  page    {login_link(service)}", markup=False, soft_wrap=True)
+    out.print(f"  data    {service.home}", markup=False, soft_wrap=True)
+    out.print(f"  log     {service.home / 'service.log'}", markup=False, soft_wrap=True)
+    out.print("  end it  Ctrl-C")
+
+
+def _say_when_ready(session: Session, service: EmbeddedService, ending: threading.Event) -> None:
+    with Client(service.url, service.key) as client:
+        try:
+            while not agent_is_ready(client, service):
+                if ending.wait(0.25):
+                    return
+        except EdgefrontError as error:
+            session.note(f"without an agent of its own: {error.detail}")
+        else:
+            session.note(f"this machine measures as device {DEVICE!r}")
+
+
+def agent_is_ready(client: Client, service: EmbeddedService) -> bool:
+    """The embedded agent has joined. EdgefrontError once it has ended for good."""
+    if any(device.name == DEVICE and device.online for device in client.devices.list()):
+        return True
+    ended = service.agent.ended_for_good if service.agent else "it was not started"
+    if ended:
+        raise EdgefrontError(f"the agent of this machine has ended: {ended}")
+    return False
+
+
+def login_link(service: EmbeddedService) -> str:
+    """The page, logged in. The key stands behind the #: browsers keep that to themselves, so no log ever has it."""
+    return f"{service.url}/login#key={service.key}"
+
+
+@contextmanager
+def told_to_end() -> Iterator[threading.Event]:
+    """An event that Ctrl-C, SIGTERM and a closed terminal set. A second Ctrl-C interrupts as usual."""
+    ending = threading.Event()
+
+    def end(number: int, _frame: Any) -> None:
+        if ending.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        ending.set()
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP"):
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield ending
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def log_to(path: Path, *, verbose: bool) -> Iterator[None]:
+    """Sends the log to a file that is turned over, and what needs attention (all, if verbose) to standard error."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    to_file = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=2, encoding="utf-8")
+    to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    to_terminal = logging.StreamHandler()
+    to_terminal.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    to_terminal.setLevel(logging.INFO if verbose else logging.WARNING)
+    # A full disk must not answer every line of the log with a trace on the terminal.
+    loud, logging.raiseExceptions = logging.raiseExceptions, False
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.INFO)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    root.addHandler(to_file)
+    root.addHandler(to_terminal)
+    try:
+        yield
+    finally:
+        root.removeHandler(to_terminal)
+        root.removeHandler(to_file)
+        root.setLevel(level)
+        logging.raiseExceptions = loud
+        with suppress(OSError):
+            to_file.close()

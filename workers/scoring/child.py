@@ -1,0 +1,97 @@
+"""A process that scores models: requests on standard input, answers on standard output, one JSON object a line.
+
+    {"architecture": {…}, "proxy": "snip", "seed": 0, "settings": {…}, "device": "cpu", "data": null}
+    {"value": 1.25}  or  {"reason": "why this model has no score"}
+
+It computes on one thread, behind everything else on the machine, and is the first that the system ends when memory runs
+out: whoever started it goes on. It ends with its standard input, also in the middle of a score.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from edgefront.core.errors import EdgefrontError
+from edgefront.core.processes import first_for_the_oom_killer
+from edgefront.core.proxies.score import score
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.spaces.architecture import Architecture
+
+
+def main() -> None:
+    """Answers until the input ends."""
+    answers = _own_output()
+    _step_back()
+    asked: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(asked,), daemon=True).start()
+    while True:
+        request = json.loads(asked.get())
+        answers.write(json.dumps(answer(request)) + "\n")
+        answers.flush()
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """The score that was asked for, or why there is none; never an exception."""
+    proxy = str(request["proxy"])
+    try:
+        _one_thread(request["device"])
+        settings = ProxySettings.parse(request["settings"])
+        architecture = Architecture.parse(request["architecture"])
+        data = None if request["data"] is None else Path(request["data"])
+        return {"value": score(architecture, proxy, request["seed"], settings, request["device"], data)}
+    except EdgefrontError as error:
+        return {"reason": error.detail}
+    except ModuleNotFoundError as error:
+        return {"reason": f"{proxy} needs {error.name}, which is not installed where the workers run"}
+    except MemoryError:
+        return {"reason": f"memory ran out while {proxy} was computed"}
+    except Exception as error:
+        if _is_out_of_memory(error):
+            return {"reason": f"memory ran out while {proxy} was computed"}
+        traceback.print_exc()
+        return {"reason": f"{proxy} cannot score this model: internal error ({type(error).__name__}), see the log"}
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """torch tells it of a GPU by a class of its own, and of the CPU in the words of its allocator."""
+    text = str(error)
+    return type(error).__name__ == "OutOfMemoryError" or "not enough memory" in text or "can't allocate memory" in text
+
+
+def _one_thread(device: str) -> None:
+    if device == "cpu" and "torch" not in sys.modules:
+        with suppress(ModuleNotFoundError):
+            import torch
+
+            torch.set_num_threads(1)
+
+
+def _own_output() -> TextIO:
+    """What was standard output; from here on anything that prints reaches the log."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
+def _step_back() -> None:
+    with suppress(OSError):
+        os.nice(5)
+    first_for_the_oom_killer()
+
+
+def _read(asked: queue.SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        asked.put(line)
+    os._exit(0)  # whoever asked is gone
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Supervisors of trainings as detached processes: started, found again, and told to stop.
+
+A supervisor holds the lock of a file in `<home>/supervisors/<host>` for as long as it lives. The system frees the lock
+however its holder ends, so the files tell without doubt which supervisors run on this machine, whoever started them.
+(Containers may share a data folder, and know other processes by the same numbers: each has a host's name of its own.)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.claims import Claim
+from edgefront.core.services.trainings.files.folder import training_folder
+
+FOLDER = "supervisors"
+LOG = "supervisor.log"
+_LOOK_S = 0.05
+
+
+def launch(settings: Settings, claim: Claim) -> None:
+    """Starts the supervisor of a claimed training and returns: it outlives this process.
+
+    Raises OSError or `subprocess.CalledProcessError` if it cannot be started.
+    """
+    folder = training_folder(settings, claim.training_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    settings.home.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "edgefront.workers.training.supervise", claim.training_id, str(claim.fence)]
+    with (folder / LOG).open("ab") as log:
+        # It forks at once and what is started here ends, so that nobody has to wait for the supervisor.
+        subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=settings.home,
+            env=settings.environment(),
+            start_new_session=True,
+            check=True,
+        )
+
+
+@contextmanager
+def present(home: Path, claim: Claim) -> Iterator[None]:
+    """This process is the supervisor of the claim, for all to see, while the block lasts."""
+    import fcntl
+
+    folder = _folder(home)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{claim.training_id}.{claim.fence}"
+    with path.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate(0)
+        file.write(str(os.getpid()).encode())
+        file.flush()
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                path.unlink()
+
+
+def running(home: Path) -> dict[str, int]:
+    """Name of the file → process id, of the supervisors of this data folder that live."""
+    import fcntl
+
+    found: dict[str, int] = {}
+    try:
+        paths = sorted(_folder(home).iterdir())
+    except OSError:
+        return {}
+    for path in paths:
+        with suppress(OSError, ValueError), path.open("r+b") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found[path.name] = int(file.read() or b"0")
+            else:
+                path.unlink()  # its holder was killed
+    return found
+
+
+def stop_all(home: Path, timeout_s: float) -> bool:
+    """Tells the supervisors to stop their trainings, which then wait in the queue, and waits for them.
+
+    Returns whether all have ended in time; those that have not are left to end by themselves.
+    """
+    if sys.platform == "win32":
+        return True
+    told: set[str] = set()
+    end = time.monotonic() + timeout_s
+    while alive := running(home):
+        for name, pid in alive.items():
+            if name not in told and pid > 0:
+                told.add(name)
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGTERM)
+        if time.monotonic() > end:
+            return False
+        time.sleep(_LOOK_S)
+    return True
+
+
+def _folder(home: Path) -> Path:
+    return home / FOLDER / socket.gethostname()

@@ -1,0 +1,92 @@
+"""What this machine has for trainings."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from functools import lru_cache
+
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.tasks import TRAIN_QUEUES
+from edgefront.core.services.trainings.claims import Machine
+
+_MIB = 1 << 20
+_ASK = ("--query-gpu=index,memory.total", "--format=csv,noheader,nounits")
+_ANSWER_S = 20.0
+
+_log = logging.getLogger(__name__)
+
+
+def default_threads(device: str, slots: int) -> int | None:
+    """CPU threads of a training where the settings name none; None: torch's choice."""
+    return None if device == "cuda" else max(1, (os.cpu_count() or 1) // 2 // max(1, slots))
+
+
+def machine_of(settings: Settings) -> Machine:
+    """The worker of these settings on this machine."""
+    gpus = system_gpus()
+    wanted = settings.training.gpus
+    if wanted is not None:
+        gpus = {number: gpus.get(number, 1 << 50) for number in range(wanted)}
+    return Machine(
+        worker=settings.training.worker or socket.gethostname(),
+        slots=settings.training.slots,
+        memory_bytes=memory_bytes(),
+        gpus=gpus,
+    )
+
+
+def cannot_train(settings: Settings) -> str | None:
+    """Why no training can run here, in words; None if one can."""
+    if sys.platform == "win32":
+        return "trainings run on Linux and macOS"
+    if settings.training.command is None and importlib.util.find_spec("torch") is None:
+        return "trainings need the extra: train"
+    return None
+
+
+def memory_bytes() -> int:
+    """Of the whole machine; without bound where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 1 << 62
+
+
+@lru_cache(maxsize=1)
+def system_gpus() -> dict[int, int]:
+    """Number → bytes of memory, of the NVIDIA GPUs that CUDA programs of this process may use.
+
+    Numbers are those that `CUDA_VISIBLE_DEVICES` takes in the order of the PCI bus.
+    """
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return {}
+    try:
+        done = subprocess.run([command, *_ASK], capture_output=True, text=True, timeout=_ANSWER_S, check=True)
+        found = {
+            int(number): int(float(memory)) * _MIB
+            for number, memory in (line.split(",") for line in done.stdout.splitlines() if line.strip())
+        }
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        _log.warning("the GPUs of this machine cannot be told: %s", error)
+        return {}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return found
+    allowed = {part.strip() for part in visible.split(",")}
+    return {number: memory for number, memory in found.items() if str(number) in allowed}
+
+
+def served_queues(settings: Settings) -> tuple[str, ...]:
+    """The queues of trainings that a worker on this machine can serve."""
+    if cannot_train(settings) is not None:
+        return ()
+    machine = machine_of(settings)
+    can = {"cpu": machine.slots > 0, "gpu": len(machine.gpus) > 0, "gpus": len(machine.gpus) > 1}
+    return tuple(queue for queue in TRAIN_QUEUES if can[queue])

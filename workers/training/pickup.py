@@ -1,0 +1,135 @@
+"""The part of a worker that starts trainings: a short task, and a bootstep that asks for it again and again."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+from celery import bootsteps
+
+from edgefront.core.errors import EdgefrontError, Unavailable
+from edgefront.core.services.dispatch import training_queue
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.tasks import TRAIN, TRAIN_QUEUES
+from edgefront.core.services.trainings import claims as training_claims
+from edgefront.core.services.trainings.claims import Claim, Outcome, Report
+from edgefront.core.services.trainings.files.folder import training_folder
+from edgefront.core.services.trainings.files.removal import deleted_trainings, finish_deletions, remove_folder
+from edgefront.core.store.database import Database
+from edgefront.workers.training.launch import launch, stop_all
+from edgefront.workers.training.machine import cannot_train, machine_of
+from edgefront.workers.training.run_process import is_held
+
+_log = logging.getLogger(__name__)
+
+
+def start_waiting(
+    database: Database, settings: Settings, queue: str, start: Callable[[Settings, Claim], None] = launch
+) -> int:
+    """Claims what waits in the queue, as much as this worker has room for, and starts a supervisor of each.
+
+    Returns how many. Called twice it starts nothing twice: the claim is a row's.
+    """
+    if queue not in TRAIN_QUEUES or cannot_train(settings) is not None:
+        return 0
+    machine, started = machine_of(settings), 0
+    while True:
+        try:
+            with database.write() as session:
+                now = database.now(session)
+                claimed = training_claims.claim(session, machine, queue, now, settings.training.ttl_s)
+        except Unavailable as error:
+            _log.warning("no training could be claimed: %s", error)
+            return started
+        if claimed is None:
+            return started
+        try:
+            start(settings, claimed)
+        except (OSError, subprocess.CalledProcessError) as error:
+            _log.error("training %s could not be started: %s", claimed.training_id, error)
+            _count(database, claimed, f"it could not be started on {machine.worker}: {error}")
+            return started
+        started += 1
+
+
+def _count(database: Database, claimed: Claim, reason: str) -> None:
+    """It costs an attempt: given back for nothing, it would be claimed again at once, and for ever."""
+    outcome = Outcome("failed", reason)
+    try:
+        with database.write() as session:
+            now = database.now(session)
+            training_claims.finish(session, claimed.training_id, claimed.fence, Report(), outcome, now)
+    except EdgefrontError as error:  # its lease runs out
+        _log.warning("training %s could not be given back: %s", claimed.training_id, error)
+
+
+def remove_deleted(settings: Settings) -> None:
+    """Removes what is left of trainings that were deleted elsewhere, or whose supervisors were lost before they did."""
+    finish_deletions(settings)
+    for training_id in deleted_trainings(settings):
+        if not is_held(training_folder(settings, training_id)):
+            remove_folder(settings, training_id)
+
+
+class Trainings(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Looks for trainings in the queues that this worker serves, when it has reached the broker and from then on.
+
+    A message says only "look": one that is lost, or that a queue without workers never delivers, costs nothing.
+    """
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    def __init__(self, consumer: Any, **options: Any) -> None:
+        super().__init__(consumer, **options)
+        self._entry: Any = None
+
+    def start(self, consumer: Any) -> None:
+        settings: Settings = consumer.app.conf.edgefront_settings
+        served = [
+            queue for queue in TRAIN_QUEUES if training_queue(settings, queue) in consumer.app.amqp.queues.consume_from
+        ]
+        if not served:
+            return
+        reason = cannot_train(settings)
+        if reason is not None:
+            _log.warning("this worker serves queues of trainings, but %s", reason)
+        remove_deleted(settings)
+        interval_s = settings.leases.sweep_s
+        self._ask(consumer, served)
+        self._entry = consumer.timer.call_repeatedly(interval_s, self._ask, (consumer, served, interval_s))
+
+    def stop(self, consumer: Any) -> None:
+        if self._entry is not None:
+            self._entry.cancel()
+            self._entry = None
+
+    def _ask(self, consumer: Any, served: list[str], interval_s: float | None = None) -> None:
+        app = consumer.app
+        try:
+            for queue in served:
+                app.send_task(
+                    TRAIN,
+                    kwargs={"queue": queue},
+                    queue=training_queue(app.conf.edgefront_settings, queue),
+                    expires=None if interval_s is None else max(1.0, interval_s),
+                    retry=False,
+                    ignore_result=True,
+                )
+        except Exception as error:  # whatever a transport raises: Celery reconnects, and starts this anew
+            _log.warning("no look for trainings could be asked for: %s", error)
+
+
+class EndTrainings(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Stops the trainings of a worker that stops, where nothing would survive it (`training.end_with_worker`)."""
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        super().__init__(worker, **options)
+
+    def stop(self, worker: Any) -> None:
+        settings: Settings = worker.app.conf.edgefront_settings
+        if settings.training.end_with_worker:
+            stop_all(settings.home, settings.training.grace_s)
+
+    terminate = stop

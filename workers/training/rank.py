@@ -1,0 +1,26 @@
+"""`python -m edgefront.workers.training.rank MODULE ARGUMENTS…`: one rank under torchrun, which ends with it.
+
+torchrun starts its ranks in sessions of their own, and a torchrun that is killed can end none of them: they would go on
+without a supervisor. So each asks the kernel to be killed with its parent before it becomes what it is.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+
+from edgefront.core.processes import die_with_parent
+
+
+def main() -> None:
+    if len(sys.argv) < 2:
+        sys.exit("usage: python -m edgefront.workers.training.rank MODULE ARGUMENTS…")
+    die_with_parent(os.getppid())
+    module = sys.argv[1]
+    sys.argv = sys.argv[1:]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""`python -m edgefront.workers.training.supervise TRAINING FENCE`: the detached supervisor of one claimed training.
+
+SIGTERM makes it stop the run, which then waits in the queue for whoever claims it next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from typing import Any
+
+_log = logging.getLogger("edgefront.supervise")
+
+
+def supervise(training_id: str, fence: int) -> None:
+    """The whole of it, in this process, with the settings of the environment."""
+    from edgefront.core.services.settings import Settings
+    from edgefront.core.services.trainings.claims import Claim
+    from edgefront.core.store.database import Database
+    from edgefront.workers.training.launch import present
+    from edgefront.workers.training.supervisor import Supervisor
+
+    settings = Settings()
+
+    def send(task: str, arguments: dict[str, Any]) -> None:
+        # Messages of the memory transport reach nobody from here: the embedded worker looks by itself.
+        if not settings.embedded:
+            from edgefront.core.services.dispatch import sender
+
+            sender(settings)(task, arguments)
+
+    database = Database(settings.database_url, send=send, pool_size=1)
+    supervisor = Supervisor(database, settings, training_id, fence)
+
+    def end(*_: object) -> None:
+        supervisor.told_to_end = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    try:
+        with present(settings.home, Claim(training_id, fence)):
+            supervisor.run()
+    finally:
+        database.dispose()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m edgefront.workers.training.supervise", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("training")
+    parser.add_argument("fence", type=int)
+    given = parser.parse_args()
+    if os.fork():
+        os._exit(0)  # before anything slow is loaded: who starts it waits for this
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    try:
+        supervise(given.training, given.fence)
+    except Exception:
+        _log.exception("the supervisor failed; its lease runs out, and another goes on")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,364 @@
+"""Runs one claimed training to its end.
+
+The supervisor holds the lease by heartbeats, starts the run as a process of its own, copies what the run says into the
+database in short transactions, passes on what the owner wants, and settles what becomes of the training when the run
+has ended. One that has lost its lease kills its run and writes nothing any more.
+
+Where artifacts are on a store (`core.services.trainings.files.store`), it fetches what the run goes on from, uploads
+what the run writes, and settles nothing before that is there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.data.prepared.prepared import Manifest, read_manifest
+from edgefront.core.data.sources.catalogue import data_sets
+from edgefront.core.errors import (
+    Conflict,
+    EdgefrontError,
+    InvalidInput,
+    NotFound,
+    Unavailable,
+)
+from edgefront.core.files import whole_file
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings import claims as training_claims
+from edgefront.core.services.trainings.claims import Outcome, Report
+from edgefront.core.services.trainings.datasets import find_dataset
+from edgefront.core.services.trainings.files.folder import tail, training_folder
+from edgefront.core.services.trainings.files.removal import remove_folder
+from edgefront.core.services.trainings.views import about, start_of
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Training
+from edgefront.core.training.run_folder import LOG, SPEC, RunSpec
+from edgefront.core.training.vocabulary import with_vocabulary
+from edgefront.workers.training.machine import default_threads
+from edgefront.workers.training.run_process import FolderHeld, FolderLock, RunProcess, command_for
+from edgefront.workers.training.run_state import RunState
+from edgefront.workers.training.store.stored_training import StoredTraining
+
+Found = TypeVar("Found")
+
+_LOOK_S = 0.2
+_MOST_PAUSE_S = 5.0
+
+_log = logging.getLogger("edgefront.supervise")
+
+
+class LeaseLost(Exception):
+    """The training is somebody else's by now, or nobody's."""
+
+
+class Deleted(LeaseLost):
+    """The training was deleted."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """How the run is started."""
+
+    command: list[str]
+    environment: dict[str, str]
+    ranks: int
+    trained: dict[str, Any] | None
+    dataset_digest: str
+
+
+class Supervisor:
+    """One claim of a training, from its claim to its end."""
+
+    def __init__(self, database: Database, settings: Settings, training_id: str, fence: int) -> None:
+        self._database, self._settings = database, settings
+        self._own = settings.training
+        self._id, self._fence = training_id, fence
+        self._folder = training_folder(settings, training_id)
+        self._stored = StoredTraining(settings, training_id, fence, self._folder)
+        self._look_s = min(_LOOK_S, self._own.poll_s / 4)
+        self._beaten_at = time.monotonic()
+        self._said = Report()
+        self._wanted = "run"
+        self._noted = ""
+        self.told_to_end = False
+        """Set from outside (SIGTERM): the run stops, and the training waits in the queue."""
+
+    def run(self) -> None:
+        """Until the run has ended and that is stored, or the lease is lost."""
+        lock = FolderLock(self._folder)
+        try:
+            self._train(lock)
+        except Deleted:
+            _log.info("the training was deleted")
+            self._stored.end(self._own.grace_s)
+            remove_folder(self._settings, self._id)
+        except LeaseLost as lost:
+            _log.warning("the lease is lost: %s", lost)
+        finally:
+            self._stored.end()
+            lock.free()
+
+    def _train(self, lock: FolderLock) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            lock.take(self._meanwhile, timeout_s=self._own.ttl_s)
+            self._stored.fetch(self._meanwhile)
+            start = self._prepare(lock)
+            state = RunState(self._folder)
+            process = self._start(start, lock)
+        except (InvalidInput, NotFound) as error:
+            self._settle(Report(), Outcome("invalid", error.detail))
+            return
+        except FolderHeld as error:
+            self._give_back(str(error))
+            return
+        except (EdgefrontError, OSError) as error:
+            self._settle(Report(), Outcome("failed", f"the run could not be started: {error}"))
+            return
+        try:
+            self._stored.upload()
+            with self._guarded(process):
+                outcome = self._watch(process, state)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.end()
+        if self._settings.artifact_url is not None:
+            self._copy(state)  # the end of its curves is seen while it waits
+        outcome = self._stored.finish(outcome, self._hold, is_hurried=self._is_hurried)
+        self._settle(self._told(state), outcome)
+
+    # The run ---------------------------------------------------------------------------------------------------------
+
+    def _prepare(self, lock: FolderLock) -> Start:
+        """Writes the spec. Raises `InvalidInput` or `NotFound` for what no other attempt would mend."""
+        row = self._write(lambda session, _: _copied(session, training_claims.held(session, self._id, self._fence)))
+        data, manifest = self._data(row["dataset"], row["dataset_digest"], row["level"], lock)
+        architecture: dict[str, Any] = row["architecture"]
+        if row["kind"] == "training":
+            asked = Architecture.parse(architecture)
+            architecture = with_vocabulary(asked, manifest.vocab_size, manifest.source_vocab_size).canonical
+        told = ("kind", "recipe", "budget", "seed", "device", "sharding", "supernet", "about")
+        spec = RunSpec(
+            architecture=architecture,
+            data=str(data),
+            start=None if row["start"] is None else str(self._stored.weights(row["start"], self._meanwhile)),
+            threads=self._own.threads or default_threads(row["device"], self._own.slots),
+            **{name: row[name] for name in told},
+        )
+        with whole_file(self._folder / SPEC) as file:
+            file.write(spec.model_dump_json(indent=1).encode())
+        ranks = max(1, row["gpus"])
+        environment = dict(os.environ)
+        if row["device"] == "cuda":
+            environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(number) for number in row["gpu_numbers"])
+        command = command_for(self._own.command, self._folder, ranks)
+        return Start(command, environment, ranks, architecture or None, manifest.digest)
+
+    def _data(self, name: str, digest: str | None, level: str | None, lock: FolderLock) -> tuple[Path, Manifest]:
+        """The folder of the data set; a built-in one is prepared if it is not there."""
+        home = self._settings.data_folder
+        try:
+            found = find_dataset(name, home, digest, level)
+        except NotFound:
+            if name not in data_sets() or not data_sets()[name].built_in:
+                raise
+            self._prepare_data(name, home, lock)
+            found = find_dataset(name, home, digest, level)
+        return found, read_manifest(found)
+
+    def _prepare_data(self, name: str, home: Path, lock: FolderLock) -> None:
+        command = [sys.executable, "-m", "edgefront.workers.training.prepare", name, str(home)]
+        process = RunProcess(command, self._folder, environment=os.environ, lock=lock)
+        looked_at = float("-inf")
+        try:
+            while (code := process.poll()) is None:
+                now = time.monotonic()
+                if now - looked_at >= self._own.poll_s:
+                    looked_at = now
+                    with suppress(Unavailable):
+                        self._meanwhile(f"prepares the data set {name}")
+                time.sleep(self._look_s)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.end()
+        if code:
+            said = tail(self._folder / LOG, 1).strip()
+            raise EdgefrontError(f"the data set {name} could not be prepared: {said or f'exit code {code}'}")
+
+    def _start(self, start: Start, lock: FolderLock) -> RunProcess:
+        # Before the process: what is lost between the two costs an attempt too much rather than one too few.
+        self._write(
+            lambda session, now: training_claims.start(
+                session, self._id, self._fence, start.trained, start.dataset_digest, now, self._own.ttl_s
+            )
+        )
+        _log.info("starting %s", " ".join(start.command))
+        return RunProcess(start.command, self._folder, environment=start.environment, lock=lock, ranks=start.ranks)
+
+    def _watch(self, process: RunProcess, state: RunState) -> Outcome:
+        """Until the process has ended; how it ended."""
+        looked_at = time.monotonic()
+        while (code := process.poll()) is None:
+            time.sleep(self._look_s)
+            now = time.monotonic()
+            if now - looked_at >= self._own.poll_s:
+                looked_at = now
+                self._copy(state)
+            self._steer(process, now)
+        _log.info("the run ended with %d", code)
+        return state.outcome(code, asked=process.stopping_since is not None)
+
+    @contextmanager
+    def _guarded(self, process: RunProcess) -> Iterator[None]:
+        """Kills the run when the lease is over, even while a call to the database hangs: another may have it then."""
+        ended = threading.Event()
+
+        def guard() -> None:
+            while not ended.wait(self._look_s):
+                if time.monotonic() - self._beaten_at > self._own.ttl_s:
+                    _log.warning("the lease is over and the run is killed")
+                    process.stop()
+                    process.kill()
+                    return
+
+        thread = threading.Thread(target=guard, name="edgefront-guard", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _copy(self, state: RunState) -> None:
+        """Stores what is new and takes in what is wanted; a database that is away is left to the next time."""
+        said = self._told(state)
+        try:
+            if said == self._said and not self._is_beat_due():
+                with _held(), self._database.read() as session:
+                    self._wanted = training_claims.look(session, self._id, self._fence)
+                return
+            self._wanted = self._write(
+                lambda session, now: training_claims.report(session, self._id, self._fence, said, now, self._own.ttl_s)
+            )
+        except Unavailable as error:
+            _log.warning("not stored: %s", error)
+        else:
+            state.accepted()
+            self._said = said.without_metrics()
+
+    def _told(self, state: RunState) -> Report:
+        """What the run says, and besides what is to be said of the artifact store."""
+        said = state.report()
+        return replace(said, note=" ".join(text for text in (said.note, self._stored.note) if text))
+
+    def _is_hurried(self) -> bool:
+        """The owner wants an end, or the worker."""
+        return self.told_to_end or self._wanted == "cancel"
+
+    def _steer(self, process: RunProcess, now: float) -> None:
+        """Stops the run where that is wanted, and kills it where it does not stop."""
+        silent_s = now - self._beaten_at
+        if self.told_to_end or self._wanted != "run" or silent_s > self._own.ttl_s / 2:
+            process.stop()
+        since = process.stopping_since
+        if since is not None and now - since > self._own.grace_s:
+            _log.warning("the run did not stop in time and is killed")
+            process.kill()
+
+    # The database ----------------------------------------------------------------------------------------------------
+
+    def _settle(self, said: Report, outcome: Outcome) -> None:
+        """Stores how the run ended, however long the database is away."""
+        pause_s = self._look_s
+        while True:
+            try:
+                became = self._write(
+                    lambda session, now: training_claims.finish(session, self._id, self._fence, said, outcome, now)
+                )
+            except Unavailable as error:
+                if self.told_to_end:
+                    raise
+                _log.warning("not stored yet: %s", error)
+                time.sleep(pause_s)
+                pause_s = min(pause_s * 2, _MOST_PAUSE_S)
+            else:
+                _log.info("%s: the training is %s. %s", outcome.ending, became, outcome.reason)
+                return
+
+    def _give_back(self, note: str) -> None:
+        self._write(lambda session, now: training_claims.release(session, self._id, self._fence, note, now))
+
+    def _meanwhile(self, note: str = "waits for an earlier run to end") -> None:
+        """While something is waited for before the run can start. `LeaseLost` once it is not to start any more."""
+        self._hold(note)
+        if self.told_to_end or self._wanted != "run":
+            self._give_back("")
+            raise LeaseLost("told to end before the run had started")
+
+    def _hold(self, note: str) -> None:
+        """Holds the lease while something is waited for, and says what."""
+        if self._is_beat_due() or note != self._noted:
+            self._wanted = self._write(
+                lambda session, now: training_claims.beat(session, self._id, self._fence, note, now, self._own.ttl_s)
+            )
+            self._noted = note
+            return
+        with _held(), self._database.read() as session:
+            self._wanted = training_claims.look(session, self._id, self._fence)
+
+    def _is_beat_due(self) -> bool:
+        return time.monotonic() - self._beaten_at > self._own.ttl_s / 4
+
+    def _write(self, do: Callable[[Session, datetime], Found]) -> Found:
+        """One transaction that extends the lease, or ends it. `LeaseLost` if there is none to hold."""
+        began = time.monotonic()
+        with _held(), self._database.write() as session:
+            found = do(session, self._database.now(session))
+        self._beaten_at = began
+        return found
+
+
+@contextmanager
+def _held() -> Iterator[None]:
+    """Turns what the claims say of a lease that is gone into `LeaseLost`."""
+    try:
+        yield
+    except NotFound as error:
+        raise Deleted(error.detail) from None
+    except Conflict as error:
+        raise LeaseLost(error.detail) from None
+
+
+def _copied(session: Session, training: Training) -> dict[str, Any]:
+    """What a run has to know of its training."""
+    names = (
+        "kind",
+        "architecture",
+        "dataset",
+        "dataset_digest",
+        "recipe",
+        "budget",
+        "seed",
+        "device",
+        "gpus",
+        "gpu_numbers",
+    )
+    found = {name: getattr(training, name) for name in (*names, "sharding", "supernet")}
+    by_recipe = training.kind == "training" and not training.request.get("dataset")  # as the plan looked for it
+    level = training.recipe.get("level") if by_recipe else None
+    return found | {"level": level, "about": about(session, training), "start": start_of(training)}
