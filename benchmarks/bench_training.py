@@ -28,6 +28,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from edgefront.core.cost.costs import costs
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.recipes.precision import autocast
 from edgefront.core.recipes.recipe import Optimizer, Precision
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
@@ -37,7 +38,6 @@ from edgefront.core.training.initialise import initialise
 from edgefront.core.training.objective import Objective, Rows
 from edgefront.core.training.optimizers import make_optimizer
 from edgefront.core.training.peak import peak_flops
-from edgefront.core.training.precision import autocast
 
 Step = Callable[[], Tensor]
 OPTIMIZER = Optimizer(name="adamw", lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1)

@@ -59,7 +59,7 @@ def _start(spec: RunSpec, folder: Path) -> subprocess.Popen[bytes]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SPEC).write_text(spec.model_dump_json(indent=1))
     with (folder / LOG).open("ab") as log:
-        command = [sys.executable, "-m", "edgefront.core.training.run", str(folder)]
+        command = [sys.executable, "-m", "edgefront.core.run", str(folder)]
         return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from edgefront.client import Client
 from edgefront.core.errors import EdgefrontError
+from edgefront.core.states import ENDED_JOBS
 from edgefront.core.wire.jobs import EventView, JobView
-from edgefront.resources.jobs import ENDED
 
 _LOOK_AGAIN_S = 2.0
 _REST_S = 0.4
@@ -39,7 +39,7 @@ def views(client: Client, job_id: str) -> Iterator[JobView]:
         while True:
             job = client.jobs.get(job_id)
             yield job
-            if job.state in ENDED:
+            if job.state in ENDED_JOBS:
                 return
             time.sleep(_REST_S)
             with suppress(queue.Empty):

@@ -15,7 +15,7 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
 from edgefront.core.services.access.keys import Principal, create_key
 from edgefront.core.services.fleet import devices
-from edgefront.core.services.measuring import leases, reports
+from edgefront.core.services.measuring import handover, leases, reports
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 from edgefront.core.wire.agent import (
@@ -111,7 +111,7 @@ class SimulatedAgent:
             now = database.now(session)
             _, secret = devices.create_enrolment_token(session, admin, EnrolmentTokenRequest(), now)
             request = EnrolRequest(name=self.name, device_class=device_class, facts=device_facts or facts())
-            self.device_id = devices.enrol(session, secret, request, now).device_id
+            self.device_id = handover.enrol(session, secret, request, now).device_id
 
     def lease(self, max_items: int = 8) -> LeaseResponse:
         with self.database.write() as session:

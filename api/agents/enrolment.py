@@ -10,7 +10,7 @@ from edgefront.api.docs import examples
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import EnrolmentToken, Here
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.core.services.fleet import devices
+from edgefront.core.services.measuring import handover
 from edgefront.core.wire.agent import EnrolRequest, EnrolResponse
 
 router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=JsonRoute)
@@ -33,6 +33,6 @@ def enrol(
 ) -> EnrolResponse:
     """The bearer is the enrolment token. A known name of the same owner is taken over and its old credential ends."""
     with here.database.write() as session:
-        answer_ = devices.enrol(session, token, request, here.database.now(session))
+        answer_ = handover.enrol(session, token, request, here.database.now(session))
     here.credentials.forget()
     return answer_

@@ -26,9 +26,9 @@ from edgefront.api.http.parameters import (
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import candidates, frontier
 from edgefront.core.services.jobs.candidates import SORTABLE, CandidateFilter
+from edgefront.core.states import CandidateState
 from edgefront.core.wire.jobs import (
     CandidatePage,
-    CandidateState,
     CandidateView,
     FrontierView,
     LaunchView,

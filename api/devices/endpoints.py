@@ -16,6 +16,7 @@ from edgefront.api.http.auth import Anyone, Here, Person
 from edgefront.api.http.parameters import Cursor, DeviceName
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import devices
+from edgefront.core.services.measuring import handover
 from edgefront.core.store.tables import Device
 from edgefront.core.wire.agent import EnrolResponse
 from edgefront.core.wire.service import DevicePage, DeviceView
@@ -74,7 +75,7 @@ def activate_device(device: DeviceName, person: Person, here: Here) -> DeviceVie
 )
 def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     """What it measured stays; what it holds goes back. To use the device again, enrol it anew."""
-    view = _steer(here, devices.revoke_device, person, device)
+    view = _steer(here, handover.revoke_device, person, device)
     here.credentials.forget()
     return view
 

@@ -16,7 +16,8 @@ from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, JobId
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import lifecycle as jobs
-from edgefront.core.wire.jobs import JobPage, JobRequest, JobState, JobView
+from edgefront.core.states import JobState
+from edgefront.core.wire.jobs import JobPage, JobRequest, JobView
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
 

@@ -22,11 +22,11 @@ from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.files.folder import files_of
 from edgefront.core.services.trainings.files.removal import mark_deleted, remove_folder
 from edgefront.core.services.trainings.lifecycle import MAX_METRICS
+from edgefront.core.states import TrainingState
 from edgefront.core.wire.trainings import (
     MetricPage,
     TrainingPage,
     TrainingRequest,
-    TrainingState,
     TrainingView,
 )
 

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from edgefront.core.data.tokenizers.load import load_tokenizer
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer
 from edgefront.core.errors import InvalidInput, NotFound, Unavailable
 from edgefront.core.evaluation.model_card import model_card
@@ -158,7 +159,7 @@ class Package:
         return model
 
     def _tokenizer(self, folder: Path, vocab_size: int) -> Tokenizer:
-        tokenizer = Tokenizer.load(folder)
+        tokenizer = load_tokenizer(folder)
         if tokenizer.vocab_size != vocab_size:
             raise _damaged(
                 self.folder, f"the tokenizer in {folder} has {tokenizer.vocab_size} tokens, the model {vocab_size}"

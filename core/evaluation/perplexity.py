@@ -24,9 +24,9 @@ from edgefront.core.errors import Diverged, InvalidInput
 from edgefront.core.evaluation.passages import Passage, batched, documents, streams, windows
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.positions import RelativePositions
+from edgefront.core.recipes.precision import autocast
 from edgefront.core.recipes.recipe import Evaluation, Precision, Task
 from edgefront.core.recipes.task import reads_on
-from edgefront.core.training.precision import autocast
 
 Progress = Callable[[int, int], None]
 """Called with the tokens counted so far and with all there will be; what it raises ends the evaluation."""

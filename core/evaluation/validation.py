@@ -14,9 +14,9 @@ from edgefront.core.evaluation.perplexity import (
     perplexity,
     perplexity_of,
 )
+from edgefront.core.evaluation.rows import rows_of
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.training.objective import rows_of
 
 
 class Validation:

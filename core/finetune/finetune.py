@@ -24,10 +24,10 @@ from edgefront.core.graph.random_values import values
 from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.recipes.precision import autocast
 from edgefront.core.recipes.recipe import Optimizer, Precision, Schedule
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.optimizers import learning_rate, make_optimizer
-from edgefront.core.training.precision import autocast
 from edgefront.core.validation import invalid_input
 
 Scores = NDArray[np.float32]

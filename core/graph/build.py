@@ -180,13 +180,11 @@ def _graph(
             source_mask = graph.input("source_mask", ["batch", "source"], TensorProto.BOOL)
         if mode != "decode":
             source = _write_source(graph, architecture.source, source_mask)
-    graph.context = GraphContext(
-        graph, architecture, mode, source=source, mask=mask, source_mask=source_mask, window=window
-    )
-    hidden = _write_blocks(graph, architecture, segments, "")
+    context = GraphContext(graph, architecture, mode, source=source, mask=mask, source_mask=source_mask, window=window)
+    hidden = _write_blocks(context, segments)
     output, name, shape = write_end(graph, architecture, hidden, logits)
     graph.output(output, name, shape)
-    graph.context.leave()
+    context.leave()
     return graph.graph()
 
 
@@ -194,19 +192,19 @@ def _write_source(graph: GraphWriter, source: Architecture, mask: str | None) ->
     """The encoder's states after its final norm, [batch·source, d_model]."""
     tokens = graph.input("source_tokens", ["batch", "source"], TensorProto.INT64)
     encoder = graph.beside(tokens, float(source.norm_eps))
-    encoder.context = GraphContext(encoder, source, mask=mask, prefix="source.")
-    hidden = _write_blocks(encoder, source, None, "source.")
+    hidden = _write_blocks(GraphContext(encoder, source, mask=mask, prefix="source."), None)
     return encoder.norm(hidden, "source.final_norm") if source.has_final_norm else hidden
 
 
-def _write_blocks(graph: GraphWriter, architecture: Architecture, segments: str | None, prefix: str) -> str:
+def _write_blocks(context: GraphContext, segments: str | None) -> str:
     """Embedding and blocks: the residual stream after the last, [batch·sequence, d_model]."""
-    positions = write_positions(graph, architecture, prefix)
+    graph, architecture, prefix = context.graph, context.architecture, context.prefix
+    positions = write_positions(graph, architecture, context.place, prefix)
     hidden = write_embedding(graph, architecture, positions=positions, segments=segments, prefix=prefix)
     for index, block in enumerate(architecture.blocks):
         name = f"{prefix}blocks.{index}"
         with graph.within(name):
-            hidden = block_graph(block).write(graph, block, architecture, name, hidden)
+            hidden = block_graph(block).write(context, block, name, hidden)
     return hidden
 
 

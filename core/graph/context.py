@@ -54,7 +54,7 @@ class GraphContext:
         self.mode = mode
         self.prefix = prefix
         self.source = source
-        self._graph = graph
+        self.graph = graph
         self.padding = mask
         """bool [batch, sequence], False where the batch is padded; None where it is not."""
         self._source_mask, self._window = source_mask, window
@@ -72,7 +72,7 @@ class GraphContext:
         `hidden` are its raw inputs [batch·sequence, d_model] and `own` the keys and values of them; None lets the
         context project them together with the earlier inputs. In order: the source, the past, the segment.
         """
-        graph, d_model = self._graph, self.architecture.d_model
+        graph, d_model = self.graph, self.architecture.d_model
         source = self.source if attends in ("source", "both") else None
         raw = [graph.unflatten(source, d_model)] if source is not None else []
         if self.mode == "segment":
@@ -106,11 +106,11 @@ class GraphContext:
         parts = [part for part in (self._causal_mask(attends), self._padding_mask(attends)) if part is not None]
         if len(parts) < 2:
             return parts[0] if parts else None
-        return self._graph.once(f"mask {attends}", lambda: self._graph.op("Add", *parts))
+        return self.graph.once(f"mask {attends}", lambda: self.graph.op("Add", *parts))
 
     def keys(self, attends: Attends) -> str:
         """Number of keys, a vector of one."""
-        graph = self._graph
+        graph = self.graph
         if attends == "source":
             return self._earlier(attends) or graph.integers(0)
         earlier = self._earlier(attends)
@@ -120,7 +120,7 @@ class GraphContext:
 
     def place(self) -> str:
         """Place of each of the segment's tokens in the whole sequence: int64 [sequence]."""
-        graph = self._graph
+        graph = self.graph
         if "position" not in self._incoming:
             return graph.steps()
         return graph.once("place", lambda: graph.op("Add", graph.steps(), "position"))
@@ -130,7 +130,7 @@ class GraphContext:
 
         One more than there are keys, for the shift of `core.graph.blocks.attention`.
         """
-        graph = self._graph
+        graph = self.graph
 
         def make() -> str:
             keys = graph.op("Squeeze", self.keys("self"))
@@ -143,7 +143,7 @@ class GraphContext:
 
         In the order of `distances` without a clamp; with one, of 0, 1, …, at most the clamp (see `clamped`).
         """
-        graph, positions = self._graph, self.architecture.positions
+        graph, positions = self.graph, self.architecture.positions
         assert isinstance(positions, RelativePositions)
 
         def make() -> str:
@@ -156,7 +156,7 @@ class GraphContext:
 
     def clamped(self, rows: str, axis: int) -> str:
         """Rows of `sinusoids`, or what was made of them along `axis`, in the order of `distances`."""
-        graph, positions = self._graph, self.architecture.positions
+        graph, positions = self.graph, self.architecture.positions
         assert isinstance(positions, RelativePositions)
         clamp = positions.clamp
         if clamp is None:
@@ -166,7 +166,7 @@ class GraphContext:
 
     def cell(self, name: str) -> str:
         """The recurrence's state before the segment, [batch, d_model]; zeros at the beginning."""
-        graph = self._graph
+        graph = self.graph
         if f"{name}.cell" in self._incoming:
             return f"{name}.cell"
 
@@ -182,7 +182,7 @@ class GraphContext:
 
     def leave(self) -> None:
         """Declares the outgoing state as outputs, each under the name of its entry after `NEXT`."""
-        graph = self._graph
+        graph = self.graph
         for name, spec in self._outgoing.items():
             if name == "position":
                 value = graph.op("Squeeze", graph.sequence())
@@ -198,7 +198,7 @@ class GraphContext:
 
     def _earlier(self, attends: Attends) -> str | None:
         """Number of keys before the segment's own, a vector of one; None where there are none."""
-        graph = self._graph
+        graph = self.graph
         for spec in self._incoming.values():
             axis, name = spec.growing, spec.name
             if axis is not None and spec.axes[axis] == AXIS_OF[attends]:
@@ -213,7 +213,7 @@ class GraphContext:
         """[sequence, keys]: 0 where the key is not after the query and within the window, else -∞."""
         if attends == "source" or not self.architecture.causal:
             return None
-        graph = self._graph
+        graph = self.graph
 
         def make() -> str:
             earlier = self._earlier(attends)
@@ -233,7 +233,7 @@ class GraphContext:
 
         Finite, so that a row without any token is a mean of padding and not NaN.
         """
-        graph = self._graph
+        graph = self.graph
         own = self.padding if attends != "source" else None
         source = self._source_mask if attends != "self" else None
         if own is None and source is None:
@@ -252,7 +252,7 @@ class GraphContext:
         return graph.once(f"padding mask {attends}", make)
 
     def _all_real(self, attends: Attends, source: str | None) -> str:
-        graph = self._graph
+        graph = self.graph
         assert source is not None
         rest = graph.op("Sub", self.keys(attends), graph.op("Shape", source, start=1, end=2))
         shape = graph.op("Concat", graph.batch(), rest, axis=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,20 +21,22 @@ def frequencies(d_model: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return 10000.0 ** -(np.arange(0, d_model, 2, dtype=np.float64) / d_model)
 
 
-def write_positions(graph: GraphWriter, architecture: Architecture, prefix: str = "") -> str | None:
-    """What is added to the embedding, [sequence, d_model]; None where nothing is.
+def write_positions(
+    graph: GraphWriter, architecture: Architecture, place: Callable[[], str], prefix: str = ""
+) -> str | None:
+    """What is added to the embedding, [sequence, d_model]; None where nothing is. `place` writes the tokens' places.
 
     A sequence longer than a learned table fails in its Gather.
     """
     positions = architecture.positions
     with graph.within("positions"):
         if isinstance(positions, LearnedPositions):
-            place = graph.context.place()
+            row = place()
             if positions.offset:
-                place = graph.op("Add", place, graph.integer(positions.offset))
-            return graph.op("Gather", f"{prefix}positions.weight", place)
+                row = graph.op("Add", row, graph.integer(positions.offset))
+            return graph.op("Gather", f"{prefix}positions.weight", row)
         if isinstance(positions, SinusoidalPositions):
-            return write_sinusoids(graph, architecture, graph.context.place())
+            return write_sinusoids(graph, architecture, place())
     return None
 
 

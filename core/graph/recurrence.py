@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from edgefront.core.graph.parameter import ParameterSpec
-from edgefront.core.spaces.architecture import Architecture
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
+    from edgefront.core.graph.context import GraphContext
     from edgefront.core.graph.writer import GraphWriter
 
 STAYS = 1e4
@@ -29,29 +29,29 @@ def recurrence_parameters(d_model: int) -> Iterator[ParameterSpec]:
     yield ParameterSpec("recurrence.bias", (2, d_model), "zeros")
 
 
-def write_recurrence(graph: GraphWriter, architecture: Architecture, prefix: str, inner: str, hidden: str) -> str:
+def write_recurrence(context: GraphContext, prefix: str, inner: str, hidden: str) -> str:
     """h for u = W·inner with the parameter `{prefix}.up.weight`, and x = hidden; cell in and out are the context's.
 
     `inner` is [batch·sequence, width]; `hidden` and the result are [batch·sequence, d_model].
     """
     from onnx import helper  # here, because who only counts parameters does without
 
-    d = architecture.d_model
+    graph, d = context.graph, context.architecture.d_model
     bias = graph.op("Reshape", f"{prefix}.recurrence.bias", graph.integers(-1))
     bias = graph.op("Pad", bias, graph.integers(d, 0))  # the candidate has none
     u = graph.op("Sum", graph.linear(inner, f"{prefix}.up", bias=False), bias)  # which ONNX Runtime makes one Gemm
     candidate, forget, reset = graph.ops("Split", u, outputs=3, axis=-1, num_outputs=3)
     v_forget, v_reset = graph.ops("Split", f"{prefix}.recurrence.weight", outputs=2, axis=0, num_outputs=2)
     candidate, forget = (_time_first(graph, part, d) for part in (candidate, forget))
-    padding = graph.context.padding
+    padding = context.padding
     if padding is not None:  # a padded place leaves the cell as it was: candidate 0, forget gate 1
         real = _time_first_padding(graph, padding)
         candidate = graph.op("Where", real, candidate, graph.number(0.0))
         forget = graph.op("Where", real, forget, graph.number(STAYS))
-    cell = graph.context.cell(prefix)
+    cell = context.cell(prefix)
     step = _step(prefix, v_forget, helper.np_dtype_to_tensor_dtype(graph.dtype))
     last, cells = graph.ops("Scan", cell, candidate, forget, outputs=2, body=step, num_scan_inputs=2)
-    graph.context.carry(prefix, last)
+    context.carry(prefix, last)
     cells = graph.op("Transpose", cells, perm=[1, 0, 2])
     all_but_last = graph.op("Slice", cells, graph.integers(0), graph.integers(-1), graph.integers(1))
     before = graph.op("Concat", graph.op("Unsqueeze", cell, graph.integers(1)), all_but_last, axis=1)

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from edgefront.core.graph.formats import Precision, is_linear_map
-
-if TYPE_CHECKING:
-    from edgefront.core.graph.context import GraphContext
 
 OPSET = 21
 IR_VERSION = 10
@@ -31,8 +28,6 @@ class GraphWriter:
     """
 
     tokens = "tokens"
-    context: GraphContext
-    """What the blocks of this pass share; set by the builder."""
 
     def __init__(self, dtype: Dtype = "float32", epsilon: float = 1e-5, precision: Precision = "full") -> None:
         self.dtype = np.dtype(dtype)

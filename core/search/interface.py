@@ -10,15 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol
 
 import numpy as np
 
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import Genome
-
-ResultState = Literal["waiting", "measured", "out_of_bounds", "infeasible", "failed", "cancelled"]
-_STATES = frozenset(get_args(ResultState))
+from edgefront.core.states import CandidateState
 
 SAMPLE = "sample"
 MUTATE = "mutate"
@@ -32,7 +30,8 @@ class Evaluated:
     id: str
     genome: Genome
     digest: str
-    state: ResultState
+    state: str
+    """One of `CandidateState`."""
     proxy: float
     latency_ms: float | None
     memory_bytes: int | None
@@ -40,8 +39,7 @@ class Evaluated:
     parents: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.state not in _STATES:
-            raise ValueError(f"state {self.state!r} is none of {sorted(_STATES)}")
+        CandidateState(self.state)  # ValueError for any other
         if self.state == "measured" and (self.latency_ms is None or self.memory_bytes is None):
             raise ValueError(f"{self.id} is measured and needs latency_ms and memory_bytes")
 

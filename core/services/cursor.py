@@ -11,6 +11,8 @@ from typing import Any
 from edgefront.core.errors import InvalidInput
 
 MAX_LENGTH = 500
+MAX_NUMBER = (1 << 31) - 1
+"""Of an event in its log."""
 
 
 def encode(value: list[Any]) -> str:

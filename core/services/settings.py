@@ -77,7 +77,7 @@ class TrainingSettings(BaseModel):
     end_with_worker: bool = False
     """Stop the trainings when their worker stops: for where nothing survives it, as in a container."""
     command: tuple[str, ...] | None = None
-    """What trains a folder, to which the folder is added; `python -m edgefront.core.training.run` if absent."""
+    """What trains a folder, to which the folder is added; `python -m edgefront.core.run` if absent."""
 
 
 class ScoringSettings(BaseModel):

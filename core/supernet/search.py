@@ -12,7 +12,9 @@ from torch import Tensor
 
 from edgefront.core.data.batches.batch import IGNORED, Batch, Batches
 from edgefront.core.errors import Diverged, InvalidInput, Unavailable
+from edgefront.core.evaluation.rows import rows_of
 from edgefront.core.nn.state import State
+from edgefront.core.recipes.precision import autocast
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.recipes.task import carries_state
 from edgefront.core.spaces.pattern import contract
@@ -20,8 +22,7 @@ from edgefront.core.supernet.mixture import Mixture
 from edgefront.core.supernet.result import Found, Record
 from edgefront.core.supernet.schedule import Kind, Moment, Parts, Schedule
 from edgefront.core.supernet.supernet import Supernet
-from edgefront.core.training.objective import Objective, rows_of
-from edgefront.core.training.precision import autocast
+from edgefront.core.training.objective import Objective
 from edgefront.core.training.step import is_out_of_memory, seed_of
 
 _RECENT = 20  # architecture steps whose mean loss is told

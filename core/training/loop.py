@@ -25,10 +25,12 @@ from edgefront.core.data.batches.batches import make_batches
 from edgefront.core.data.prepared.prepared import open_prepared
 from edgefront.core.errors import Diverged, InvalidInput, Unavailable
 from edgefront.core.evaluation.perplexity import Perplexity
+from edgefront.core.evaluation.rows import rows_of
 from edgefront.core.evaluation.validation import Validation
 from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.state import State
+from edgefront.core.recipes.precision import autocast
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.recipes.task import carries_state, check_task
 from edgefront.core.spaces.architecture import Architecture
@@ -44,9 +46,8 @@ from edgefront.core.training.distributed import Ranks, gradients_kept, share
 from edgefront.core.training.initialise import initialise
 from edgefront.core.training.journal import Journal, read_limit, write_limit
 from edgefront.core.training.meter import Meter
-from edgefront.core.training.objective import Objective, rows_of
+from edgefront.core.training.objective import Objective
 from edgefront.core.training.optimizers import learning_rate, make_optimizer
-from edgefront.core.training.precision import autocast
 from edgefront.core.training.run_folder import CHECKPOINTS, Metric, RunSpec, recipe_of
 from edgefront.core.training.start import begin_with
 from edgefront.core.training.step import is_out_of_memory, seed_of

@@ -8,7 +8,7 @@
     checkpoints/     step-000001000/ …, each complete or not there (`core.training.checkpoint`)
     result/          what is kept when it has ended: model.safetensors, architecture.json, tokenizer files, result.json
 
-`python -m edgefront.core.training.run FOLDER` trains to the end, or until SIGTERM, and resumes where a run stopped.
+`python -m edgefront.core.run FOLDER` trains to the end, or until SIGTERM, and resumes where a run stopped.
 """
 
 from __future__ import annotations

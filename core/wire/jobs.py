@@ -9,12 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, model
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.states import CandidateState, JobState, LaunchState, TargetState
 from edgefront.core.wire.agent import Identifier, Name
 
-JobState = Literal["running", "paused", "cancelled", "finished", "failed"]
-TargetState = Literal["baselines", "searching", "refining", "finished", "cancelled", "failed"]
 Quality = Literal["proxy", "perplexity"]
-CandidateState = Literal["waiting", "measured", "out_of_bounds", "infeasible", "failed", "cancelled"]
 
 ProxyName = Literal[
     "decoder_parameters",
@@ -248,7 +246,7 @@ class LaunchView(_View):
     """One launch behind a candidate's numbers: where and when it ran, and what it found."""
 
     id: Identifier
-    state: Literal["wanted", "leased", "done", "failed", "infeasible", "cancelled"]
+    state: LaunchState
     purpose: Literal["first", "refinement"]
     attempts: int
     device_id: Identifier | None

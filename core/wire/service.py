@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
+from edgefront.core.states import DeviceState
 from edgefront.core.wire.agent import DeviceFacts, Identifier, Name
 
 Role = Literal["admin", "user", "agent"]
@@ -41,7 +42,7 @@ class DeviceView(_View):
     name: str
     device_class: str
     owner: str
-    state: Literal["active", "draining", "revoked"]
+    state: DeviceState
     online: bool
     """Seen within the last minute."""
     last_seen_at: datetime | None

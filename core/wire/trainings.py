@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, model_validator
 
+from edgefront.core.states import TrainingState
 from edgefront.core.wire.agent import Identifier, Name
 from edgefront.core.wire.jobs import Positive
 
-TrainingState = Literal["queued", "starting", "training", "evaluating", "paused", "cancelled", "done", "failed"]
 Wanted = Literal["run", "pause", "cancel"]
 Device = Literal["cpu", "cuda"]
 

@@ -10,12 +10,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from edgefront.core.errors import InvalidInput
+from edgefront.core.states import ENDED_JOBS
 from edgefront.core.validation import invalid_input
 from edgefront.core.wire.jobs import EventView, JobPage, JobRequest, JobView
 from edgefront.resources.logs import follow_log
 from edgefront.transport import Transport, segment
 
-ENDED: frozenset[str] = frozenset({"cancelled", "finished", "failed"})
 """Job states that nothing follows."""
 
 
@@ -72,7 +72,7 @@ class Jobs:
         pause_s = 0.1
         while True:
             job = self.get(job_id)
-            if job.state in ENDED:
+            if job.state in ENDED_JOBS:
                 return job
             if end is not None and time.monotonic() + pause_s > end:
                 raise TimeoutError(f"job {job_id} is still {job.state} after {timeout_s:g} s")
@@ -90,7 +90,14 @@ class Jobs:
         """
         path = f"/v1/jobs/{segment(job_id)}/events"
         following = follow_log(
-            self._transport, path, lambda: self.get(job_id), EventView, ENDED, "job_state", after=after, follow=follow
+            self._transport,
+            path,
+            lambda: self.get(job_id),
+            EventView,
+            ENDED_JOBS,
+            "job_state",
+            after=after,
+            follow=follow,
         )
         yield from (event for event in following if kinds is None or event.kind in kinds)
 

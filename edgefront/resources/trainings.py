@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput
 from edgefront.core.files import whole_file
+from edgefront.core.states import ENDED_TRAININGS
 from edgefront.core.validation import invalid_input
 from edgefront.core.wire.supernets import ProbabilitiesView
 from edgefront.core.wire.training_choices import DatasetView
@@ -30,7 +31,6 @@ from edgefront.resources.lists import views
 from edgefront.resources.logs import follow_log
 from edgefront.transport import Transport, segment
 
-ENDED: frozenset[str] = frozenset({"cancelled", "done", "failed"})
 """States of a training that nothing follows by itself."""
 
 RESULT = "result/"
@@ -144,7 +144,7 @@ class Trainings:
         pause_s = 0.1
         while True:
             training = self.get(training_id)
-            if training.state in ENDED:
+            if training.state in ENDED_TRAININGS:
                 return training
             if end is not None and time.monotonic() + pause_s > end:
                 raise TimeoutError(f"training {training_id} is still {training.state} after {timeout_s:g} s")
@@ -164,7 +164,7 @@ class Trainings:
             f"{_path(training_id)}/events",
             lambda: self.get(training_id),
             TrainingEventView,
-            ENDED,
+            ENDED_TRAININGS,
             "state",
             after=after,
             follow=follow,

@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from edgefront.core.states import ENDED_TRAININGS
 from edgefront.core.wire.supernets import SearchProgress
 from edgefront.core.wire.training_choices import DatasetView, RecipeView
 from edgefront.core.wire.trainings import EvaluationView, MetricView, TrainingView
-from edgefront.resources.trainings import ENDED
 from edgefront.show.output import (
     NONE,
     duration,
@@ -128,7 +128,7 @@ def watch(client: Client, ids: Sequence[str], console: Console) -> list[Training
         while True:
             found = [client.trainings.get(training_id) for training_id in ids]
             live.update(trainings_table(found))
-            if all(item.state in ENDED for item in found):
+            if all(item.state in ENDED_TRAININGS for item in found):
                 return found
             time.sleep(_LOOK_S)
 
@@ -143,7 +143,7 @@ def _lines(client: Client, ids: Sequence[str], console: Console) -> list[Trainin
             if line != words and (item.state != state or time.monotonic() - before >= _LINE_EVERY_S):
                 said[item.id] = (time.monotonic(), item.state, line)
                 console.print(line, markup=False, soft_wrap=True)
-        if all(item.state in ENDED for item in found):
+        if all(item.state in ENDED_TRAININGS for item in found):
             return found
         time.sleep(_LOOK_S)
 
@@ -158,7 +158,7 @@ def progress_line(item: TrainingView) -> str:
     perplexity = best_perplexity(item)
     if perplexity is not None:
         parts.append(f"perplexity {_number(perplexity)}")
-    if item.seconds_left is not None and item.state not in ENDED:
+    if item.seconds_left is not None and item.state not in ENDED_TRAININGS:
         parts.append(f"about {duration(item.seconds_left)} left")
     if item.state == "done" and item.measured is not None and item.measured.latency_ms is not None:
         parts.append(f"measured {milliseconds(item.measured.latency_ms)} ms")

@@ -19,6 +19,7 @@ from edgefront.api.docs import examples
 from edgefront.api.serve import Server, make_server
 from edgefront.core.services.access import keys
 from edgefront.core.services.fleet import devices
+from edgefront.core.services.measuring import handover
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import ADVANCE
 from edgefront.core.store.database import Database
@@ -92,7 +93,8 @@ class Service:
             admin = keys.Principal("key_test", "test", owner, "admin")
             _, token = devices.create_enrolment_token(session, admin, EnrolmentTokenRequest(), now)
             facts = examples.FACTS
-            answer = devices.enrol(session, token, EnrolRequest(name=name, device_class=device_class, facts=facts), now)
+            asked = EnrolRequest(name=name, device_class=device_class, facts=facts)
+            answer = handover.enrol(session, token, asked, now)
             return answer.device_id, answer.credential
 
     def agent(self, name: str = "lab-7", device_class: str = "laptop") -> httpx.Client:

@@ -12,6 +12,7 @@ from edgefront.core.errors import Conflict, Forbidden, Gone, NotFound, Unauthent
 from edgefront.core.services.access import keys
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import devices
+from edgefront.core.services.measuring import handover
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Device
 from edgefront.core.wire.agent import PROTOCOL_VERSION, EnrolRequest, EnrolResponse
@@ -35,7 +36,7 @@ def token(world: World, by: Principal = ROOT, **changes: int) -> tuple[str, str]
 def enrol(world: World, secret: str, name: str = "pi", **changes: Any) -> EnrolResponse:
     request = EnrolRequest.model_validate({"name": name, "device_class": "pi-5", "facts": facts(), **changes})
     with world.write() as session:
-        return devices.enrol(session, secret, request, world.now)
+        return handover.enrol(session, secret, request, world.now)
 
 
 def whoami(world: World, secret: str) -> Principal:
@@ -109,7 +110,7 @@ def test_another_owners_name_is_not_taken_over(world: World) -> None:
 def test_a_revoked_device_comes_back_by_enrolment(world: World) -> None:
     first = enrol(world, token(world)[1])
     with world.write() as session:
-        devices.revoke_device(session, ROOT, first.device_id, world.now)
+        handover.revoke_device(session, ROOT, first.device_id, world.now)
         for verb in (devices.drain_device, devices.activate_device, devices.rotate_credential):
             with pytest.raises(Gone):
                 verb(session, ROOT, first.device_id, world.now)
@@ -124,8 +125,8 @@ def test_revoking_gives_back_what_it_holds_at_no_cost(world: World) -> None:
     device, (launch,) = world.device(), world.launches(1)
     world.start(device, world.claim(device).items[0])
     with world.write() as session:
-        devices.revoke_device(session, ROOT, "bench", world.now)
-        devices.revoke_device(session, ROOT, "bench", world.now)
+        handover.revoke_device(session, ROOT, "bench", world.now)
+        handover.revoke_device(session, ROOT, "bench", world.now)
     assert (world.launch(launch).state, world.launch(launch).attempts) == ("wanted", 0)
 
 

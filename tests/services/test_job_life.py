@@ -11,10 +11,10 @@ from sqlalchemy import func, select
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.services.fleet import devices
 from edgefront.core.services.jobs.events import read_events
 from edgefront.core.services.jobs.plan import plan_for
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.services.measuring import handover
 from edgefront.core.services.search import snapshots
 from edgefront.core.services.search.advance import advance, stalled
 from edgefront.core.spaces.architecture import Architecture
@@ -518,7 +518,7 @@ def test_a_protocol_that_turns_out_unsupported_is_told(service: Service) -> None
 def revoke(service: Service, agent: SimulatedAgent) -> None:
     admin = principal(service.database, owner="admin", role="admin")
     with service.database.write() as session:
-        devices.revoke_device(session, admin, agent.name, service.database.now(session))
+        handover.revoke_device(session, admin, agent.name, service.database.now(session))
 
 
 def test_time_left_follows_the_pace(service: Service) -> None:

@@ -18,7 +18,7 @@ from edgefront.core.services.fleet.capability import without
 from edgefront.core.services.jobs import candidates, frontier
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
-from edgefront.core.services.measuring import leases
+from edgefront.core.services.measuring import handover, leases
 from edgefront.core.services.sweep import sweep
 from edgefront.core.store.tables import (
     Candidate,
@@ -199,7 +199,7 @@ def test_unknown_devices_are_named(service: Service, agent: SimulatedAgent) -> N
         service.create(request(targets=[{"device_class": "toasters"}]))
     with service.database.write() as session:
         admin = Principal("k", "root", "root", "admin")
-        devices.revoke_device(session, admin, agent.device_id, service.database.now(session))
+        handover.revoke_device(session, admin, agent.device_id, service.database.now(session))
     with pytest.raises(Conflict, match="revoked"):
         service.create(request(targets=[{"device": agent.name}]))
     with pytest.raises(InvalidInput, match="none is enrolled"):

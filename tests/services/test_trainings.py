@@ -22,8 +22,8 @@ from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import Claim, Machine, Outcome, Report, Score
 from edgefront.core.services.trainings.datasets import check_dataset, find_dataset
 from edgefront.core.services.trainings.plan import evenly
-from edgefront.core.services.trainings.queries.trainings import LIVE
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.states import LIVE_TRAININGS
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Evaluation, Training
 from edgefront.core.training.vocabulary import with_vocabulary
@@ -377,7 +377,7 @@ def test_whatever_comes_in_whatever_order_leaves_a_sound_row(lasting_pool: Pool,
             after = pool.get(training)
             assert (after.state, after.wanted) == (before.state, before.wanted)
         row = pool.row(training)
-        assert (row.lease_expires_at is not None) == (row.state in LIVE)
+        assert (row.lease_expires_at is not None) == (row.state in LIVE_TRAININGS)
         assert (row.finished_at is not None) == (row.state in ("done", "failed", "cancelled"))
         assert row.attempts <= training_claims.MAX_ATTEMPTS
         if before.state in ("done", "cancelled"):

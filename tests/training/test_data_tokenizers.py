@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as HuggingFace
 
 from edgefront.core.data.tokenizers.bpe import PIECES_FILE, SMALLEST, Pieces
+from edgefront.core.data.tokenizers.load import load_tokenizer
 from edgefront.core.data.tokenizers.tokenizers import FILE, VOCABULARY_FILE, Bytes, Characters, Tokenizer, Words
 from edgefront.core.data.tokenizers.vocabulary import (
     bytes_seen,
@@ -62,7 +63,7 @@ def test_a_loaded_tokenizer_is_the_saved_one(pieces: Pieces, tmp_path: Path) -> 
         names = tokenizer.save(folder)
         assert sorted(names) == sorted(path.name for path in folder.iterdir())
         assert all(json.loads((folder / name).read_text()) for name in names if name.endswith(".json"))
-        loaded = Tokenizer.load(folder)
+        loaded = load_tokenizer(folder)
         for name in ("level", "vocab_size", "eos", "unknown"):
             assert getattr(loaded, name) == getattr(tokenizer, name)
         assert dict(loaded.special) == dict(tokenizer.special)
@@ -139,7 +140,7 @@ def test_a_special_tokens_name_in_a_text_is_text(pieces: Pieces, tmp_path: Path)
 
 def _again(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
     tokenizer.save(folder)
-    return Tokenizer.load(folder)
+    return load_tokenizer(folder)
 
 
 def test_what_cannot_be_encoded_or_decoded_is_told(pieces: Pieces) -> None:
@@ -162,19 +163,19 @@ def test_what_cannot_be_encoded_or_decoded_is_told(pieces: Pieces) -> None:
 def test_a_damaged_tokenizer_is_told(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE).write_text(content)
     with pytest.raises(InvalidInput, match=f"{FILE} is damaged"):
-        Tokenizer.load(tmp_path)
+        load_tokenizer(tmp_path)
 
 
 def test_a_missing_or_damaged_file_of_pieces_is_told(pieces: Pieces, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="there is no tokenizer"):
-        Tokenizer.load(tmp_path)
+        load_tokenizer(tmp_path)
     pieces.save(tmp_path)
     (tmp_path / PIECES_FILE).write_text("{}")
     with pytest.raises(InvalidInput, match="is damaged"):
-        Tokenizer.load(tmp_path)
+        load_tokenizer(tmp_path)
     (tmp_path / PIECES_FILE).unlink()
     with pytest.raises(NotFound, match=PIECES_FILE):
-        Tokenizer.load(tmp_path)
+        load_tokenizer(tmp_path)
     (tmp_path / "given.json").write_text("no json")
     with pytest.raises(InvalidInput, match=r"given.json is no tokenizer.json"):
         Pieces.given(tmp_path / "given.json")

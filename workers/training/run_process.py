@@ -164,7 +164,7 @@ def command_for(own: Sequence[str] | None, folder: Path, ranks: int) -> list[str
     """What trains the folder: `own`, or else the training process, under torchrun if it has several ranks."""
     if own is not None:
         return [*own, str(folder)]
-    module = "edgefront.core.training.run"
+    module = "edgefront.core.run"
     if ranks == 1:
         return [sys.executable, "-m", module, str(folder)]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]

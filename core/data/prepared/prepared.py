@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from edgefront.core.data.tokenizers.load import load_tokenizer
 from edgefront.core.data.tokenizers.tokenizers import Level, Tokenizer
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.validation import invalid_input
@@ -144,13 +145,13 @@ class Prepared:
 
     def tokenizer(self) -> Tokenizer:
         """Of the text; of parallel text, that of the translation."""
-        return Tokenizer.load(self.folder)
+        return load_tokenizer(self.folder)
 
     def source_tokenizer(self) -> Tokenizer:
         """Of what is translated. `InvalidInput` where the data is no parallel text."""
         if self.source_vocab_size is None:
             raise InvalidInput(f"the data set {self.name} is no parallel text: it has no source", field="data")
-        return Tokenizer.load(self.folder / SOURCE_FOLDER)
+        return load_tokenizer(self.folder / SOURCE_FOLDER)
 
 
 def read_manifest(folder: Path) -> Manifest:

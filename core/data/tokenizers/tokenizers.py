@@ -14,9 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.errors import InvalidInput
 from edgefront.core.files import whole_file
-from edgefront.core.validation import short
 
 Level = Literal["bytes", "characters", "words", "bpe"]
 LEVELS: tuple[Level, ...] = ("bytes", "characters", "words", "bpe")
@@ -87,24 +86,6 @@ class Tokenizer(ABC):
             file.write((json.dumps(content, ensure_ascii=False) + "\n").encode())
         return [FILE]
 
-    @staticmethod
-    def load(folder: Path) -> Tokenizer:
-        """The tokenizer that was saved there. `NotFound` where there is none, `InvalidInput` where it is damaged."""
-        path = folder / FILE
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(content, dict) or content.get("format") != FORMAT:
-                raise ValueError(f"it is no tokenizer of format {FORMAT}")
-            return _loaded(content, folder)
-        except FileNotFoundError as error:
-            raise NotFound(f"there is no tokenizer in {folder}: {error.filename} is missing") from None
-        except InvalidInput:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InvalidInput(
-                f"{path} is damaged ({error}); prepare the data again", field="tokenizer", value=str(path)
-            ) from None
-
 
 def same_tokens(folder: Path, other: Path) -> bool:
     """Whether the tokenizers in `folder`, a source's in `source/` too, are those in the other; none there, so is that.
@@ -116,21 +97,6 @@ def same_tokens(folder: Path, other: Path) -> bool:
         if one.is_file() and not (two.is_file() and one.read_bytes() == two.read_bytes()):
             return False
     return True
-
-
-def _loaded(content: Mapping[str, Any], folder: Path) -> Tokenizer:
-    level = content["level"]
-    if level == "bytes":
-        return Bytes(content["bytes"])
-    if level == "characters":
-        return Characters(content["characters"])
-    if level == "words":
-        return Words(content["words"])
-    if level == "bpe":
-        from edgefront.core.data.tokenizers.bpe import Pieces
-
-        return Pieces.read(folder, content["special"])
-    raise ValueError(f"its level is {short(level)}")
 
 
 class Bytes(Tokenizer):

@@ -14,7 +14,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward, Identity, Sru, Srupp
 
 if TYPE_CHECKING:
-    from edgefront.core.graph.writer import GraphWriter
+    from edgefront.core.graph.context import GraphContext
 
 
 class BlockGraph(Protocol):
@@ -25,7 +25,7 @@ class BlockGraph(Protocol):
         """Names (without the `blocks.{i}.` prefix), shapes and fills, in the order of the computation."""
 
     @staticmethod
-    def write(graph: GraphWriter, block: Any, architecture: Architecture, prefix: str, hidden: str) -> str:
+    def write(context: GraphContext, block: Any, prefix: str, hidden: str) -> str:
         """Add the block's nodes; takes and returns the name of the residual stream, [batch·sequence, d_model]."""
 
 

@@ -13,6 +13,7 @@ from edgefront.core.spaces.block import Attention
 from edgefront.core.spaces.ends import RelativePositions
 
 if TYPE_CHECKING:
+    from edgefront.core.graph.context import GraphContext
     from edgefront.core.graph.writer import GraphWriter
 
 
@@ -38,12 +39,13 @@ def parameters(block: Attention, architecture: Architecture) -> Iterator[Paramet
         yield ParameterSpec("out.bias", (d,), "zeros")
 
 
-def write(graph: GraphWriter, block: Attention, architecture: Architecture, prefix: str, hidden: str) -> str:
+def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> str:
     """x + W·(softmax(q·kᵀ/√d_head + mask)·v) + b, or norm post of the sum; [batch·sequence, d_model] both ways."""
+    graph, architecture = context.graph, context.architecture
     positions = architecture.positions
     relative = isinstance(positions, RelativePositions)
     n_head, d_head = block.n_head, architecture.d_head(block)
-    width, context = n_head * d_head, graph.context
+    width = n_head * d_head
 
     def heads(x: str) -> str:
         # [batch·n, width] → [batch, head, n, d_head]
@@ -71,7 +73,7 @@ def write(graph: GraphWriter, block: Attention, architecture: Architecture, pref
         owner = f"{context.prefix}positions" if positions.shared else prefix
         u, v = f"{owner}.u", f"{owner}.v"
         content, position = (_biased(graph, q, bias, scale, n_head, d_head) for bias in (u, v))
-        shifted = _position_scores(graph, position, f"{prefix}.relative.weight", n_head, d_head)
+        shifted = _position_scores(context, position, f"{prefix}.relative.weight", n_head, d_head)
         scores = graph.op("Add", graph.op("MatMul", content, keys), shifted)
     else:
         scores = graph.op("MatMul", heads(graph.op("Mul", q, scale)), keys)
@@ -89,13 +91,13 @@ def _biased(graph: GraphWriter, q: str, bias: str, scale: str, n_head: int, d_he
     return graph.op("Transpose", total, perm=[0, 2, 1, 3])
 
 
-def _position_scores(graph: GraphWriter, q: str, weight: str, n_head: int, d_head: int) -> str:
+def _position_scores(context: GraphContext, q: str, weight: str, n_head: int, d_head: int) -> str:
     """(q_i + v)·r_{i-j}/√d_head for every key j (Dai et al. 2019, §3.3, terms b and d): [batch, head, sequence, keys].
 
     r_n = W·sinusoid(n) of each distance n. For the few queries of a decode graph it is much less work to take them
     through W than every distance: q·(W·s) = (q·W)·s.
     """
-    context = graph.context
+    graph = context.graph
     d_model = context.architecture.d_model
     table = context.sinusoids()
     if context.mode == "decode":

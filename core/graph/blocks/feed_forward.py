@@ -12,7 +12,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import FeedForward
 
 if TYPE_CHECKING:
-    from edgefront.core.graph.writer import GraphWriter
+    from edgefront.core.graph.context import GraphContext
 
 
 def parameters(block: FeedForward, architecture: Architecture) -> Iterator[ParameterSpec]:
@@ -23,8 +23,9 @@ def parameters(block: FeedForward, architecture: Architecture) -> Iterator[Param
     yield from linear("down", block.d_inner, d)
 
 
-def write(graph: GraphWriter, _block: FeedForward, architecture: Architecture, prefix: str, hidden: str) -> str:
+def write(context: GraphContext, _block: FeedForward, prefix: str, hidden: str) -> str:
     """x + W₂·act(W₁·norm(x) + b₁) + b₂, or norm post of the sum; [batch·sequence, d_model] both ways."""
+    graph, architecture = context.graph, context.architecture
     inner = graph.linear(normed(graph, architecture, prefix, hidden), f"{prefix}.up")
     update = graph.linear(activate(graph, architecture.activation, inner), f"{prefix}.down")
     return added(graph, architecture, prefix, hidden, update)

@@ -10,7 +10,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Identity
 
 if TYPE_CHECKING:
-    from edgefront.core.graph.writer import GraphWriter
+    from edgefront.core.graph.context import GraphContext
 
 
 def parameters(_block: Identity, _architecture: Architecture) -> Iterator[ParameterSpec]:
@@ -18,6 +18,6 @@ def parameters(_block: Identity, _architecture: Architecture) -> Iterator[Parame
     return iter(())
 
 
-def write(_graph: GraphWriter, _block: Identity, _architecture: Architecture, _prefix: str, hidden: str) -> str:
+def write(_context: GraphContext, _block: Identity, _prefix: str, hidden: str) -> str:
     """x; no node."""
     return hidden

@@ -11,7 +11,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Sru
 
 if TYPE_CHECKING:
-    from edgefront.core.graph.writer import GraphWriter
+    from edgefront.core.graph.context import GraphContext
 
 
 def parameters(block: Sru, architecture: Architecture) -> Iterator[ParameterSpec]:
@@ -23,7 +23,7 @@ def parameters(block: Sru, architecture: Architecture) -> Iterator[ParameterSpec
     yield from recurrence_parameters(d)
 
 
-def write(graph: GraphWriter, block: Sru, architecture: Architecture, prefix: str, hidden: str) -> str:
+def write(context: GraphContext, block: Sru, prefix: str, hidden: str) -> str:
     """The recurrence over U = W·x (W of two factors with d_proj); [batch·sequence, d_model] both ways."""
-    inner = hidden if block.d_proj is None else graph.linear(hidden, f"{prefix}.down", bias=False)
-    return write_recurrence(graph, architecture, prefix, inner, hidden)
+    inner = hidden if block.d_proj is None else context.graph.linear(hidden, f"{prefix}.down", bias=False)
+    return write_recurrence(context, prefix, inner, hidden)

@@ -12,7 +12,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Srupp
 
 if TYPE_CHECKING:
-    from edgefront.core.graph.writer import GraphWriter
+    from edgefront.core.graph.context import GraphContext
 
 NORM_EPS = 1e-5
 
@@ -29,22 +29,24 @@ def parameters(block: Srupp, architecture: Architecture) -> Iterator[ParameterSp
     yield from recurrence_parameters(d)
 
 
-def write(graph: GraphWriter, block: Srupp, architecture: Architecture, prefix: str, hidden: str) -> str:
+def write(context: GraphContext, block: Srupp, prefix: str, hidden: str) -> str:
     """The recurrence over U = Wᵒ·LN(q + α·A) for q = W^q·x; [batch·sequence, d_model] both ways.
 
     A = softmax(q·kᵀ/√d_head + mask)·v, with keys and values from the queries of all that the block sees.
     """
+    graph = context.graph
     q = graph.linear(hidden, f"{prefix}.down", bias=False)
     z = q
     if block.attends != "none":
-        attended = _attended(graph, block, prefix, hidden, q)
+        attended = _attended(context, block, prefix, hidden, q)
         z = graph.op("Add", q, graph.op("Mul", attended, f"{prefix}.alpha"))
     inner = graph.norm(z, f"{prefix}.norm", NORM_EPS)
-    return write_recurrence(graph, architecture, prefix, inner, hidden)
+    return write_recurrence(context, prefix, inner, hidden)
 
 
-def _attended(graph: GraphWriter, block: Srupp, prefix: str, hidden: str, q: str) -> str:
+def _attended(context: GraphContext, block: Srupp, prefix: str, hidden: str, q: str) -> str:
     """A, [batch·sequence, d_attn]."""
+    graph = context.graph
     n_head, d_head = block.n_head, block.d_attn // block.n_head
 
     def heads(x: str) -> str:
@@ -62,11 +64,11 @@ def _attended(graph: GraphWriter, block: Srupp, prefix: str, hidden: str, q: str
         return keys_values(graph.linear(inputs, f"{prefix}.down", bias=False))
 
     own = None if block.attends == "source" else keys_values(q)
-    keys, values = graph.context.keys_values(prefix, block.attends, hidden, own, project)
+    keys, values = context.keys_values(prefix, block.attends, hidden, own, project)
     # Scaled this early, ONNX Runtime does not fold the factor into an attribute, which would be float32 in any type.
     scaled = graph.op("Mul", q, graph.number(1 / math.sqrt(d_head)))
     scores = graph.op("MatMul", heads(scaled), graph.op("Transpose", keys, perm=[0, 1, 3, 2]))
-    mask = graph.context.mask(block.attends)
+    mask = context.mask(block.attends)
     if mask is not None:
         scores = graph.op("Add", scores, mask)
     mixed = graph.op("MatMul", graph.op("Softmax", scores, axis=-1), values)

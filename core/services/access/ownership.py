@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import NotFound
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.jobs.queries import candidates, jobs
-from edgefront.core.services.trainings.queries import trainings
 from edgefront.core.store.tables import Candidate, Job, Target, Training
 
 
@@ -18,7 +17,7 @@ def owns(principal: Principal, owner: str) -> bool:
 
 def job_of(session: Session, principal: Principal, job_id: str) -> Job:
     """The job; NotFound if there is none or it is another owner's."""
-    job = jobs.find(session, job_id) if _storable(job_id) else None
+    job = session.get(Job, job_id) if _storable(job_id) else None
     if job is None or not owns(principal, job.owner):
         raise NotFound(f"no job {job_id!r}")
     return job
@@ -26,24 +25,27 @@ def job_of(session: Session, principal: Principal, job_id: str) -> Job:
 
 def target_of(session: Session, job: Job, target: str | None) -> Target:
     """A target of the job by id or name, the first one if None is asked for; NotFound names those that there are."""
-    found = jobs.target_of_job(session, job.id, target) if target is None or _storable(target) else None
+    targets = select(Target).where(Target.job_id == job.id).order_by(Target.position)
+    named = targets if target is None else targets.where(or_(Target.id == target, Target.name == target))
+    found = session.scalar(named.limit(1)) if target is None or _storable(target) else None
     if found is None:
-        names = ", ".join(repr(row.name) for row in jobs.targets(session, [job.id]))
+        names = ", ".join(repr(row.name) for row in session.scalars(targets))
         raise NotFound(f"job {job.id} has no target {target!r}; it has {names}")
     return found
 
 
 def candidate_of(session: Session, principal: Principal, candidate_id: str) -> tuple[Candidate, Job]:
     """The candidate and its job; NotFound if there is none or it is another owner's."""
-    found = candidates.find(session, candidate_id) if _storable(candidate_id) else None
+    query = select(Candidate, Job).join(Job, Job.id == Candidate.job_id).where(Candidate.id == candidate_id)
+    found = session.execute(query).first() if _storable(candidate_id) else None
     if found is None or not owns(principal, found[1].owner):
         raise NotFound(f"no candidate {candidate_id!r}")
-    return found
+    return found[0], found[1]
 
 
 def training_of(session: Session, principal: Principal, training_id: str) -> Training:
     """The training; NotFound if there is none or it is another owner's."""
-    found = trainings.find(session, training_id) if _storable(training_id) else None
+    found = session.get(Training, training_id) if _storable(training_id) else None
     if found is None or not owns(principal, found.owner):
         raise NotFound(f"no training {training_id!r}")
     return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from sqlalchemy.orm import Session
 
@@ -15,8 +15,8 @@ from edgefront.core.errors import Conflict, Forbidden, Gone, NotFound, Unauthent
 from edgefront.core.services.access import queries as access
 from edgefront.core.services.access.keys import Principal, create_key, hash_secret, new_secret
 from edgefront.core.services.fleet import queries as rows
-from edgefront.core.services.jobs.progress import ONLINE
-from edgefront.core.services.measuring.queries import launches, leases
+from edgefront.core.services.fleet.online import ONLINE
+from edgefront.core.states import DeviceState
 from edgefront.core.store.tables import Device, EnrolmentToken
 from edgefront.core.wire.agent import (
     PROTOCOL_VERSION,
@@ -95,7 +95,8 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
     """Trades one use of an enrolment token for a device and its credential.
 
     A device that was enrolled before under this name (its agent lost its credential, or it was revoked) is taken over:
-    it keeps its id and its measurements, and its old credential ends.
+    it keeps its id and its measurements, and its old credential ends. `measuring.handover.enrol`
+    also gives back what its old agent holds.
 
     Raises:
         Unauthenticated: the token is unknown, expired, revoked or used up.
@@ -110,7 +111,6 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
     else:
         _refuse_takeover(device, token, now)
         access.revoke_device_keys(session, device.id, now)
-        _end_leases(session, device.id, now)
     device.device_class = request.device_class
     device.facts = _known_facts(request.facts, request.protocol_version)
     device.protocol_version = request.protocol_version
@@ -210,20 +210,13 @@ def _turn(session: Session, principal: Principal, id_or_name: str, state: Litera
 
 
 def revoke_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
-    """Ends the device: its credential is refused from now on and what it holds goes to others, no attempt counted."""
+    """Ends the device: its credential is refused from now on. `measuring.handover` also gives back what it holds."""
     device = _locked(session, principal, id_or_name)
     if device.state != "revoked":
         device.state = "revoked"
         access.revoke_device_keys(session, device.id, now)
-        _end_leases(session, device.id, now)
         session.flush()
     return device
-
-
-def _end_leases(session: Session, device_id: str, now: datetime) -> None:
-    leases.end_all(session, device_id, now)
-    held = launches.lock_leased(session, launches.held_by(session, device_id))
-    launches.give_back(session, [row.id for row in held], now)
 
 
 def _locked(session: Session, principal: Principal, id_or_name: str, *, itself: bool = False) -> Device:
@@ -268,7 +261,7 @@ def views(session: Session, devices: Sequence[Device], now: datetime) -> list[De
             name=device.name,
             device_class=device.device_class,
             owner=device.owner,
-            state=cast(Literal["active", "draining", "revoked"], device.state),
+            state=DeviceState(device.state),
             online=device.state != "revoked" and _online(device, now),
             last_seen_at=device.last_seen_at,
             enrolled_at=device.enrolled_at,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.services.fleet import counts
-
-ONLINE = timedelta(minutes=1)
-"""A device is online if it was seen within this time."""
+from edgefront.core.services.fleet.online import ONLINE
 
 
 @dataclass(frozen=True)

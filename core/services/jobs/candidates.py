@@ -20,9 +20,10 @@ from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.views import candidate_view
+from edgefront.core.states import CandidateState
 from edgefront.core.store.tables import Candidate, Job
 from edgefront.core.validation import one_of
-from edgefront.core.wire.jobs import CandidatePage, CandidateState, CandidateView, LaunchView
+from edgefront.core.wire.jobs import CandidatePage, CandidateView, LaunchView
 
 MAX_PAGE = 1000
 _LARGEST = (1 << 63) - 1

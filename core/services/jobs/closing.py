@@ -12,9 +12,9 @@ from edgefront.core.services.jobs.comparison import baseline_of
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
-from edgefront.core.services.jobs.queries.jobs import ACTIVE
 from edgefront.core.services.jobs.supernet_plan import withdraw as withdraw_supernets
 from edgefront.core.services.jobs.views import candidate_view
+from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Job, Target
 
 
@@ -32,7 +32,7 @@ def end_target(session: Session, target: Target, state: str, note: str, now: dat
     if job is None or job.state not in ("running", "paused"):
         return
     states = job_rows.target_states(session, job.id)
-    if any(found in ACTIVE for found in states.values()):
+    if any(found in ACTIVE_TARGETS for found in states.values()):
         return
     failed = [found.name for found in job_rows.targets(session, [job.id]) if states[found.id] == "failed"]
     if len(failed) == len(states):

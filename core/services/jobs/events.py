@@ -15,10 +15,9 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
+from edgefront.core.services.cursor import MAX_NUMBER
 from edgefront.core.services.jobs.queries import events as repository
 from edgefront.core.wire.jobs import EventView
-
-MAX_NUMBER = (1 << 31) - 1
 
 
 @dataclass(frozen=True)

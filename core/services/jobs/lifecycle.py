@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from datetime import datetime
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict, InvalidInput
+from edgefront.core.errors import Conflict
 from edgefront.core.services import cursor as cursors
 from edgefront.core.services import tasks
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
+from edgefront.core.services.idempotency import check_key, request_digest
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.closing import change_job, end_job, end_targets
 from edgefront.core.services.jobs.events import append
 from edgefront.core.services.jobs.placement import place
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as rows
-from edgefront.core.services.jobs.queries.jobs import ACTIVE
 from edgefront.core.services.jobs.views import job_views
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
+from edgefront.core.states import ACTIVE_TARGETS, JobState
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Job, Target
-from edgefront.core.wire.jobs import JobPage, JobRequest, JobState, JobView
+from edgefront.core.wire.jobs import JobPage, JobRequest, JobView
 
-MAX_KEY = 200
 MAX_PAGE = 200
 
 
@@ -52,7 +51,7 @@ def create_job(
     """
     principal.require("user")
     stored = request.model_dump(mode="json")
-    digest = hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
+    digest = request_digest(stored)
     if idempotency_key is not None:
         check_key(idempotency_key)
         former = rows.find_by_key(session, principal.owner, idempotency_key)
@@ -160,7 +159,7 @@ def resume_job(session: Session, principal: Principal, job_id: str, now: datetim
     _must_live(job, "resumed")
     paused = rows.last_event_of_kind(session, job.id, "job_state")
     for target in targets:
-        if target.state not in ACTIVE:
+        if target.state not in ACTIVE_TARGETS:
             continue
         if target.started_at is not None and paused is not None:
             target.started_at += now - max(paused.created_at, target.started_at)
@@ -176,7 +175,7 @@ def cancel_job(session: Session, principal: Principal, job_id: str, now: datetim
     if job.state == "cancelled":
         return _view(session, job, now)
     _must_live(job, "cancelled")
-    end_targets(session, [target for target in targets if target.state in ACTIVE], "cancelled", "", now)
+    end_targets(session, [target for target in targets if target.state in ACTIVE_TARGETS], "cancelled", "", now)
     end_job(session, job, "cancelled", None, now)
     return _view(session, job, now)
 
@@ -203,16 +202,6 @@ def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, l
 def _must_live(job: Job, wanted: str) -> None:
     if job.state not in ("running", "paused"):
         raise Conflict(f"job {job.id} is {job.state} and cannot be {wanted}")
-
-
-def check_key(key: str) -> None:
-    if not 1 <= len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
-        raise InvalidInput(
-            f"Idempotency-Key: 1 to {MAX_KEY} printable ASCII characters",
-            field="Idempotency-Key",
-            value=key[:80],
-            allowed="such as a UUID",
-        )
 
 
 def _same(session: Session, former: Job, digest: str, now: datetime) -> JobView:

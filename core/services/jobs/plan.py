@@ -17,7 +17,6 @@ from edgefront.core.search.proposals import DRAWS, WALKABLE
 from edgefront.core.search.registry import make
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space as catalogued
-from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.wire.jobs import JobRequest, Limits, SpaceRequest
 
@@ -72,12 +71,6 @@ def space_of(request: SpaceRequest) -> SearchSpace:
         base = catalogued(request.name)
     with _within("space.narrow"):
         return base.narrow(request.narrow) if request.narrow else base
-
-
-def caveat_of(request: SpaceRequest) -> str:
-    """Why the proxy misleads in the space of a request; empty too for one that this release does not have."""
-    known = spaces().get(request.name)
-    return known.caveat if known else ""
 
 
 def planned(request: JobRequest) -> tuple[int, int]:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.fleet.capability import can_run, refusal
 from edgefront.core.services.jobs import plan
-from edgefront.core.services.jobs.queries.jobs import ACTIVE
+from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest
-
-ONLINE = timedelta(minutes=1)
-"""A device is online if it was seen within this time."""
 
 BASELINE_LAUNCHES = 3
 """Launches of each baseline: every claim divides by it, and their spread tells the device's launch variance."""
@@ -38,7 +35,7 @@ def seconds_left(job: Job, request: JobRequest, target: Target, now: datetime) -
 
     At most what the budget of time leaves.
     """
-    if target.state not in ACTIVE:
+    if target.state not in ACTIVE_TARGETS:
         return 0.0
     total = planned(request, target)
     if job.state != "running" or total is None or target.started_at is None or target.launches_done < 2:
@@ -69,7 +66,7 @@ def note(
     whose scores the target waits for.
     """
     said = [target.note] if target.note else []
-    if target.state in ACTIVE:
+    if target.state in ACTIVE_TARGETS:
         if job.state == "paused":
             said.append("Paused.")
         elif scoring:

@@ -19,7 +19,7 @@ from edgefront.core.services.trainings.events import change_state, state_entry
 from edgefront.core.services.trainings.plan import placed, resolved_recipe
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
-from edgefront.core.services.trainings.queries.trainings import LIVE
+from edgefront.core.states import LIVE_TRAININGS
 from edgefront.core.wire.jobs import JobRequest
 from edgefront.core.wire.trainings import Requirements
 
@@ -108,7 +108,7 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> No
     """Ends the supernets' trainings of targets that need them no more."""
     for training in rows.open_supernets(session, target_ids):
         training.wanted = "cancel"
-        if training.state in LIVE:  # its worker ends it
+        if training.state in LIVE_TRAININGS:  # its worker ends it
             training.updated_at = now
             training_log.add_events(session, training.id, [state_entry(training)], now)
         else:

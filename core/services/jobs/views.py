@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.pareto.baseline import Baseline
+from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.comparison import as_baseline, summary_of, versus_baseline
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
@@ -17,14 +18,13 @@ from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.queries.candidates import Point
 from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.quality.trust import published_trust
+from edgefront.core.states import ACTIVE_TARGETS, CandidateState, JobState, TargetState
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.wire.jobs import (
     CandidateView,
     JobRequest,
-    JobState,
     JobView,
     Limits,
-    TargetState,
     TargetView,
 )
 
@@ -45,7 +45,7 @@ def candidate_view(candidate: Candidate, baseline: Baseline | None) -> Candidate
         generation=candidate.generation,
         operator=candidate.operator,
         parents=tuple(candidate.parents),
-        state=cast(Any, candidate.state),
+        state=CandidateState(candidate.state),
         reason=candidate.reason,
         digest=candidate.digest,
         architecture=candidate.architecture,
@@ -73,14 +73,14 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
     ids = [target.id for target in targets]
     frontiers = candidate_rows.frontier_points(session, ids)
     baselines = candidate_rows.baseline_points(session, ids)
-    online = job_rows.devices_seen(session, [target.device_key for target in targets], now - progress.ONLINE)
+    online = job_rows.devices_seen(session, [target.device_key for target in targets], now - ONLINE)
     looked_at = {
         target.device_key
         for target in targets
-        if target.state in job_rows.ACTIVE and 0 < online[target.device_key] <= LOOKED_AT
+        if target.state in ACTIVE_TARGETS and 0 < online[target.device_key] <= LOOKED_AT
     }
-    facts = job_rows.facts_seen(session, sorted(looked_at), now - progress.ONLINE) if looked_at else {}
-    scoring = proxy_rows.waiting(session, [target.id for target in targets if target.state in job_rows.ACTIVE])
+    facts = job_rows.facts_seen(session, sorted(looked_at), now - ONLINE) if looked_at else {}
+    scoring = proxy_rows.waiting(session, [target.id for target in targets if target.state in ACTIVE_TARGETS])
     views = []
     for job in jobs:
         request = JobRequest.model_validate(job.request)
@@ -90,7 +90,7 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
                 id=job.id,
                 name=job.name,
                 owner=job.owner,
-                state=cast(JobState, job.state),
+                state=JobState(job.state),
                 reason=job.reason,
                 request=request,
                 proxy_trust=published_trust(request),
@@ -134,7 +134,7 @@ def _target_view(
         id=target.id,
         name=target.name,
         device=device,
-        state=cast(TargetState, target.state),
+        state=TargetState(target.state),
         protocol=MeasurementProtocol.model_validate(target.protocol),
         limits=Limits.model_validate(target.limits),
         generation=target.generation,

@@ -26,7 +26,7 @@ from edgefront.core.services.measuring.aggregation import add_done
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as rows
 from edgefront.core.services.measuring.settling import end_badly, settle
-from edgefront.core.services.measuring.verdict import MAX_ATTEMPTS, LaunchState, Verdict, judge
+from edgefront.core.services.measuring.verdict import MAX_ATTEMPTS, LaunchSoFar, Verdict, judge
 from edgefront.core.store import bulk
 from edgefront.core.store.tables import Candidate, Device, Measurement, Target
 from edgefront.core.wire.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
@@ -151,7 +151,7 @@ def _judge(batch: _Batch, report: LaunchReport) -> Verdict | None:
         return None
     result = report.result
     digest = hashlib.sha256(report.model_dump_json().encode()).hexdigest()
-    state = LaunchState(launch.state, launch.attempts, launch.fence, launch.reports)
+    state = LaunchSoFar(launch.state, launch.attempts, launch.fence, launch.reports)
     verdict = judge(state, report.fence, result.outcome, result.reason, digest)
     if verdict in ("duplicate", "conflict"):
         return verdict

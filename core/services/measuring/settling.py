@@ -10,10 +10,10 @@ from sqlalchemy.orm import Session
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms
 from edgefront.core.services import tasks
 from edgefront.core.services.jobs import events, frontier
+from edgefront.core.services.jobs.due import due
 from edgefront.core.services.measuring.aggregation import add_bad_end
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as rows
-from edgefront.core.services.search import advance
 from edgefront.core.store import bulk, outbox
 from edgefront.core.store.tables import Candidate, Measurement, Target
 
@@ -63,7 +63,7 @@ def settle(
     if any(target.state != "searching" or target.settled >= target.candidates for target in targets):
         bulk.send(session)  # it may be asked what still waits
     for target in targets:
-        if advance.due(session, target, now):
+        if due(session, target, now):
             outbox.enqueue(session, tasks.ADVANCE, target_id=target.id)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from edgefront.core.states import FINISHED_LAUNCHES
+
 MAX_ATTEMPTS = 3
 """So many deaths of the child (or of the agent during it), then the launch has failed."""
 
-FINISHED = frozenset({"done", "infeasible", "failed"})
 
 Verdict = Literal[
     "done",  # counts; the launch has its result
@@ -23,7 +24,7 @@ Verdict = Literal[
 
 
 @dataclass(frozen=True)
-class LaunchState:
+class LaunchSoFar:
     """What a verdict depends on: the launch's state, attempts and fence, and the digests of reports that counted."""
 
     state: str
@@ -32,7 +33,7 @@ class LaunchState:
     reports: Sequence[str]
 
 
-def judge(launch: LaunchState, fence: int, outcome: str, reason: str | None, digest: str) -> Verdict:
+def judge(launch: LaunchSoFar, fence: int, outcome: str, reason: str | None, digest: str) -> Verdict:
     """The verdict on a report with this fence, outcome and digest.
 
     A result (done, infeasible) is true whoever holds the launch by now, so its fence does not matter. A death of the
@@ -41,7 +42,7 @@ def judge(launch: LaunchState, fence: int, outcome: str, reason: str | None, dig
     """
     if digest in launch.reports:
         return "duplicate"
-    if launch.state in FINISHED or not 1 <= fence <= launch.fence:
+    if launch.state in FINISHED_LAUNCHES or not 1 <= fence <= launch.fence:
         return "conflict"
     if outcome == "done":
         return "done"

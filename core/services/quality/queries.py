@@ -10,7 +10,7 @@ from sqlalchemy import and_, delete, func, insert, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from edgefront.core.services.jobs.queries.jobs import ACTIVE
+from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import (
     Candidate,
     Evaluation,
@@ -168,7 +168,7 @@ def _claimable(now: datetime) -> Any:
         select(ProxyWait.score_id)
         .join(Target, Target.id == ProxyWait.target_id)
         .join(Job, Job.id == Target.job_id)
-        .where(ProxyWait.score_id == ProxyScore.id, Target.state.in_(ACTIVE), Job.state == "running")
+        .where(ProxyWait.score_id == ProxyScore.id, Target.state.in_(ACTIVE_TARGETS), Job.state == "running")
         .exists()
     )
     lost = and_(ProxyScore.state == "claimed", ProxyScore.claimed_until < now)

@@ -8,10 +8,10 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.proxies.table import QUALITIES
 from edgefront.core.proxies.trust import Live, Trust, live_of, trust
-from edgefront.core.services.jobs.plan import caveat_of
 from edgefront.core.services.quality import queries as rows
+from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.store.tables import Target
-from edgefront.core.wire.jobs import JobRequest, LiveTrust, ProxyTrust
+from edgefront.core.wire.jobs import JobRequest, LiveTrust, ProxyTrust, SpaceRequest
 
 
 def published_trust(request: JobRequest) -> ProxyTrust:
@@ -37,6 +37,12 @@ def trained_of(session: Session, target_id: str, dataset: str | None = None) -> 
             groups.setdefault((one.dataset, one.recipe, one.split, one.manner), {}).setdefault(one.candidate_id, one)
     found = max(groups.items(), key=lambda item: (len(item[1]), item[0][2] == "test", item[0]), default=None)
     return [] if found is None else list(found[1].values())
+
+
+def caveat_of(request: SpaceRequest) -> str:
+    """Why the proxy misleads in the space of a request; empty too for one that this release does not have."""
+    known = spaces().get(request.name)
+    return known.caveat if known else ""
 
 
 def _live(trained: Iterable[rows.Trained]) -> Live | None:

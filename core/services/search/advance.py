@@ -21,12 +21,11 @@ from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.closing import change_state, end_target
 from edgefront.core.services.jobs.comparison import rows_of
+from edgefront.core.services.jobs.due import baselines_complete, due
 from edgefront.core.services.jobs.plan import Plan, plan_for
-from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
-from edgefront.core.services.jobs.queries.jobs import ACTIVE
 from edgefront.core.services.measuring import refinement
 from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.quality import scoring
@@ -39,6 +38,7 @@ from edgefront.core.services.search.proposing import (
     settle_known,
 )
 from edgefront.core.services.settings import Settings
+from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest, Limits
 
@@ -56,7 +56,7 @@ def advance(session: Session, target_id: str, now: datetime, settings: Settings 
     """
     target = job_rows.lock_target(session, target_id)
     job = None if target is None else job_rows.find(session, target.job_id)
-    if target is None or job is None or target.state not in ACTIVE or job.state != "running":
+    if target is None or job is None or target.state not in ACTIVE_TARGETS or job.state != "running":
         return False
     request = JobRequest.model_validate(job.request)
     revoked = job_rows.revoked_device(session, target.device_key)
@@ -81,24 +81,8 @@ def advance(session: Session, target_id: str, now: datetime, settings: Settings 
 def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
     """Ends a target that cannot go on, and says why. One that has ended is left as it is."""
     target = job_rows.lock_target(session, target_id)
-    if target is not None and target.state in ACTIVE:
+    if target is not None and target.state in ACTIVE_TARGETS:
         end_target(session, target, "failed", note, now)
-
-
-def due(session: Session, target: Target, now: datetime) -> bool:
-    """Whether `advance` has something to do for this target: cheap; asked after each report in its transaction."""
-    job = job_rows.find(session, target.job_id)
-    if job is None or job.state != "running" or target.state not in ACTIVE:
-        return False
-    if progress.out_of_time(JobRequest.model_validate(job.request), target, now):
-        return True
-    if target.state == "refining":
-        return not demand.has_live_launch(session, target)
-    if target.settled < target.candidates:
-        return False
-    if candidate_rows.any_in_state(session, target.id, "waiting"):
-        return False
-    return target.state != "baselines" or _baselines_complete(session, target)
 
 
 def stalled(session: Session, now: datetime) -> list[str]:
@@ -135,7 +119,7 @@ def _baselines(
             return False
         propose(session, job, target, plan, proposed, scores, role="baseline", generation=-1, now=now)
         return due(session, target, now)
-    if not _baselines_complete(session, target):
+    if not baselines_complete(session, target):
         return False
     points = candidate_rows.baseline_points(session, [target.id])[target.id]
     every = candidate_rows.baselines(session, target.id)
@@ -151,16 +135,6 @@ def _baselines(
     )
     change_state(session, target, "searching", note, now)
     return True
-
-
-def _baselines_complete(session: Session, target: Target) -> bool:
-    """Whether each baseline is settled, and measured `BASELINE_LAUNCHES` times unless a launch failed."""
-    baselines = candidate_rows.baselines(session, target.id)
-    if not baselines or any(baseline.state == "waiting" for baseline in baselines):
-        return False
-    unsure = [row.measurement_id for row in baselines if row.measurement_id and row.launches < BASELINE_LAUNCHES]
-    counts = demand.launch_counts(session, unsure)
-    return not any(counts[id_][state] for id_ in unsure for state in demand.LIVE)
 
 
 def _search(session: Session, job: Job, target: Target, plan: Plan, settings: Settings | None, now: datetime) -> bool:

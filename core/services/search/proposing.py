@@ -22,6 +22,7 @@ from edgefront.core.services.jobs.views import candidate_view
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.services.quality.scoring import Scored
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.states import LIVE_LAUNCHES
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target, new_id
 
 FIRST_PRIORITY = 0
@@ -130,7 +131,7 @@ def missing_launches(
         state, launches = measurements[measurement_id].state, counts[measurement_id]
         if state in ("infeasible", "failed"):
             continue
-        to_come = sum(launches[open_] for open_ in demand.LIVE)
+        to_come = sum(launches[open_] for open_ in LIVE_LAUNCHES)
         # A launch that failed was made all the same: one that fails again and again is not asked for without end.
         made = sum(launches.values()) - launches["cancelled"]
         lacking = count - max(made, measurements[measurement_id].launches + to_come)

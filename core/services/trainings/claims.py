@@ -21,7 +21,7 @@ from edgefront.core.services import tasks
 from edgefront.core.services.trainings.events import Entry, change_state
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
-from edgefront.core.services.trainings.queries.trainings import LIVE
+from edgefront.core.states import LIVE_TRAININGS
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Training
 from edgefront.core.wire.trainings import Wanted
@@ -136,7 +136,7 @@ def held(session: Session, training_id: str, fence: int) -> Training:
 
 
 def _under(training: Training, fence: int) -> Training:
-    if training.fence != fence or training.state not in LIVE:
+    if training.fence != fence or training.state not in LIVE_TRAININGS:
         raise Conflict(f"training {training.id} is no longer held under fence {fence}", state=training.state)
     return training
 
@@ -295,7 +295,7 @@ def _take_in(session: Session, training: Training, said: Report, now: datetime) 
         entries.append(("note", {"note": said.note}))
     training.updated_at = now
     training_log.add_events(session, training.id, entries, now)
-    if said.state in LIVE and said.state != training.state:
+    if said.state in LIVE_TRAININGS and said.state != training.state:
         change_state(session, training, said.state, now, note=training.note)
 
 

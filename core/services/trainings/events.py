@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
-from edgefront.core.services.jobs.events import MAX_NUMBER
+from edgefront.core.services.cursor import MAX_NUMBER
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.store.tables import Training
 from edgefront.core.wire.trainings import TrainingEventView

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -16,16 +14,15 @@ from edgefront.core.services import cursor as cursors
 from edgefront.core.services import tasks
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
-from edgefront.core.services.jobs.lifecycle import check_key
-from edgefront.core.services.jobs.queries.jobs import ACTIVE
+from edgefront.core.services.idempotency import check_key, request_digest
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.events import change_state, state_entry
 from edgefront.core.services.trainings.plan import Plan, Subject, placed, plan_for, resolved_recipe
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
-from edgefront.core.services.trainings.queries.trainings import LIVE
 from edgefront.core.services.trainings.steering import pause, resume, want
 from edgefront.core.services.trainings.views import training_view, training_views
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_TRAININGS, TrainingState
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Target, Training
 from edgefront.core.wire.trainings import (
@@ -34,7 +31,6 @@ from edgefront.core.wire.trainings import (
     Requirements,
     TrainingPage,
     TrainingRequest,
-    TrainingState,
     TrainingView,
 )
 
@@ -61,7 +57,7 @@ def create_trainings(
     """
     principal.require("user")
     stored = request.model_dump(mode="json", exclude_defaults=True)
-    digest = hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
+    digest = request_digest(stored)
     if idempotency_key is not None:
         check_key(idempotency_key)
         former = rows.find_by_key(session, principal.owner, idempotency_key)
@@ -194,7 +190,7 @@ def resume_training(session: Session, principal: Principal, training_id: str, no
 def cancel_training(session: Session, principal: Principal, training_id: str, now: datetime) -> TrainingView:
     """Ends it for good; keeps its checkpoints. Cancelling a cancelled training changes nothing."""
     training = _locked(session, principal, training_id)
-    if training.state in LIVE:
+    if training.state in LIVE_TRAININGS:
         want(session, training, "cancel", now)
     elif training.state in ("queued", "paused"):
         training.wanted, training.finished_at = "cancel", now
@@ -213,9 +209,9 @@ def delete_training(session: Session, principal: Principal, training_id: str) ->
     training = _locked(session, principal, training_id)
     is_asked_for = training.kind == "supernet" and training.target_id is not None  # by a job that was not deleted
     target = session.get(Target, training.target_id) if is_asked_for else None
-    if target is not None and target.state in ACTIVE:
+    if target is not None and target.state in ACTIVE_TARGETS:
         raise Conflict(f"training {training.id} is the supernet of job {training.job_id}: end that first")
-    free = training.state not in LIVE
+    free = training.state not in LIVE_TRAININGS
     rows.remove(session, training.id)
     return free
 

@@ -16,9 +16,9 @@ from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.recipes.task import check_task
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of, training_of
-from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import check_dataset
+from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
 from edgefront.core.store.tables import Candidate, Training
@@ -144,7 +144,7 @@ def _subjects(session: Session, principal: Principal, request: TrainingRequest) 
 def _picked(session: Session, principal: Principal, pick: FrontierPick, name: str | None) -> list[Subject]:
     job = job_of(session, principal, pick.job)
     target = target_of(session, job, pick.target)
-    members = candidate_rows.frontier(session, target.id)
+    members = rows.frontier(session, target.id)
     within = [member for member in members if _is_within(member, pick)]
     if not within:
         what = "its frontier is empty" if not members else f"none of the {len(members)} points lies within the bounds"

@@ -10,7 +10,7 @@ from edgefront.core.errors import Conflict
 from edgefront.core.services import tasks
 from edgefront.core.services.trainings.events import change_state, state_entry
 from edgefront.core.services.trainings.queries import log as training_log
-from edgefront.core.services.trainings.queries.trainings import LIVE
+from edgefront.core.states import LIVE_TRAININGS
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Training
 from edgefront.core.wire.trainings import Wanted
@@ -21,7 +21,7 @@ def pause(session: Session, training: Training, now: datetime) -> None:
     if training.state == "queued":
         training.wanted = "pause"
         change_state(session, training, "paused", now)
-    elif training.state in LIVE:
+    elif training.state in LIVE_TRAININGS:
         if training.wanted == "cancel":
             raise Conflict(f"training {training.id} is being cancelled and cannot be paused")
         want(session, training, "pause", now)
@@ -36,7 +36,7 @@ def resume(session: Session, training: Training, now: datetime) -> None:
         training.attempts, training.failed_at_checkpoint = 0, None
         change_state(session, training, "queued", now)
         enqueue(session, tasks.TRAIN, queue=training.queue)
-    elif training.state in LIVE:
+    elif training.state in LIVE_TRAININGS:
         if training.wanted == "cancel":
             raise Conflict(f"training {training.id} is being cancelled and cannot be resumed")
         want(session, training, "run", now)

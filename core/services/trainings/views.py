@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.states import LIVE_TRAININGS, TrainingState
 from edgefront.core.store.tables import Candidate, Evaluation, Target, Training
 from edgefront.core.wire.trainings import (
     EvaluationView,
@@ -80,7 +81,7 @@ def _view(
         name=training.name,
         owner=training.owner,
         kind=cast(Any, training.kind),
-        state=cast(Any, training.state),
+        state=TrainingState(training.state),
         wanted=cast(Any, training.wanted),
         reason=training.reason,
         note=_note(session, training),
@@ -147,6 +148,6 @@ def _note(session: Session, training: Training) -> str:
             said.append(
                 f"takes a worker with {training.memory_bytes / GIB:g} GiB{' on each GPU' * bool(training.gpus)}"
             )
-    elif training.state in rows.LIVE and training.wanted != "run":
+    elif training.state in LIVE_TRAININGS and training.wanted != "run":
         said.append("stops after its step" if training.wanted == "pause" else "ends")
     return "; ".join(said)

@@ -10,7 +10,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.orm.attributes import set_committed_value
 
 from edgefront.core.store.bulk import write_back
-from edgefront.core.store.tables import Candidate, Job
+from edgefront.core.store.tables import Candidate
 
 MAX_BASELINES = 256
 """Baselines have the first numbers of a target, so that they are found without a look at its other candidates."""
@@ -48,13 +48,6 @@ _POINT = (
     Candidate.memory_bytes,
 )
 _IS_BASELINE = and_(Candidate.number < MAX_BASELINES, Candidate.role == "baseline")
-
-
-def find(session: Session, candidate_id: str) -> tuple[Candidate, Job] | None:
-    row = session.execute(
-        select(Candidate, Job).join(Job, Job.id == Candidate.job_id).where(Candidate.id == candidate_id)
-    ).first()
-    return None if row is None else (row[0], row[1])
 
 
 def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -15,10 +15,8 @@ from sqlalchemy import and_, delete, func, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, aliased
 
+from edgefront.core.states import LIVE_LAUNCHES
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target, new_id
-
-LIVE = ("wanted", "leased")
-"""States of a launch whose result is still to come."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,9 @@ def add_launches(
 def has_live_launch(session: Session, target: Target) -> bool:
     """Whether a launch that this target asked for is still to come."""
     return bool(
-        session.scalar(select(select(Launch.id).where(Launch.target_id == target.id, Launch.state.in_(LIVE)).exists()))
+        session.scalar(
+            select(select(Launch.id).where(Launch.target_id == target.id, Launch.state.in_(LIVE_LAUNCHES)).exists())
+        )
     )
 
 
@@ -159,7 +159,7 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
     query = (
         select(Launch.id)
         .where(
-            Launch.state.in_(LIVE),
+            Launch.state.in_(LIVE_LAUNCHES),
             or_(Launch.state == "wanted", Launch.started_at.is_(None)),
             wanted_by_us.exists(),
             ~wanted_elsewhere.exists(),

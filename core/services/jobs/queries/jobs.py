@@ -13,10 +13,8 @@ from typing import Any
 from sqlalchemy import delete, or_, select
 from sqlalchemy.orm import Session
 
+from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Candidate, Device, Event, Generation, Job, Launch, Target
-
-ACTIVE = ("baselines", "searching", "refining")
-"""States of a target that still has something to do."""
 
 
 def find(session: Session, job_id: str) -> Job | None:
@@ -44,14 +42,6 @@ def page(
 def targets(session: Session, job_ids: Sequence[str]) -> list[Target]:
     """The targets of these jobs in the order of their positions."""
     return list(session.scalars(select(Target).where(Target.job_id.in_(job_ids)).order_by(Target.position)))
-
-
-def target_of_job(session: Session, job_id: str, target: str | None) -> Target | None:
-    """A target by id or name; the first of the job if None is asked for."""
-    query = select(Target).where(Target.job_id == job_id).order_by(Target.position).limit(1)
-    if target is not None:
-        query = query.where(or_(Target.id == target, Target.name == target))
-    return session.scalar(query)
 
 
 def lock_target(session: Session, target_id: str) -> Target | None:
@@ -130,7 +120,7 @@ def idle_targets(session: Session) -> list[str]:
         session.scalars(
             select(Target.id)
             .join(Job, Job.id == Target.job_id)
-            .where(Job.state == "running", Target.state.in_(ACTIVE), ~live)
+            .where(Job.state == "running", Target.state.in_(ACTIVE_TARGETS), ~live)
         )
     )
 
@@ -142,7 +132,7 @@ def homeless_targets(session: Session) -> list[str]:
             select(Target.id)
             .join(Job, Job.id == Target.job_id)
             .join(Device, Target.device_key == "device:" + Device.id)
-            .where(Job.state == "running", Target.state.in_(ACTIVE), Device.state == "revoked")
+            .where(Job.state == "running", Target.state.in_(ACTIVE_TARGETS), Device.state == "revoked")
         )
     )
 
@@ -160,7 +150,7 @@ def timed_targets(session: Session) -> list[tuple[Target, Job]]:
     rows = session.execute(
         select(Target, Job)
         .join(Job, Job.id == Target.job_id)
-        .where(Job.state == "running", Target.state.in_(ACTIVE), Target.started_at.is_not(None))
+        .where(Job.state == "running", Target.state.in_(ACTIVE_TARGETS), Target.started_at.is_not(None))
     )
     return [(row[0], row[1]) for row in rows]
 

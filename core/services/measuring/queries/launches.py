@@ -12,7 +12,7 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, Integer, String, Table, and_, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
-from edgefront.core.services.jobs.queries.jobs import ACTIVE
+from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.bulk import update_rows
 from edgefront.core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
 from edgefront.core.store.tables.base import UtcDateTime
@@ -166,7 +166,7 @@ def _still_wanted() -> ColumnElement[bool]:
         .where(
             candidate.measurement_id == Launch.measurement_id,
             job.state == "running",
-            target.state.in_(ACTIVE),
+            target.state.in_(ACTIVE_TARGETS),
             or_(
                 candidate.state == "waiting",
                 Launch.target_id == target.id,
@@ -196,7 +196,7 @@ def cancel_unwanted(session: Session, now: datetime) -> None:
     own = (
         select(Target.id)
         .join(Job)
-        .where(Target.id == Launch.target_id, Target.state.in_(ACTIVE), Job.state == "running")
+        .where(Target.id == Launch.target_id, Target.state.in_(ACTIVE_TARGETS), Job.state == "running")
     )
     ids = session.scalars(
         select(Launch.id)

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, bindparam, case, func, or_, select, true
 from sqlalchemy.orm import Session, aliased
 
 from edgefront.core.measurement.statistics import LaunchVariance
-from edgefront.core.services.jobs.queries.jobs import ACTIVE
+from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.bulk import write_back
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
 
@@ -61,7 +61,7 @@ def _live_targets(wanted: ColumnElement[bool]) -> Any:
         .join(Job, Job.id == Target.job_id)
         .where(
             Target.id.in_(select(Candidate.target_id).where(wanted)),
-            Target.state.in_(ACTIVE),
+            Target.state.in_(ACTIVE_TARGETS),
             Job.state.in_(LIVE_JOBS),
         )
         .order_by(Target.id)
@@ -126,7 +126,7 @@ _CANDIDATES_OF = (
     .where(
         Candidate.measurement_id.in_(_IDS),
         Candidate.state != "cancelled",
-        Target.state.in_(ACTIVE),
+        Target.state.in_(ACTIVE_TARGETS),
         Job.state.in_(LIVE_JOBS),
     )
     .order_by(Candidate.target_id, Candidate.number)

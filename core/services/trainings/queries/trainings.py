@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from sqlalchemy import delete, func, or_, select, text
+from sqlalchemy import delete, func, or_, select, text, true
 from sqlalchemy.orm import Session
 
+from edgefront.core.states import LIVE_TRAININGS
 from edgefront.core.store.tables import Candidate, Target, Training
-
-LIVE = ("starting", "training", "evaluating")
-"""States of a training that a worker holds."""
 
 _LOCK = text("SELECT pg_advisory_xact_lock(hashtext('edgefront/worker'), hashtext(:worker))")
 
@@ -71,7 +69,7 @@ def open_supernets(session: Session, target_ids: Collection[str]) -> list[Traini
         .where(
             Training.target_id.in_(target_ids),
             Training.kind == "supernet",
-            Training.state.in_((*LIVE, "queued", "paused")),
+            Training.state.in_((*LIVE_TRAININGS, "queued", "paused")),
         )
         .order_by(Training.id)
         .with_for_update(key_share=True)
@@ -96,7 +94,9 @@ def lock_worker(session: Session, worker: str) -> None:
 
 def held_by(session: Session, worker: str) -> list[tuple[str, list[int]]]:
     """Of each training that the worker holds: its device and the worker's GPUs that it has."""
-    query = select(Training.device, Training.gpu_numbers).where(Training.worker == worker, Training.state.in_(LIVE))
+    query = select(Training.device, Training.gpu_numbers).where(
+        Training.worker == worker, Training.state.in_(LIVE_TRAININGS)
+    )
     return [(row.device, row.gpu_numbers) for row in session.execute(query)]
 
 
@@ -121,7 +121,7 @@ def expired(session: Session, now: datetime) -> list[Training]:
     """Held ones whose lease has run out, locked."""
     query = (
         select(Training)
-        .where(Training.state.in_(LIVE), Training.lease_expires_at <= now)
+        .where(Training.state.in_(LIVE_TRAININGS), Training.lease_expires_at <= now)
         .order_by(Training.id)
         .with_for_update(skip_locked=True, key_share=True)
     )
@@ -142,3 +142,9 @@ def measured(session: Session, candidate_ids: Collection[str]) -> dict[str, tupl
     query = select(Candidate, Target).join(Target, Target.id == Candidate.target_id)
     rows = session.execute(query.where(Candidate.id.in_(candidate_ids)))
     return {row[0].id: (row[0], row[1]) for row in rows}
+
+
+def frontier(session: Session, target_id: str) -> list[Candidate]:
+    """The frontier of a target by rising decoder parameters: what can be picked for training."""
+    query = select(Candidate).where(Candidate.target_id == target_id, Candidate.on_frontier == true())
+    return list(session.scalars(query.order_by(Candidate.decoder_parameters, Candidate.number)))

@@ -1,4 +1,4 @@
-"""`python -m edgefront.core.training.run FOLDER`: trains by `spec.json` (`core.training.run_folder`).
+"""`python -m edgefront.core.run FOLDER`: trains, or searches a supernet, by `spec.json` (`core.training.run_folder`).
 
 SIGTERM, or SIGINT, makes it write a checkpoint and end; the same command goes on from there. Under `torchrun` every
 rank runs this.
@@ -11,12 +11,12 @@ import os
 import signal
 import sys
 import threading
-from importlib import import_module
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from edgefront.core.errors import EdgefrontError, InvalidInput
+from edgefront.core.supernet import run as supernet
 from edgefront.core.training.distributed import Ranks, joined
 from edgefront.core.training.journal import Journal, read_status
 from edgefront.core.training.loop import SmallerBatch, Trainer
@@ -43,9 +43,7 @@ def run(folder: Path, stop: threading.Event) -> int:
     try:
         spec = read_spec(folder)
         if spec.kind == "supernet":
-            # By name: the supernet stands above this layer, and is a run of the same folder.
-            status: int = import_module("edgefront.core.supernet.run").run(spec, folder, stop.is_set)
-            return status
+            return supernet.run(spec, folder, stop.is_set)
         with joined(spec.device, spec.threads) as ranks:
             try:
                 return _run(spec, folder, ranks, journal, stop)
@@ -107,7 +105,7 @@ def _ended(folder: Path, state: str, text: str, code: int) -> int:
 def main() -> None:
     """The command."""
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m edgefront.core.training.run FOLDER")
+        sys.exit("usage: python -m edgefront.core.run FOLDER")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     stop = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):

@@ -1,0 +1,42 @@
+"""Whether a target has a next step to take."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.services.jobs import progress
+from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.services.jobs.queries import candidates as candidate_rows
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
+from edgefront.core.store.tables import Target
+from edgefront.core.wire.jobs import JobRequest
+
+
+def due(session: Session, target: Target, now: datetime) -> bool:
+    """Whether `search.advance` has something to do for this target: cheap, for it is asked in each transaction."""
+    job = job_rows.find(session, target.job_id)
+    if job is None or job.state != "running" or target.state not in ACTIVE_TARGETS:
+        return False
+    if progress.out_of_time(JobRequest.model_validate(job.request), target, now):
+        return True
+    if target.state == "refining":
+        return not demand.has_live_launch(session, target)
+    if target.settled < target.candidates:
+        return False
+    if candidate_rows.any_in_state(session, target.id, "waiting"):
+        return False
+    return target.state != "baselines" or baselines_complete(session, target)
+
+
+def baselines_complete(session: Session, target: Target) -> bool:
+    """Whether each baseline is settled, and measured `BASELINE_LAUNCHES` times unless a launch failed."""
+    baselines = candidate_rows.baselines(session, target.id)
+    if not baselines or any(baseline.state == "waiting" for baseline in baselines):
+        return False
+    unsure = [row.measurement_id for row in baselines if row.measurement_id and row.launches < BASELINE_LAUNCHES]
+    counts = demand.launch_counts(session, unsure)
+    return not any(counts[id_][state] for id_ in unsure for state in LIVE_LAUNCHES)

@@ -1,0 +1,89 @@
+"""The states of jobs, targets, candidates, launches, trainings and devices, for tables, services, messages and pages.
+
+Rows hold the values; a member equals its value and prints as it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class State(str, Enum):
+    """A state whose value is what is stored and sent."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __format__(self, format_spec: str) -> str:
+        return format(str(self.value), format_spec)
+
+
+class JobState(State):
+    RUNNING = "running"
+    PAUSED = "paused"
+    CANCELLED = "cancelled"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class TargetState(State):
+    BASELINES = "baselines"
+    """The layer-scaled baselines are being measured."""
+    SEARCHING = "searching"
+    REFINING = "refining"
+    """The search has ended; uncertain frontier points are launched again."""
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class CandidateState(State):
+    WAITING = "waiting"
+    MEASURED = "measured"
+    OUT_OF_BOUNDS = "out_of_bounds"
+    """Measured, but outside the job's limits."""
+    INFEASIBLE = "infeasible"
+    """The device cannot run it."""
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class LaunchState(State):
+    WANTED = "wanted"
+    LEASED = "leased"
+    DONE = "done"
+    INFEASIBLE = "infeasible"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    """No running job wants it any more."""
+
+
+class TrainingState(State):
+    QUEUED = "queued"
+    STARTING = "starting"
+    TRAINING = "training"
+    EVALUATING = "evaluating"
+    PAUSED = "paused"
+    CANCELLED = "cancelled"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class DeviceState(State):
+    ACTIVE = "active"
+    DRAINING = "draining"
+    """It finishes what it holds and gets no more."""
+    REVOKED = "revoked"
+
+
+def _values(*states: State) -> tuple[str, ...]:
+    return tuple(state.value for state in states)
+
+
+ACTIVE_TARGETS = _values(TargetState.BASELINES, TargetState.SEARCHING, TargetState.REFINING)
+ENDED_JOBS = _values(JobState.CANCELLED, JobState.FINISHED, JobState.FAILED)
+LIVE_LAUNCHES = _values(LaunchState.WANTED, LaunchState.LEASED)
+"""Their result is still to come."""
+FINISHED_LAUNCHES = _values(LaunchState.DONE, LaunchState.INFEASIBLE, LaunchState.FAILED)
+LIVE_TRAININGS = _values(TrainingState.STARTING, TrainingState.TRAINING, TrainingState.EVALUATING)
+ENDED_TRAININGS = _values(TrainingState.CANCELLED, TrainingState.DONE, TrainingState.FAILED)
