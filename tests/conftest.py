@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,6 +32,19 @@ def pytest_xdist_auto_num_workers() -> int:
     """One process a core that this one may use, but no more than four: each holds its own copy of torch."""
     allowed = getattr(os, "sched_getaffinity", None)
     return min(4, len(allowed(0)) if allowed else os.cpu_count() or 1)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives every test an id of its own: pytest-xdist runs one test for each id, and the operations of a schemathesis
+    test have a name each, but one id.
+    """
+    seen = Counter(item.nodeid for item in items)
+    for item in items:
+        if seen[item.nodeid] > 1:
+            path = item.nodeid.partition("::")[0]
+            item._id = type(item.id).parse(f"{path}::{item.name}")  # pytest has no public way to set it
+    assert len({item.nodeid for item in items}) == len(items)
 
 
 @pytest.fixture(scope="session")
