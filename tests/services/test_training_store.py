@@ -15,7 +15,7 @@ from edgefront.core.errors import InvalidInput, Unavailable
 from edgefront.core.files import sha256
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.objects import ObjectStore, check_store, shown
-from edgefront.core.services.trainings.files.store import ClaimStore, Damaged, Superseded, TrainingStore
+from edgefront.core.services.trainings.files.store import Damaged, Publisher, Superseded, TrainingStore
 
 
 class Failing(ObjectStore):
@@ -66,7 +66,7 @@ def damage(stored: TrainingStore, path: str) -> None:
 
 def test_the_last_claim_counts_and_harms_no_later_one(stored: TrainingStore, tmp_path: Path) -> None:
     assert stored.newest() is None
-    one, two = ClaimStore(stored, 1), ClaimStore(stored, 2)
+    one, two = Publisher(stored, 1), Publisher(stored, 2)
     one.publish(made(tmp_path / "one", checkpoint(100) | checkpoint(200) | {"log.txt": "one"}))
     one.publish(made(tmp_path / "one", checkpoint(200) | {"log.txt": "one and more"}))
     manifest = stored.newest()
@@ -94,7 +94,7 @@ def test_the_last_claim_counts_and_harms_no_later_one(stored: TrainingStore, tmp
 
 def test_what_is_damaged_is_left_out_for_the_checkpoint_before(stored: TrainingStore, tmp_path: Path) -> None:
     files = checkpoint(100, 100) | checkpoint(200, 100) | checkpoint(300, 200) | checkpoint(400, 300)
-    ClaimStore(stored, 7).publish(made(tmp_path / "run", files | {"metrics.jsonl": "{}\n"}))
+    Publisher(stored, 7).publish(made(tmp_path / "run", files | {"metrics.jsonl": "{}\n"}))
     into = tmp_path / "into"
     fetched = stored.fetch(into)
     assert fetched is not None
@@ -131,11 +131,11 @@ def test_a_state_is_there_whole_or_not_at_all(writes: list[tuple[bool, list[tupl
     with TemporaryDirectory() as text:
         store = Failing(f"file://{text}/store")
         stored, fence = TrainingStore(store, "trn_any"), 1
-        claim, truth = ClaimStore(stored, fence), None
+        claim, truth = Publisher(stored, fence), None
         for number, (is_next, files, calls) in enumerate(writes):
             if is_next:
                 fence += 1
-                claim = ClaimStore(stored, fence)
+                claim = Publisher(stored, fence)
             wanted = dict(files)
             places = made(Path(text) / str(number), wanted)
             store.calls = calls

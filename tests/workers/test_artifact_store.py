@@ -11,14 +11,14 @@ import pytest
 from simulated_pool import Pool, alive, settings_for
 
 from edgefront.core.services import sweep
-from edgefront.core.services.trainings.files.folder import checkpoint_folders, training_store, weights_file
+from edgefront.core.services.trainings.files.folder import checkpoint_folders
 from edgefront.core.services.trainings.files.removal import deleted_trainings, remove_folder
-from edgefront.core.services.trainings.files.store import ClaimStore, Manifest
+from edgefront.core.services.trainings.files.store import Publisher, TrainingManifest, training_store
 from edgefront.core.services.trainings.lifecycle import list_metrics
 from edgefront.core.store.database import Database
 from edgefront.workers.training.pickup import remove_deleted
 from edgefront.workers.training.store.stored_training import StoredTraining
-from edgefront.workers.training.store.working_copy import hold_still
+from edgefront.workers.training.store.uploading import snapshot
 from edgefront.workers.training.supervisor import Supervisor
 
 Machine = Callable[[str], Pool]
@@ -46,7 +46,7 @@ def supervise(pool: Pool) -> None:
     Supervisor(pool.database, pool.settings, claim.training_id, claim.fence).run()
 
 
-def on_the_store(pool: Pool, training: str) -> Manifest | None:
+def on_the_store(pool: Pool, training: str) -> TrainingManifest | None:
     stored = training_store(pool.settings, training)
     assert stored is not None
     return stored.newest()
@@ -93,10 +93,12 @@ def test_killed_on_one_machine_it_goes_on_elsewhere(machine: Machine) -> None:
     ]
     # A third one has its weights; and the first removes its copy, once the training is deleted.
     third = machine("c")
-    weights = weights_file(third.settings, training)
+    begins = StoredTraining(third.settings, "another", 1, third.folder("another"))
+    weights = begins.weights(training, print)
     assert weights.read_bytes() == b"weights " * 100
     assert (weights.parent / "architecture.json").is_file()
-    assert weights.is_relative_to(third.settings.artifact_folder / "fetched")
+    assert weights.is_relative_to(third.folder("another"))
+    begins.end()
     assert third.delete(training)
     remove_folder(third.settings, training)
     assert (weights.exists(), on_the_store(here, training)) == (False, None)
@@ -123,8 +125,8 @@ def test_the_store_is_the_truth_unless_nobody_else_had_the_training(machine: Mac
         StoredTraining(pool.settings, "one", fence, folder).fetch(notes.append)
         stored = training_store(pool.settings, "one")
         assert stored is not None
-        upload = ClaimStore(stored, fence)
-        return lambda: upload.publish(hold_still(folder, tmp_path / "part", result=False))
+        upload = Publisher(stored, fence)
+        return lambda: upload.publish(snapshot(folder, tmp_path / "part", result=False))
 
     notes: list[str] = []
     checkpoint(here, 1)

@@ -1,8 +1,15 @@
-"""What a supervisor does with the artifact store: fetches before the run, uploads beside it, and waits at its end."""
+"""What a supervisor does with the artifact store: fetches before the run, uploads beside it, and waits at its end.
+
+The store is the truth, and the folder the working copy of one claim. A claim goes on with the folder as it is only
+where that is the copy of the very claim before: then nobody else has had the training in between, and it is at least as
+far as what was uploaded of it. Any other copy, however far it is, is replaced by what the store has, for that is what
+others have gone on from.
+"""
 
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -14,21 +21,26 @@ from typing import TypeVar
 from edgefront.core.errors import Unavailable
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.claims import Outcome
-from edgefront.core.services.trainings.files.folder import mark_claim, training_store, weights_file
-from edgefront.core.services.trainings.files.store import ClaimStore, Damaged
-from edgefront.workers.training.store.uploading import Uploading
-from edgefront.workers.training.store.working_copy import (
-    FETCHED,
-    HELD,
-    clear_parts,
-    is_of_claim_before,
-    replace_copy,
+from edgefront.core.services.trainings.files.folder import (
+    JOURNAL,
+    WEIGHTS,
+    claim_of,
+    mark_claim,
+    newest_checkpoint,
+    training_folder,
 )
+from edgefront.core.services.trainings.files.store import Damaged, Publisher, training_store
+from edgefront.core.training.run_folder import CHECKPOINTS, RESULT
+from edgefront.workers.training.store.uploading import Uploading
 
 Found = TypeVar("Found")
 Hold = Callable[[str], object]
 """Holds the lease while something is waited for, and says what; raises what ends the wait."""
 
+_FETCHED, _SNAPSHOT = ".fetched-", ".upload-"
+"""What is fetched and what is being uploaded lies in the training's folder, with the claim's fence behind these."""
+_START = "start"
+"""The weights of another training that this one begins with, until it has ended."""
 _LOOK_S = 0.2
 _MOST_PAUSE_S = 30.0
 
@@ -55,35 +67,44 @@ class StoredTraining:
         return " ".join(text for text in (self._damaged, trouble) if text)
 
     def fetch(self, hold: Hold) -> None:
-        """Makes the folder what the run is to go on from."""
-        stored = self._stored
+        """Makes the folder what the run is to go on from.
+
+        Where the store has nothing of the training, the folder stays: it is from before there was a store, or all that
+        is left.
+        """
+        stored, folder = self._stored, self._folder
         if stored is None:
             return
-        clear_parts(self._folder)
-        if is_of_claim_before(self._folder, self._fence):
-            mark_claim(self._folder, self._fence)
-            return
-        part = self._folder / f"{FETCHED}{self._fence}"
-        found = self._in_background(lambda: stored.fetch(part), "fetches its files from the artifact store", hold)
-        replace_copy(self._folder, part, found, self._fence)
-        if found is not None and found.damaged:
-            where = "from the beginning" if found.step is None else f"from step {found.step}"
-            self._damaged = f"{'; '.join(found.damaged)}. It goes on {where}."
+        for left in (*folder.glob(f"{_FETCHED}*"), *folder.glob(f"{_SNAPSHOT}*")):  # by a supervisor that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        if claim_of(folder) != self._fence - 1:
+            part = folder / f"{_FETCHED}{self._fence}"
+            fetched = self._in_background(lambda: stored.fetch(part), "fetches its files from the artifact store", hold)
+            if fetched is not None:
+                mark_claim(folder, None)
+                for name in (CHECKPOINTS, RESULT, *JOURNAL):
+                    _replace(folder / name, part / name)
+                if fetched.damaged:
+                    where = "from the beginning" if fetched.step is None else f"from step {fetched.step}"
+                    self._damaged = f"{'; '.join(fetched.damaged)}. It goes on {where}."
+            shutil.rmtree(part, ignore_errors=True)
+        mark_claim(folder, self._fence)
 
     def weights(self, training_id: str, hold: Hold) -> Path:
-        """The weights of another training that is done."""
-        if self._stored is None:
-            return weights_file(self._settings, training_id)
-        note = "fetches the weights that it begins with from the artifact store"
-        return self._in_background(lambda: weights_file(self._settings, training_id), note, hold)
+        """The weights of another training that is done, which are read only before the first checkpoint."""
+        stored, into = training_store(self._settings, training_id), self._folder / _START
+        if stored is not None and newest_checkpoint(self._folder) is None:
+            note = "fetches the weights that it begins with from the artifact store"
+            if self._in_background(lambda: stored.fetch_result(into), note, hold):
+                return into / WEIGHTS
+        return training_folder(self._settings, training_id) / WEIGHTS
 
     def upload(self) -> None:
         """From now on what the run writes is uploaded."""
         if self._stored is not None:
-            claim = ClaimStore(self._stored, self._fence)
-            part = self._folder / f"{HELD}{self._fence}"
-            self._uploading = Uploading(claim, self._folder, part, self._own.poll_s)
-            self._uploading.start()
+            part = self._folder / f"{_SNAPSHOT}{self._fence}"
+            publisher = Publisher(self._stored, self._fence)
+            self._uploading = Uploading(publisher, self._folder, part, self._own.poll_s)
 
     def finish(self, outcome: Outcome, hold: Hold, is_hurried: Callable[[], bool]) -> Outcome:
         """Waits until all that the run has left is on the store, and returns how it ended.
@@ -111,6 +132,7 @@ class StoredTraining:
         """Uploads nothing more; waits so long for what is being uploaded now."""
         if self._uploading is not None:
             self._uploading.end(timeout_s)
+        shutil.rmtree(self._folder / _START, ignore_errors=True)
 
     def _in_background(self, do: Callable[[], Found], note: str, hold: Hold) -> Found:
         """What a call returns that may take long, with the lease held meanwhile; again while the store is away."""
@@ -141,3 +163,13 @@ def _keep(do: Callable[[], Found], done: Future[Found]) -> None:
         done.set_result(do())
     except BaseException as error:
         done.set_exception(error)
+
+
+def _replace(old: Path, new: Path) -> None:
+    """What lies at `old` becomes what lies at `new`, which may be nothing."""
+    if old.is_dir():
+        shutil.rmtree(old)
+    else:
+        old.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        new.rename(old)

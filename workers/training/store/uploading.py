@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from edgefront.core.errors import EdgefrontError
-from edgefront.core.services.trainings.files.folder import checkpoint_folders
-from edgefront.core.services.trainings.files.store import JOURNAL, ClaimStore, Superseded
-from edgefront.workers.training.store.working_copy import hold_still
+from edgefront.core.services.trainings.files.folder import JOURNAL, checkpoint_folders, files_in
+from edgefront.core.services.trainings.files.store import Publisher, Superseded
+from edgefront.core.training.run_folder import RESULT
 
 _EVERY = 15
 """Journal and log are uploaded with each checkpoint, and once in so many looks between them."""
@@ -21,29 +23,25 @@ _MOST_PAUSE_S = 60.0
 
 _log = logging.getLogger("edgefront.supervise")
 
-_Looks = tuple[tuple[str, ...], tuple[tuple[int, int], ...]]
-
 
 class Uploading:
     """Of one claim. A store that is away is tried again, ever less often up to once a minute."""
 
-    def __init__(self, claim: ClaimStore, folder: Path, part: Path, look_s: float) -> None:
-        self._claim, self._folder, self._part, self._look_s = claim, folder, part, look_s
+    def __init__(self, publisher: Publisher, folder: Path, part: Path, look_s: float) -> None:
+        self._publisher, self._folder, self._part, self._look_s = publisher, folder, part, look_s
         self._wake = threading.Event()
-        self._last: bool | None = None
+        self._with_result: bool | None = None
         self._ended = False
         self.is_up = threading.Event()
         """What was there at `finish` is on the store."""
         self.trouble = ""
         """What a person should know of the store."""
         self._thread = threading.Thread(target=self._work, name="edgefront-upload", daemon=True)
-
-    def start(self) -> None:
         self._thread.start()
 
     def finish(self, *, result: bool) -> None:
         """The run has ended: uploads what it has left, with its result if that is whole, and ends."""
-        self._last = result
+        self._with_result = result
         self._wake.set()
 
     def end(self, timeout_s: float) -> None:
@@ -53,48 +51,62 @@ class Uploading:
         self._thread.join(timeout_s)
 
     def _work(self) -> None:
-        pause_s, uploaded, again_at = 0.0, None, 0.0
-        while True:
+        pause_s, again_at, uploaded = self._look_s, 0.0, None
+        while not self._ended:
             self._wake.clear()
-            if self._ended:
-                return
-            last = self._last
-            looks, began = self._looks(), time.monotonic()
-            is_new = uploaded is None or looks[0] != uploaded[0] or (looks != uploaded and began >= again_at)
-            if last is None and not is_new:
+            result, checkpoints, began = self._with_result, checkpoint_folders(self._folder), time.monotonic()
+            if result is None and checkpoints == uploaded and began < again_at:
                 self._wake.wait(self._look_s)
                 continue
             try:
-                self._claim.publish(hold_still(self._folder, self._part, result=bool(last)))
+                self._publisher.publish(snapshot(self._folder, self._part, result=bool(result)))
             except Superseded as error:  # the lease is lost, as the supervisor will find
                 _log.warning("nothing more is uploaded: %s", error.detail)
                 self.trouble = f"Nothing more is uploaded: {error.detail}."
                 return
             except Exception as error:  # with the thread would end what the run's end waits for
-                said = error.detail if isinstance(error, EdgefrontError) else f"{type(error).__name__}: {error}"
-                _log.warning("not uploaded yet: %s", said)
-                self.trouble = f"Not uploaded yet: {said}. It is tried again."
-                pause_s = min(max(2 * pause_s, self._look_s), _MOST_PAUSE_S)
+                reason = error.detail if isinstance(error, EdgefrontError) else f"{type(error).__name__}: {error}"
+                _log.warning("not uploaded yet: %s", reason)
+                self.trouble = f"Not uploaded yet: {reason}. It is tried again."
                 self._wake.wait(pause_s)
+                pause_s = min(2 * pause_s, _MOST_PAUSE_S)
                 continue
-            uploaded, pause_s = looks, 0.0
-            took_s = time.monotonic() - began
-            again_at = time.monotonic() + max(_EVERY * self._look_s, took_s / _MOST_OF_TIME)
+            uploaded, pause_s = checkpoints, self._look_s
+            now = time.monotonic()
+            again_at = now + max(_EVERY * self._look_s, (now - began) / _MOST_OF_TIME)
             if self.trouble:
                 self.trouble = "The artifact store was away for a while, and has everything again."
-            if last is not None:
+            if result is not None:
                 shutil.rmtree(self._part, ignore_errors=True)
                 self.is_up.set()
                 return
 
-    def _looks(self) -> _Looks:
-        """How the folder looks: its checkpoints; and its journal."""
-        states = []
-        for name in JOURNAL:
-            try:
-                found = (self._folder / name).stat()
-            except OSError:
-                states.append((0, 0))
-            else:
-                states.append((found.st_size, found.st_mtime_ns))
-        return tuple(path.name for path in checkpoint_folders(self._folder)), tuple(states)
+
+def snapshot(folder: Path, into: Path, *, result: bool) -> dict[str, Path]:
+    """What is to be uploaded of a folder while a run writes into it: path → where it lies and stays as it is.
+
+    Checkpoints never change but are removed when newer ones come: each is linked, or copied where there are no links.
+    """
+    shutil.rmtree(into, ignore_errors=True)
+    into.mkdir(parents=True)
+    for name in JOURNAL:
+        with suppress(FileNotFoundError):
+            shutil.copy2(folder / name, into / name)
+    for place in (*checkpoint_folders(folder), *([folder / RESULT] if result else [])):
+        held = into / place.relative_to(folder)
+        try:
+            shutil.copytree(place, held, symlinks=True, copy_function=_link)
+        except (FileNotFoundError, shutil.Error):
+            if place.is_dir():
+                raise
+            shutil.rmtree(held, ignore_errors=True)  # the run has removed it meanwhile
+    return {path.relative_to(into).as_posix(): path for path in files_in(into)}
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copy2(source, target)

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from edgefront.core.errors import Unavailable
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.files.cache import fetched_folder
-from edgefront.core.services.trainings.files.folder import training_folder, training_store
+from edgefront.core.services.trainings.files.folder import FOLDER, training_folder
 from edgefront.core.services.trainings.files.objects import open_store
-from edgefront.core.services.trainings.files.store import DELETED, FOLDER
+from edgefront.core.services.trainings.files.store import DELETED, training_store
 
 _DELETED = ".deleted"
+_CACHE = "fetched"
+"""Earlier versions kept copies of downloads there, also of trainings that are deleted by now."""
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +30,6 @@ def remove_folder(settings: Settings, training_id: str) -> None:
     """Deletes all that a training left, on the artifact store too; nothing if there is nothing."""
     _remove_stored(settings, training_id)
     shutil.rmtree(training_folder(settings, training_id), ignore_errors=True)
-    shutil.rmtree(fetched_folder(settings, training_id), ignore_errors=True)
 
 
 def mark_deleted(settings: Settings, training_id: str) -> None:
@@ -46,8 +46,7 @@ def deleted_trainings(settings: Settings) -> list[str]:
     if settings.artifact_url is not None:
         try:
             store = open_store(settings.artifact_url)
-            left = {*store.names(FOLDER), *_names(here), *_names(fetched_folder(settings))}
-            found |= left & set(store.names(DELETED))
+            found |= {*store.names(FOLDER), *_names(here)} & set(store.names(DELETED))
         except Unavailable as error:
             _log.warning("deleted trainings are not looked for: %s", error.detail)
     return sorted(found)
@@ -55,6 +54,8 @@ def deleted_trainings(settings: Settings) -> list[str]:
 
 def finish_deletions(settings: Settings) -> None:
     """Removes from the artifact store what it was away for."""
+    if settings.artifact_url is not None:
+        shutil.rmtree(settings.artifact_folder / _CACHE, ignore_errors=True)
     for training_id in _names(settings.artifact_folder / DELETED):
         try:
             if (stored := training_store(settings, training_id)) is not None:
