@@ -11,7 +11,7 @@ import pytest
 from simulated_pool import Pool, alive, settings_for
 
 from edgefront.core.services import sweep
-from edgefront.core.services.trainings.files.folder import checkpoint_folders
+from edgefront.core.services.trainings.files.folder import checkpoints_in
 from edgefront.core.services.trainings.files.removal import deleted_trainings, remove_folder
 from edgefront.core.services.trainings.files.store import Publisher, TrainingManifest, training_store
 from edgefront.core.services.trainings.lifecycle import list_metrics
@@ -116,7 +116,7 @@ def test_the_store_is_the_truth_unless_nobody_else_had_the_training(machine: Mac
         (place / "model.safetensors").write_text(f"{pool.settings.home.name} after {step}")
 
     def steps(pool: Pool) -> list[int]:
-        return [int(path.name[5:]) for path in checkpoint_folders(pool.folder("one"))]
+        return list(checkpoints_in(pool.folder("one")))
 
     def claim(pool: Pool, fence: int) -> Callable[[], object]:
         """Fetches, and returns what uploads."""

@@ -24,9 +24,9 @@ from edgefront.core.services.trainings.claims import Outcome
 from edgefront.core.services.trainings.files.folder import (
     JOURNAL,
     WEIGHTS,
+    checkpoints_in,
     claim_of,
     mark_claim,
-    newest_checkpoint,
     training_folder,
 )
 from edgefront.core.services.trainings.files.store import Damaged, Publisher, training_store
@@ -93,7 +93,7 @@ class StoredTraining:
     def weights(self, training_id: str, hold: Hold) -> Path:
         """The weights of another training that is done, which are read only before the first checkpoint."""
         stored, into = training_store(self._settings, training_id), self._folder / _START
-        if stored is not None and newest_checkpoint(self._folder) is None:
+        if stored is not None and not checkpoints_in(self._folder):
             note = "fetches the weights that it begins with from the artifact store"
             if self._in_background(lambda: stored.fetch_result(into), note, hold):
                 return into / WEIGHTS

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from edgefront.core.errors import EdgefrontError
-from edgefront.core.services.trainings.files.folder import JOURNAL, checkpoint_folders, files_in
+from edgefront.core.services.trainings.files.folder import JOURNAL, checkpoints_in, files_in
 from edgefront.core.services.trainings.files.store import Publisher, Superseded
 from edgefront.core.training.run_folder import RESULT
 
@@ -54,7 +54,7 @@ class Uploading:
         pause_s, again_at, uploaded = self._look_s, 0.0, None
         while not self._ended:
             self._wake.clear()
-            result, checkpoints, began = self._with_result, checkpoint_folders(self._folder), time.monotonic()
+            result, checkpoints, began = self._with_result, list(checkpoints_in(self._folder)), time.monotonic()
             if result is None and checkpoints == uploaded and began < again_at:
                 self._wake.wait(self._look_s)
                 continue
@@ -92,7 +92,7 @@ def snapshot(folder: Path, into: Path, *, result: bool) -> dict[str, Path]:
     for name in JOURNAL:
         with suppress(FileNotFoundError):
             shutil.copy2(folder / name, into / name)
-    for place in (*checkpoint_folders(folder), *([folder / RESULT] if result else [])):
+    for place in (*checkpoints_in(folder).values(), *([folder / RESULT] if result else [])):
         held = into / place.relative_to(folder)
         try:
             shutil.copytree(place, held, symlinks=True, copy_function=_link)

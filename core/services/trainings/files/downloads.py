@@ -18,7 +18,7 @@ from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.folder import (
     MAX_LOG_BYTES,
-    checkpoint_folders,
+    checkpoints_in,
     claim_of,
     files_in,
     last_lines,
@@ -82,7 +82,7 @@ class TrainingFiles:
             for folder in (RESULT, *list(manifest.checkpoints().values())[-1:]):
                 found += [_listed(file.path, file.size, file.modified_at) for file in manifest.below(folder)]
             return found
-        for place in (self.folder / RESULT, *checkpoint_folders(self.folder)[-1:]):
+        for place in (self.folder / RESULT, *list(checkpoints_in(self.folder).values())[-1:]):
             for path in files_in(place):
                 with suppress(OSError):  # a checkpoint that was just replaced by the next
                     state = path.stat()

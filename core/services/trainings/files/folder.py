@@ -46,23 +46,11 @@ def mark_claim(folder: Path, fence: int | None) -> None:
         file.write(f"{fence}\n".encode())
 
 
-def checkpoint_folders(folder: Path) -> list[Path]:
-    """The complete checkpoints by rising step."""
-    return [folder / CHECKPOINTS / name for _, name in _checkpoints(folder)]
-
-
-def newest_checkpoint(folder: Path) -> int | None:
-    """The step of the newest complete checkpoint; None if there is none."""
-    return max((step for step, _ in _checkpoints(folder)), default=None)
-
-
-def _checkpoints(folder: Path) -> list[tuple[int, str]]:
-    try:
-        names = os.listdir(folder / CHECKPOINTS)
-    except OSError:
-        return []
-    found = [(name.removeprefix(_STEP), name) for name in names if name.startswith(_STEP)]
-    return sorted((int(step), name) for step, name in found if step.isdigit())
+def checkpoints_in(folder: Path) -> dict[int, Path]:
+    """Step → folder of the complete checkpoints, by rising step."""
+    paths = (folder / CHECKPOINTS).glob(f"{_STEP}*")
+    found = {int(step): path for path in paths if (step := path.name.removeprefix(_STEP)).isdigit()}
+    return dict(sorted(found.items()))
 
 
 def files_in(folder: Path) -> list[Path]:

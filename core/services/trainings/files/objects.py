@@ -6,12 +6,9 @@ password; no message shows one.
 
 from __future__ import annotations
 
-import os
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -27,13 +24,15 @@ _QUERY = re.compile(r"(?<=\w)\?[^\s\"']+=[^\s\"']*")  # of a URL in a message: i
 
 
 class ObjectStore:
-    """Objects below one URL. Use from any thread; not across a fork."""
+    """Objects below one URL. Nothing is connected before the first call.
+
+    Raises `InvalidInput` for a URL that makes no sense or needs a package that is not there.
+    """
 
     def __init__(self, url: str) -> None:
         self._url, self._protocol = url, url.partition("://")[0]
         self.shown = shown(url)
         self._backend = self._class_of(url)
-        self._own = threading.local()
         self._root = str(self._backend._strip_protocol(url)).rstrip("/")
         if not self._root.strip("/"):
             raise self._invalid("names no place on the store")
@@ -49,12 +48,11 @@ class ObjectStore:
 
     def names(self, folder: str) -> list[str]:
         """Of what lies directly below a folder, objects and folders; none where there is no such folder."""
-        with self._backend_errors():
-            self._files.invalidate_cache()
-            try:
-                found = self._files.ls(self._path(folder), detail=False)
-            except FileNotFoundError:
-                return []
+        found: list[str] = []
+        with self._backend_errors(), suppress(FileNotFoundError):
+            files = self._files
+            files.invalidate_cache()
+            found = files.ls(self._path(folder), detail=False)
         return sorted({path.rstrip("/").rsplit("/", 1)[-1] for path in found} - {folder.rsplit("/", 1)[-1]})
 
     def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
@@ -80,20 +78,16 @@ class ObjectStore:
     def remove_folder(self, folder: str) -> None:
         """With all that is in it; nothing if there is nothing."""
         with self._backend_errors(), suppress(FileNotFoundError):
-            self._files.invalidate_cache()
-            self._files.rm(self._path(folder), recursive=True)
+            files = self._files
+            files.invalidate_cache()
+            files.rm(self._path(folder), recursive=True)
 
     @property
     def _files(self) -> Any:
-        """The backend, opened: for each thread where it holds a connection, and again after an error, which may have
-        broken that.
-        """
-        if not hasattr(self._own, "files"):
-            from fsspec.core import url_to_fs
+        """The backend. fsspec keeps one for each process, and for each thread where it holds a connection."""
+        from fsspec.core import url_to_fs
 
-            options = {} if self._backend.async_impl else {"skip_instance_cache": True}
-            self._own.files, _ = url_to_fs(self._url, **options)
-        return self._own.files
+        return url_to_fs(self._url)[0]
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}"
@@ -110,7 +104,7 @@ class ObjectStore:
         except Exception as error:
             if isinstance(error, FileNotFoundError) and not writes:
                 raise
-            self._own.__dict__.clear()
+            self._backend.clear_instance_cache()  # the connection may be broken
             detail = f"the artifact store {self.shown} is away: {self._safe(error)}"
             raise Unavailable(detail) from None  # a trace of the cause could hold what is not to be shown
 
@@ -121,7 +115,6 @@ class ObjectStore:
         return _QUERY.sub("", text)[:_MOST_TEXT].rstrip(".")
 
     def _class_of(self, url: str) -> Any:
-        """The class of the URL's backend; nothing is connected yet."""
         if "::" in url:
             raise self._invalid("is a chain of URLs")
         if self._protocol in _BUCKETS and "@" in url:
@@ -152,23 +145,10 @@ class ObjectStore:
         return InvalidInput(detail, field="artifacts", value=self.shown, allowed=allowed)
 
 
-def open_store(url: str) -> ObjectStore:
-    """The store of a URL, opened once in each process.
-
-    Raises `InvalidInput` for a URL that makes no sense or needs a package that is not there.
-    """
-    return _open(url, os.getpid())
-
-
 def check_store(url: str | None) -> None:
     """Before a service starts: raises `InvalidInput` or `Unavailable` where the settings' store cannot be used."""
     if url is not None:
-        open_store(url).check()
-
-
-@lru_cache(maxsize=8)
-def _open(url: str, _pid: int) -> ObjectStore:
-    return ObjectStore(url)
+        ObjectStore(url).check()
 
 
 def shown(url: str) -> str:

@@ -28,13 +28,12 @@ from edgefront.core.errors import Conflict, NotFound, Unavailable
 from edgefront.core.files import sha256, whole_file
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.folder import FOLDER, JOURNAL, WEIGHTS
-from edgefront.core.services.trainings.files.objects import ObjectStore, open_store
+from edgefront.core.services.trainings.files.objects import ObjectStore
 from edgefront.core.training.run_folder import CHECKPOINTS, RESULT
 
 DELETED = "deleted"
-_MANIFEST = re.compile(r"(\d{9,})-(\d{9,})\.json")
-_FENCE = re.compile(r"\d{9,}")
-_STEP = re.compile(rf"{CHECKPOINTS}/(step-(\d+))/.+")
+_NAME = re.compile(r"(\d{9,})(?:-(\d{9,})\.json)?")
+_STEP = re.compile(rf"({CHECKPOINTS}/step-(\d+))/.+")
 _PROGRESS = "trainer.json"
 _TRIES = 10
 _CHUNK = 8 << 20
@@ -90,7 +89,7 @@ class TrainingManifest(BaseModel):
     def checkpoints(self) -> dict[int, str]:
         """Step → folder, by rising step."""
         found = {int(match[2]): match[1] for file in self.files if (match := _STEP.fullmatch(file.path))}
-        return {step: f"{CHECKPOINTS}/{found[step]}" for step in sorted(found)}
+        return dict(sorted(found.items()))
 
     def object_name(self, file: ManifestEntry) -> str:
         return f"{self.fence:09d}/{file.sha256[:16]}-{file.path.rsplit('/', 1)[-1]}"
@@ -114,7 +113,7 @@ class TrainingStore:
     def newest(self) -> TrainingManifest | None:
         """The newest whole state; None before the first."""
         for _ in range(_TRIES):
-            names = [name for name in self.store.names(self.root) if _MANIFEST.fullmatch(name)]
+            names = [name for name in self.store.names(self.root) if _version(name)[1]]
             for name in sorted(names, key=_version, reverse=True):
                 try:
                     return TrainingManifest.model_validate_json(self.store.read(f"{self.root}/{name}"))
@@ -237,7 +236,7 @@ class TrainingStore:
 
 def training_store(settings: Settings, training_id: str) -> TrainingStore | None:
     """What the artifact store has of a training; None where the folder is all that there is."""
-    return None if settings.artifact_url is None else TrainingStore(open_store(settings.artifact_url), training_id)
+    return None if settings.artifact_url is None else TrainingStore(ObjectStore(settings.artifact_url), training_id)
 
 
 class Publisher:
@@ -285,9 +284,10 @@ class Publisher:
         own = f"{self._fence:09d}"
         try:
             for name in names:
-                if _MANIFEST.fullmatch(name) and _version(name) < (self._fence, manifest.number):
+                fence, number = _version(name)
+                if number and (fence, number) < (self._fence, manifest.number):
                     self._store.remove(f"{self._root}/{name}")
-                elif _FENCE.fullmatch(name) and int(name) < self._fence:
+                elif not number and 0 < fence < self._fence:
                     self._store.remove_folder(f"{self._root}/{name}")
             for name in self._store.names(f"{self._root}/{own}"):
                 if f"{own}/{name}" not in self._uploaded:
@@ -298,9 +298,8 @@ class Publisher:
 
 def _version(name: str) -> tuple[int, int]:
     """Fence and number of a manifest; of a claim's folder, its fence and 0; zeros for anything else."""
-    if match := _MANIFEST.fullmatch(name):
-        return int(match[1]), int(match[2])
-    return (int(name) if _FENCE.fullmatch(name) else 0), 0
+    match = _NAME.fullmatch(name)
+    return (0, 0) if match is None else (int(match[1]), int(match[2] or 0))
 
 
 def _best_step(checkpoint: Path) -> int | None:
