@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import NotFound, Unavailable
-from edgefront.core.files import sha256
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.settings import Settings
@@ -21,6 +20,7 @@ from edgefront.core.services.trainings.files.folder import (
     checkpoints_in,
     claim_of,
     files_in,
+    hashed,
     last_lines,
     tail,
     training_folder,
@@ -64,8 +64,8 @@ class TrainingFiles:
             return Download(partial(self.stored.chunks, manifest, entry), name, entry.size, entry.sha256)
         local = self.folder / path
         try:
-            state = local.stat()
-            return Download(local, name, state.st_size, _sha256_of(local, state.st_size, state.st_mtime_ns))
+            state, digest = hashed(local)
+            return Download(local, name, state.st_size, digest)
         except FileNotFoundError:
             raise NotFound(f"training {self.training_id} has no file {path!r} any more") from None
         except OSError as error:
@@ -105,9 +105,3 @@ def files_of(session: Session, principal: Principal, training_id: str, settings:
 
 def _listed(path: str, size: int, modified_at: datetime) -> TrainingFile:
     return TrainingFile(path=path, size=size, modified_at=modified_at)
-
-
-@lru_cache(maxsize=10_000)
-def _sha256_of(path: Path, _size: int, _modified_ns: int) -> str:
-    """Taken once for each state of the file."""
-    return sha256(path)

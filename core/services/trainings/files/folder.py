@@ -7,10 +7,11 @@ this machine, and `core.services.trainings.files.store` says what is on the stor
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 
 from edgefront.core.errors import Unavailable
-from edgefront.core.files import whole_file
+from edgefront.core.files import sha256, whole_file
 from edgefront.core.services.settings import Settings
 from edgefront.core.training.run_folder import CHECKPOINTS, LIMIT, LOG, METRICS, RESULT, STATUS
 
@@ -57,6 +58,17 @@ def files_in(folder: Path) -> list[Path]:
     """All files below a folder but hidden ones and links, which are not followed either."""
     found = (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
     return sorted(path for path in found if not path.name.startswith(".") and not path.is_symlink())
+
+
+def hashed(path: Path) -> tuple[os.stat_result, str]:
+    """A file's state, and its SHA-256, which is taken once for each state."""
+    state = path.stat()
+    return state, _sha256_of(path, state.st_ino, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=10_000)
+def _sha256_of(path: Path, *_state: int) -> str:
+    return sha256(path)
 
 
 def tail(path: Path, lines: int) -> str:

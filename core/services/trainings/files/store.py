@@ -25,9 +25,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from edgefront.core.errors import Conflict, NotFound, Unavailable
-from edgefront.core.files import sha256, whole_file
+from edgefront.core.files import whole_file
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.files.folder import FOLDER, JOURNAL, WEIGHTS
+from edgefront.core.services.trainings.files.folder import FOLDER, JOURNAL, WEIGHTS, hashed
 from edgefront.core.services.trainings.files.objects import ObjectStore
 from edgefront.core.training.run_folder import CHECKPOINTS, RESULT
 
@@ -246,7 +246,6 @@ class Publisher:
         self._stored, self._store, self._root = stored, stored.store, stored.root
         self._fence, self._number = fence, 0
         self._uploaded: set[str] = set()
-        self._hashes: dict[tuple[str, int, int, int], str] = {}
 
     def publish(self, files: Mapping[str, Path]) -> TrainingManifest:
         """Makes these files (path in the training's folder → where it lies) what the store has of the training.
@@ -258,8 +257,7 @@ class Publisher:
         latest = max(_version(name)[0] for name in (*names, ""))
         if latest > self._fence:
             raise Superseded(f"claim {latest} of training {self._stored.training_id} writes to the artifact store")
-        former, self._hashes = self._hashes, {}
-        entries = tuple(self._entry(path, files[path], former) for path in sorted(files))
+        entries = tuple(_entry(path, files[path]) for path in sorted(files))
         manifest = TrainingManifest(fence=self._fence, number=self._number + 1, files=entries)
         for entry in entries:
             if (name := manifest.object_name(entry)) not in self._uploaded:
@@ -270,13 +268,6 @@ class Publisher:
         self._number += 1
         self._prune(manifest, names)
         return manifest
-
-    def _entry(self, path: str, source: Path, former: Mapping[tuple[str, int, int, int], str]) -> ManifestEntry:
-        state = source.stat()
-        key = (path, state.st_ino, state.st_size, state.st_mtime_ns)
-        self._hashes[key] = former.get(key) or sha256(source)
-        modified = datetime.fromtimestamp(state.st_mtime, timezone.utc)
-        return ManifestEntry(path=path, size=state.st_size, sha256=self._hashes[key], modified_at=modified)
 
     def _prune(self, manifest: TrainingManifest, names: list[str]) -> None:
         """Removes what no manifest names any more. What cannot be removed now is removed the next time."""
@@ -294,6 +285,12 @@ class Publisher:
                     self._store.remove(f"{self._root}/{own}/{name}")
         except Unavailable as error:
             _log.warning("not removed yet: %s", error.detail)
+
+
+def _entry(path: str, source: Path) -> ManifestEntry:
+    state, digest = hashed(source)
+    modified_at = datetime.fromtimestamp(state.st_mtime, timezone.utc)
+    return ManifestEntry(path=path, size=state.st_size, sha256=digest, modified_at=modified_at)
 
 
 def _version(name: str) -> tuple[int, int]:
