@@ -17,8 +17,8 @@ from edgefront.core.services.trainings.files.store import Publisher, TrainingMan
 from edgefront.core.services.trainings.lifecycle import list_metrics
 from edgefront.core.store.database import Database
 from edgefront.workers.training.pickup import remove_deleted
+from edgefront.workers.training.store.snapshot import snapshot
 from edgefront.workers.training.store.stored_training import StoredTraining
-from edgefront.workers.training.store.uploading import snapshot
 from edgefront.workers.training.supervisor import Supervisor
 
 Machine = Callable[[str], Pool]
