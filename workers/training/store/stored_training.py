@@ -159,7 +159,8 @@ class StoredTraining:
                 self._publish(result=False)
             except Superseded:
                 return
-            except Unavailable:
+            except Unavailable as error:
+                _log.warning("not uploaded yet: %s", error.detail)
                 pause_s = min(pause_s * 2, _MOST_PAUSE_S)
                 again_at = time.monotonic() + pause_s
             else:
@@ -184,10 +185,10 @@ class StoredTraining:
                 raise
             except Exception as error:  # with the thread would end what the run's end waits for
                 reason = error.detail if isinstance(error, EdgefrontError) else f"{type(error).__name__}: {error}"
-                _log.warning("not uploaded yet: %s", reason)
                 self._trouble = f"Not uploaded yet: {reason}. It is tried again."
                 raise Unavailable(reason) from error
-            shutil.rmtree(part, ignore_errors=True)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
             if self._trouble:
                 self._trouble = "The artifact store was away for a while, and has everything again."
 
