@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import anyio.to_thread
 from fastapi import Header, Request, Response
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 _RANGE = re.compile(r"^bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))$")
@@ -29,12 +30,47 @@ def send_file(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """The file, the one part of it that is asked for, or 304 for who has it. 416 for a range that begins behind it."""
-    etag = f'"{sha256}"'
-    sent = {"ETag": etag, "Cache-Control": "private, no-cache", "Accept-Ranges": "bytes", **(headers or {})}
-    if if_none_match is not None and _names(if_none_match, etag):
+    sent = _headers(sha256) | dict(headers or {})
+    if if_none_match is not None and _names(if_none_match, sent["ETag"]):
         return Response(status_code=304, headers=sent)
-    whole = not _wants_part(request, etag, size)
+    whole = _part(request, sent["ETag"], size) is None
     return _WholeOrPart(path, whole=whole, headers=sent, media_type=media_type, filename=name)
+
+
+async def send_chunks(
+    request: Request,
+    read: Callable[[int, int], Iterator[bytes]],
+    *,
+    sha256: str,
+    size: int,
+    name: str,
+    media_type: str,
+    if_none_match: str | None,
+    limiter: anyio.CapacityLimiter | None,
+) -> Response:
+    """As `send_file`, of a file that `read` reads elsewhere, from one byte up to another.
+
+    What reading the first chunk raises is the answer; what a later one raises breaks the connection off, so that nobody
+    takes what has come for the whole. Chunks are read in threads of `limiter`.
+    """
+    sent = _headers(sha256)
+    if if_none_match is not None and _names(if_none_match, sent["ETag"]):
+        return Response(status_code=304, headers=sent)
+    part = _part(request, sent["ETag"], size)
+    start, stop = part or (0, size)
+    chunks = read(start, stop)
+    first = await anyio.to_thread.run_sync(next, chunks, b"", limiter=limiter)
+
+    async def body() -> AsyncIterator[bytes]:
+        chunk = first
+        while chunk:
+            yield chunk
+            chunk = await anyio.to_thread.run_sync(next, chunks, b"", limiter=limiter)
+
+    sent |= {"Content-Length": str(stop - start), "Content-Disposition": f'attachment; filename="{name}"'}
+    if part is not None:
+        sent["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+    return StreamingResponse(body(), 200 if part is None else 206, sent, media_type)
 
 
 class _WholeOrPart(FileResponse):
@@ -57,17 +93,24 @@ def _names(if_none_match: str, etag: str) -> bool:
     return etag in tags or "*" in tags
 
 
-def _wants_part(request: Request, etag: str, size: int) -> bool:
-    """Whether to answer with the one range asked for. What is no range, or several, is left aside, as RFC 9110 lets.
+def _headers(sha256: str) -> dict[str, str]:
+    return {"ETag": f'"{sha256}"', "Cache-Control": "private, no-cache", "Accept-Ranges": "bytes"}
+
+
+def _part(request: Request, etag: str, size: int) -> tuple[int, int] | None:
+    """The one range asked for, as its first byte and the one behind its last. None for what is no range, or several:
+    that is left aside, as RFC 9110 lets.
 
     416 for a range that begins behind the end.
     """
     match = _RANGE.match(request.headers.get("range", "").strip().lower())
     if match is None or request.headers.get("if-range", etag) != etag:
-        return False
+        return None
     first, last, suffix = match.groups()
     if first is not None and last and int(last) < int(first):
-        return False
+        return None
     if (suffix is not None and int(suffix) == 0) or (first is not None and int(first) >= size):
         raise HTTPException(416, f"the file has {size} bytes", {"Content-Range": f"bytes */{size}"})
-    return True
+    if first is None:
+        return max(0, size - int(suffix)), size
+    return int(first), min(int(last) + 1, size) if last else size

@@ -19,7 +19,7 @@ from edgefront.api.http.parameters import Cursor, TrainingId
 from edgefront.api.jobs.endpoints import IdempotencyKey
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.trainings import lifecycle as trainings
-from edgefront.core.services.trainings.files.folder import files_of
+from edgefront.core.services.trainings.files.downloads import files_of
 from edgefront.core.services.trainings.files.removal import mark_deleted, remove_folder
 from edgefront.core.services.trainings.lifecycle import MAX_METRICS
 from edgefront.core.states import TrainingState

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import anyio.to_thread
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Request, Response
+from fastapi import Path as PathParameter
 from starlette.responses import FileResponse
 
 from edgefront.api.docs import training_examples as examples
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Person
 from edgefront.api.http.parameters import TrainingId
-from edgefront.api.http.sending import IfNoneMatch, send_file
-from edgefront.core.services.trainings.files.folder import FoundFile, files_of
+from edgefront.api.http.sending import IfNoneMatch, send_chunks, send_file
+from edgefront.core.services.trainings.files.downloads import Download, files_of
 from edgefront.core.wire.trainings import TrainingFile
 
 router = APIRouter(prefix="/v1/trainings", tags=["trainings"])
@@ -23,7 +25,7 @@ _MEDIA = "application/octet-stream"
 
 FilePath = Annotated[
     str,
-    Path(
+    PathParameter(
         min_length=1,
         max_length=300,
         pattern=r"^[A-Za-z0-9_.\-/]+$",
@@ -79,19 +81,30 @@ async def download_training_file(
 ) -> Response:
     """Only what the list names. One Range with If-Range resumes a broken download."""
 
-    def find() -> FoundFile:
+    def find() -> Download:
         with here.database.read() as session:
             files = files_of(session, person, training_id, here.settings)
         return files.file(path)
 
-    # Its hash may take seconds, and longer if it comes from the artifact store.
+    # The hash of one on this machine may take seconds.
     file = await anyio.to_thread.run_sync(find, limiter=here.slow)
-    return send_file(
+    if isinstance(file.source, Path):
+        return send_file(
+            request,
+            file.source,
+            sha256=file.sha256,
+            size=file.size,
+            name=file.name,
+            media_type=_MEDIA,
+            if_none_match=if_none_match,
+        )
+    return await send_chunks(
         request,
-        file.path,
+        file.source,
         sha256=file.sha256,
         size=file.size,
         name=file.name,
         media_type=_MEDIA,
         if_none_match=if_none_match,
+        limiter=here.slow,
     )

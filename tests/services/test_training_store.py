@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import random
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,7 +19,14 @@ from edgefront.core.errors import InvalidInput, Unavailable
 from edgefront.core.files import sha256
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.objects import ObjectStore, check_store, shown
-from edgefront.core.services.trainings.files.store import ClaimStore, Damaged, Superseded, TrainingStore
+from edgefront.core.services.trainings.files.store import (
+    Damaged,
+    Fetched,
+    Publisher,
+    Replaced,
+    Superseded,
+    TrainingStore,
+)
 
 
 class Failing(ObjectStore):
@@ -66,7 +77,7 @@ def damage(stored: TrainingStore, path: str) -> None:
 
 def test_the_last_claim_counts_and_harms_no_later_one(stored: TrainingStore, tmp_path: Path) -> None:
     assert stored.newest() is None
-    one, two = ClaimStore(stored, 1), ClaimStore(stored, 2)
+    one, two = Publisher(stored, 1), Publisher(stored, 2)
     one.publish(made(tmp_path / "one", checkpoint(100) | checkpoint(200) | {"log.txt": "one"}))
     one.publish(made(tmp_path / "one", checkpoint(200) | {"log.txt": "one and more"}))
     manifest = stored.newest()
@@ -94,7 +105,7 @@ def test_the_last_claim_counts_and_harms_no_later_one(stored: TrainingStore, tmp
 
 def test_what_is_damaged_is_left_out_for_the_checkpoint_before(stored: TrainingStore, tmp_path: Path) -> None:
     files = checkpoint(100, 100) | checkpoint(200, 100) | checkpoint(300, 200) | checkpoint(400, 300)
-    ClaimStore(stored, 7).publish(made(tmp_path / "run", files | {"metrics.jsonl": "{}\n"}))
+    Publisher(stored, 7).publish(made(tmp_path / "run", files | {"metrics.jsonl": "{}\n"}))
     into = tmp_path / "into"
     fetched = stored.fetch(into)
     assert fetched is not None
@@ -122,6 +133,72 @@ def test_what_is_damaged_is_left_out_for_the_checkpoint_before(stored: TrainingS
         assert stored.newest() == manifest
 
 
+def test_a_file_is_read_on_while_it_is_moved_and_not_beyond_its_end(stored: TrainingStore, tmp_path: Path) -> None:
+    content = random.Random(0).randbytes(20 << 20)
+    (tmp_path / "weights").write_bytes(content)
+
+    def begun(claim: int) -> tuple[bytes, Iterator[bytes]]:
+        manifest = Publisher(stored, claim).publish({"result/weights": tmp_path / "weights"})
+        chunks = stored.chunks(manifest, manifest.files[0], 0, len(content))
+        return next(chunks), chunks
+
+    first, chunks = begun(1)
+    Publisher(stored, 2).publish({"result/weights": tmp_path / "weights"})  # which removes what claim 1 had
+    assert first + b"".join(chunks) == content
+    _, chunks = begun(3)
+    Publisher(stored, 4).publish(made(tmp_path, {"log.txt": "anew"}))
+    with pytest.raises(Replaced, match="has no file 'result/weights' any more"):
+        next(chunks)
+    _, chunks = begun(5)
+    stored.remove()
+    with pytest.raises(Replaced):
+        next(chunks)
+    manifest = Publisher(stored, 6).publish({"result/weights": tmp_path / "weights"})
+    stored.store.remove(stored.key(manifest, manifest.files[0]))
+    with pytest.raises(Damaged, match="it is missing"):
+        stored.download(manifest, manifest.files[0], tmp_path / "back")
+    assert not list(tmp_path.glob("*back*"))
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(
+    stored: TrainingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = Publisher(stored, 1).publish(made(tmp_path, {"weights": "many"}))
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Unavailable, match="the disk is full"):
+        stored.download(manifest, manifest.files[0], tmp_path / "back" / "weights")
+    assert list((tmp_path / "back").iterdir()) == []
+
+
+def test_what_earlier_versions_have_stored_is_read(stored: TrainingStore, tmp_path: Path) -> None:
+    step = "checkpoints/step-000000002"
+    files = {
+        f"{step}/model.safetensors": (b"after 2", "ccf19c0309073cf13c01b386abc1a76beefef6a13b916c0963a13e7268e667b5"),
+        f"{step}/trainer.json": (
+            b'{"best_step": 2}',
+            "a667c9fb6b9cd8c06effe43acb6a247f45e298f561ac2a7cc362723b3d02aef8",
+        ),
+        "log.txt": (b"line\n", "c73b73af8851e9e91bc6b4dc12e7dace0a2bfb931c1d0b8b36ef367319f58cd1"),
+    }
+    entries = []
+    for path, (text, digest) in files.items():
+        stored.store.write(f"trainings/trn_one/000000003/{digest[:16]}-{path.rpartition('/')[2]}", text)
+        modified_at = "2026-11-22T11:37:17.498433Z"
+        entries.append({"path": path, "size": len(text), "sha256": digest, "modified_at": modified_at})
+    manifest = {"format": 1, "fence": 3, "number": 2, "files": entries}
+    stored.store.write("trainings/trn_one/000000003-000000002.json", json.dumps(manifest).encode())
+    assert stored.fetch(tmp_path / "into") == Fetched(2)
+    assert {path: (tmp_path / "into" / path).read_bytes() for path in files} == {
+        p: text for p, (text, _) in files.items()
+    }
+    assert Publisher(stored, 4).publish({path: tmp_path / "into" / path for path in files}).find("log.txt") is not None
+    assert {name[:9] for name in objects(stored)} == {"000000004"}
+
+
 steps = st.lists(st.tuples(st.sampled_from("abc"), st.text("xyz", max_size=2)), min_size=1, max_size=3)
 
 
@@ -131,11 +208,11 @@ def test_a_state_is_there_whole_or_not_at_all(writes: list[tuple[bool, list[tupl
     with TemporaryDirectory() as text:
         store = Failing(f"file://{text}/store")
         stored, fence = TrainingStore(store, "trn_any"), 1
-        claim, truth = ClaimStore(stored, fence), None
+        claim, truth = Publisher(stored, fence), None
         for number, (is_next, files, calls) in enumerate(writes):
             if is_next:
                 fence += 1
-                claim = ClaimStore(stored, fence)
+                claim = Publisher(stored, fence)
             wanted = dict(files)
             places = made(Path(text) / str(number), wanted)
             store.calls = calls

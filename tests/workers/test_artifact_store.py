@@ -11,15 +11,16 @@ import pytest
 from simulated_pool import Pool, alive, settings_for
 
 from edgefront.core.services import sweep
-from edgefront.core.services.trainings.files.folder import checkpoint_folders, training_store, weights_file
+from edgefront.core.services.trainings.claims import Ending, Outcome
+from edgefront.core.services.trainings.files.folder import checkpoints_in
 from edgefront.core.services.trainings.files.removal import deleted_trainings, remove_folder
-from edgefront.core.services.trainings.files.store import ClaimStore, Manifest
+from edgefront.core.services.trainings.files.store import Publisher, TrainingManifest, training_store
 from edgefront.core.services.trainings.lifecycle import list_metrics
 from edgefront.core.store.database import Database
 from edgefront.workers.training.pickup import remove_deleted
+from edgefront.workers.training.store.snapshot import snapshot
 from edgefront.workers.training.store.stored_training import StoredTraining
-from edgefront.workers.training.store.working_copy import hold_still
-from edgefront.workers.training.supervisor import Supervisor
+from edgefront.workers.training.supervisor import LeaseLost, Supervisor
 
 Machine = Callable[[str], Pool]
 
@@ -46,7 +47,7 @@ def supervise(pool: Pool) -> None:
     Supervisor(pool.database, pool.settings, claim.training_id, claim.fence).run()
 
 
-def on_the_store(pool: Pool, training: str) -> Manifest | None:
+def on_the_store(pool: Pool, training: str) -> TrainingManifest | None:
     stored = training_store(pool.settings, training)
     assert stored is not None
     return stored.newest()
@@ -93,10 +94,12 @@ def test_killed_on_one_machine_it_goes_on_elsewhere(machine: Machine) -> None:
     ]
     # A third one has its weights; and the first removes its copy, once the training is deleted.
     third = machine("c")
-    weights = weights_file(third.settings, training)
+    begins = StoredTraining(third.settings, "another", 1, third.folder("another"))
+    weights = begins.weights(training, print)
     assert weights.read_bytes() == b"weights " * 100
     assert (weights.parent / "architecture.json").is_file()
-    assert weights.is_relative_to(third.settings.artifact_folder / "fetched")
+    assert weights.is_relative_to(third.folder("another"))
+    begins.end()
     assert third.delete(training)
     remove_folder(third.settings, training)
     assert (weights.exists(), on_the_store(here, training)) == (False, None)
@@ -114,7 +117,7 @@ def test_the_store_is_the_truth_unless_nobody_else_had_the_training(machine: Mac
         (place / "model.safetensors").write_text(f"{pool.settings.home.name} after {step}")
 
     def steps(pool: Pool) -> list[int]:
-        return [int(path.name[5:]) for path in checkpoint_folders(pool.folder("one"))]
+        return list(checkpoints_in(pool.folder("one")))
 
     def claim(pool: Pool, fence: int) -> Callable[[], object]:
         """Fetches, and returns what uploads."""
@@ -123,8 +126,8 @@ def test_the_store_is_the_truth_unless_nobody_else_had_the_training(machine: Mac
         StoredTraining(pool.settings, "one", fence, folder).fetch(notes.append)
         stored = training_store(pool.settings, "one")
         assert stored is not None
-        upload = ClaimStore(stored, fence)
-        return lambda: upload.publish(hold_still(folder, tmp_path / "part", result=False))
+        upload = Publisher(stored, fence)
+        return lambda: upload.publish(snapshot(folder, tmp_path / "part", result=False))
 
     notes: list[str] = []
     checkpoint(here, 1)
@@ -185,3 +188,42 @@ def test_a_store_that_is_away_is_waited_for_at_the_end(machine: Machine, tmp_pat
     assert "has everything again" in view.note
     assert here.starts(training) == run
     assert steps_on_the_store(here, training) == [2, 4]
+
+
+def test_one_that_is_told_to_end_waits_so_long_as_a_run_may_take_to_stop(machine: Machine, tmp_path: Path) -> None:
+    here = machine("a")
+    here.settings.training.grace_s = 0.2
+    folder, notes = here.folder("one"), list[str]()
+    (folder / "result").mkdir(parents=True)
+    (folder / "result" / "model.safetensors").write_text("weights")
+    (tmp_path / "store").write_text("a file in the way")
+
+    def ended(fence: int, ending: Ending) -> Outcome:
+        claim = StoredTraining(here.settings, "one", fence, folder)
+        claim.upload()
+        try:
+            return claim.finish(Outcome(ending), notes.append, is_hurried=lambda: (tmp_path / "store").is_file())
+        finally:
+            claim.end(5)
+
+    assert ended(1, "done") == Outcome("stopped", "its result could not be uploaded in time", asked=True)
+    assert ended(2, "stopped") == Outcome("stopped")
+    assert any("is away" in note for note in notes)
+    (tmp_path / "store").unlink()
+    assert ended(3, "done") == Outcome("done")
+    manifest = on_the_store(here, "one")
+    assert manifest is not None
+    assert [file.path for file in manifest.files] == ["result/model.safetensors"]
+    assert not list(folder.glob(".upload-*"))
+    # One that has lost its lease uploads nothing, and waits until it is told so.
+    lost = StoredTraining(here.settings, "one", 2, folder)
+    lost.upload()
+
+    def hold(note: str) -> None:
+        raise LeaseLost(note)
+
+    with pytest.raises(LeaseLost, match="claim 3 of training one writes to the artifact store"):
+        lost.finish(Outcome("done"), hold, is_hurried=lambda: False)
+    lost.end(5)
+    assert "Nothing more is uploaded" in lost.note
+    assert on_the_store(here, "one") == manifest

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from edgefront.core.services.trainings.claims import Ending, Outcome, Report, Score
-from edgefront.core.services.trainings.files.folder import newest_checkpoint, tail
+from edgefront.core.services.trainings.files.folder import checkpoints_in, tail
 from edgefront.core.states import LIVE_TRAININGS
 from edgefront.core.training.run_folder import (
     EXIT_DONE,
@@ -67,7 +67,7 @@ class RunState:
         """What is new since the last report that was `accepted`; all of it if lines were taken back."""
         status = self.status()
         metrics, whole = self._metrics()
-        checkpoint = newest_checkpoint(self._folder)
+        checkpoint = max(checkpoints_in(self._folder), default=None)
         if status is None:
             return Report(metrics=metrics, whole=whole, checkpoint=checkpoint)
         return Report(

@@ -1,8 +1,15 @@
-"""What a supervisor does with the artifact store: fetches before the run, uploads beside it, and waits at its end."""
+"""What a supervisor does with the artifact store: fetches before the run, uploads beside it, and waits at its end.
+
+The store is the truth, and the folder the working copy of one claim. A claim goes on with the folder as it is only
+where that is the copy of the very claim before: then nobody else has had the training in between, and it is at least as
+far as what was uploaded of it. Any other copy, however far it is, is replaced by what the store has, for that is what
+others have gone on from.
+"""
 
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -11,28 +18,41 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from edgefront.core.errors import Unavailable
+from edgefront.core.errors import EdgefrontError, Unavailable
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.claims import Outcome
-from edgefront.core.services.trainings.files.folder import mark_claim, training_store, weights_file
-from edgefront.core.services.trainings.files.store import ClaimStore, Damaged
-from edgefront.workers.training.store.uploading import Uploading
-from edgefront.workers.training.store.working_copy import (
-    FETCHED,
-    HELD,
-    clear_parts,
-    is_of_claim_before,
-    replace_copy,
+from edgefront.core.services.trainings.files.folder import (
+    JOURNAL,
+    WEIGHTS,
+    checkpoints_in,
+    claim_of,
+    mark_claim,
+    training_folder,
 )
+from edgefront.core.services.trainings.files.store import Damaged, Publisher, Superseded, training_store
+from edgefront.core.training.run_folder import CHECKPOINTS, RESULT
+from edgefront.workers.training.store.snapshot import snapshot
 
 Found = TypeVar("Found")
 Hold = Callable[[str], object]
 """Holds the lease while something is waited for, and says what; raises what ends the wait."""
 
+_FETCHED, _SNAPSHOT = ".fetched-", ".upload-"
+"""What is fetched and what is being uploaded lies in the training's folder, with the claim's fence behind these."""
+_START = "start"
+"""The weights of another training that this one begins with, until it has ended."""
 _LOOK_S = 0.2
-_MOST_PAUSE_S = 30.0
+_MOST_PAUSE_S = 60.0
+_EVERY = 15
+"""Journal and log are uploaded with each checkpoint, and once in so many looks between them."""
+_MOST_OF_TIME = 0.1
+"""And no more often than that this takes such a part of the time."""
 
 _log = logging.getLogger("edgefront.supervise")
+
+
+class _Hurried(Exception):
+    """The end of an upload is not waited for any longer."""
 
 
 class StoredTraining:
@@ -42,48 +62,56 @@ class StoredTraining:
         self._settings, self._own, self._fence, self._folder = settings, settings.training, fence, folder
         self._stored = training_store(settings, training_id)
         self._look_s = min(_LOOK_S, self._own.poll_s / 4)
-        self._uploading: Uploading | None = None
-        self._damaged = ""
+        self._publisher: Publisher | None = None
+        self._publishing = threading.Lock()
+        self._run_ended, self._ended = threading.Event(), False
+        self._damaged = self._trouble = ""
         self._waited = False
 
     @property
     def note(self) -> str:
         """What a person should know of it."""
-        trouble = "" if self._uploading is None else self._uploading.trouble
-        if self._waited and not trouble:
-            trouble = "Its files are on the artifact store."
+        trouble = self._trouble or ("Its files are on the artifact store." if self._waited else "")
         return " ".join(text for text in (self._damaged, trouble) if text)
 
     def fetch(self, hold: Hold) -> None:
-        """Makes the folder what the run is to go on from."""
-        stored = self._stored
+        """Makes the folder what the run is to go on from.
+
+        Where the store has nothing of the training, the folder stays: it is from before there was a store, or all that
+        is left.
+        """
+        stored, folder = self._stored, self._folder
         if stored is None:
             return
-        clear_parts(self._folder)
-        if is_of_claim_before(self._folder, self._fence):
-            mark_claim(self._folder, self._fence)
-            return
-        part = self._folder / f"{FETCHED}{self._fence}"
-        found = self._in_background(lambda: stored.fetch(part), "fetches its files from the artifact store", hold)
-        replace_copy(self._folder, part, found, self._fence)
-        if found is not None and found.damaged:
-            where = "from the beginning" if found.step is None else f"from step {found.step}"
-            self._damaged = f"{'; '.join(found.damaged)}. It goes on {where}."
+        for left in (*folder.glob(f"{_FETCHED}*"), *folder.glob(f"{_SNAPSHOT}*")):  # by a supervisor that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        if claim_of(folder) != self._fence - 1:
+            part = folder / f"{_FETCHED}{self._fence}"
+            fetched = self._in_background(lambda: stored.fetch(part), "fetches its files from the artifact store", hold)
+            if fetched is not None:
+                mark_claim(folder, None)
+                for name in (CHECKPOINTS, RESULT, *JOURNAL):
+                    _replace(folder / name, part / name)
+                if fetched.damaged:
+                    where = "from the beginning" if fetched.step is None else f"from step {fetched.step}"
+                    self._damaged = f"{'; '.join(fetched.damaged)}. It goes on {where}."
+            shutil.rmtree(part, ignore_errors=True)
+        mark_claim(folder, self._fence)
 
     def weights(self, training_id: str, hold: Hold) -> Path:
-        """The weights of another training that is done."""
-        if self._stored is None:
-            return weights_file(self._settings, training_id)
-        note = "fetches the weights that it begins with from the artifact store"
-        return self._in_background(lambda: weights_file(self._settings, training_id), note, hold)
+        """The weights of another training that is done, which are read only before the first checkpoint."""
+        stored, into = training_store(self._settings, training_id), self._folder / _START
+        if stored is not None and not checkpoints_in(self._folder):
+            note = "fetches the weights that it begins with from the artifact store"
+            if self._in_background(lambda: stored.fetch_result(into), note, hold):
+                return into / WEIGHTS
+        return training_folder(self._settings, training_id) / WEIGHTS
 
     def upload(self) -> None:
-        """From now on what the run writes is uploaded."""
+        """From now on what the run writes is uploaded, in a thread: nothing waits for it."""
         if self._stored is not None:
-            claim = ClaimStore(self._stored, self._fence)
-            part = self._folder / f"{HELD}{self._fence}"
-            self._uploading = Uploading(claim, self._folder, part, self._own.poll_s)
-            self._uploading.start()
+            self._publisher = Publisher(self._stored, self._fence)
+            threading.Thread(target=self._upload, name="edgefront-upload", daemon=True).start()
 
     def finish(self, outcome: Outcome, hold: Hold, is_hurried: Callable[[], bool]) -> Outcome:
         """Waits until all that the run has left is on the store, and returns how it ended.
@@ -91,40 +119,92 @@ class StoredTraining:
         Hurried, it waits so long as a run may take to stop. A result that is not there by then does not count: it is
         made again from the last checkpoint, by whoever claims the training next.
         """
-        if self._uploading is None:
+        if self._publisher is None:
             return outcome
+        self._run_ended.set()
         began = time.monotonic()
-        self._uploading.finish(result=outcome.ending == "done")
-        while not self._uploading.is_up.wait(self._look_s):
+
+        def hold_unless_hurried(note: str) -> None:
             waited_s = time.monotonic() - began
             if waited_s > self._own.grace_s and is_hurried():
-                if outcome.ending == "done":
-                    return Outcome("stopped", "its result could not be uploaded in time", asked=True)
-                return outcome
+                raise _Hurried
             if waited_s > self._own.poll_s:
                 self._waited = True
-                with suppress(Unavailable):  # of the database
-                    hold(self._uploading.trouble or "its files are being uploaded")
+                hold(note)
+
+        is_done, note = outcome.ending == "done", "its files are being uploaded"
+        try:
+            self._in_background(lambda: self._publish(result=is_done), note, hold_unless_hurried)
+        except _Hurried:
+            if is_done:
+                return Outcome("stopped", "its result could not be uploaded in time", asked=True)
         return outcome
 
     def end(self, timeout_s: float = 0.0) -> None:
         """Uploads nothing more; waits so long for what is being uploaded now."""
-        if self._uploading is not None:
-            self._uploading.end(timeout_s)
+        self._ended = True
+        self._run_ended.set()
+        if self._publishing.acquire(timeout=timeout_s):
+            self._publishing.release()
+        shutil.rmtree(self._folder / _START, ignore_errors=True)
+
+    def _upload(self) -> None:
+        """Until the run has ended. A store that is away is tried again, ever less often."""
+        pause_s, again_at, uploaded = self._look_s, 0.0, [-1]
+        while not self._run_ended.wait(self._own.poll_s):
+            checkpoints, began = list(checkpoints_in(self._folder)), time.monotonic()
+            if checkpoints == uploaded and began < again_at:
+                continue
+            try:
+                self._publish(result=False)
+            except Superseded:
+                return
+            except Unavailable as error:
+                _log.warning("not uploaded yet: %s", error.detail)
+                pause_s = min(pause_s * 2, _MOST_PAUSE_S)
+                again_at = time.monotonic() + pause_s
+            else:
+                pause_s, now = self._look_s, time.monotonic()
+                again_at = now + max(_EVERY * self._own.poll_s, (now - began) / _MOST_OF_TIME)
+            uploaded = checkpoints
+
+    def _publish(self, *, result: bool) -> None:
+        """Makes the store like the folder, with the run's result if that is whole.
+
+        Raises `Superseded` where a later claim writes by now, as the supervisor will find; else `Unavailable`.
+        """
+        with self._publishing:
+            if self._publisher is None or self._ended:
+                return
+            part = self._folder / f"{_SNAPSHOT}{self._fence}"
+            try:
+                self._publisher.publish(snapshot(self._folder, part, result=result))
+            except Superseded as error:
+                _log.warning("nothing more is uploaded: %s", error.detail)
+                self._trouble = f"Nothing more is uploaded: {error.detail}."
+                raise
+            except Exception as error:  # with the thread would end what the run's end waits for
+                reason = error.detail if isinstance(error, EdgefrontError) else f"{type(error).__name__}: {error}"
+                self._trouble = f"Not uploaded yet: {reason}. It is tried again."
+                raise Unavailable(reason) from error
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+            if self._trouble:
+                self._trouble = "The artifact store was away for a while, and has everything again."
 
     def _in_background(self, do: Callable[[], Found], note: str, hold: Hold) -> Found:
         """What a call returns that may take long, with the lease held meanwhile; again while the store is away."""
         pause_s = self._look_s
         while True:
             done: Future[Found] = Future()
-            threading.Thread(target=_keep, args=(do, done), name="edgefront-fetch", daemon=True).start()
+            threading.Thread(target=_keep, args=(do, done), name="edgefront-store", daemon=True).start()
             self._hold_until(done.done, note, hold)
             try:
                 return done.result()
             except Damaged:
                 raise
-            except Unavailable as error:
-                _log.warning("not fetched yet: %s", error.detail)
+            except (Unavailable, Superseded) as error:
+                _log.warning("not done yet: %s", error.detail)
                 end = time.monotonic() + pause_s
                 self._hold_until(lambda: time.monotonic() > end, f"waits: {error.detail}", hold)  # noqa: B023
                 pause_s = min(pause_s * 2, _MOST_PAUSE_S)
@@ -141,3 +221,13 @@ def _keep(do: Callable[[], Found], done: Future[Found]) -> None:
         done.set_result(do())
     except BaseException as error:
         done.set_exception(error)
+
+
+def _replace(old: Path, new: Path) -> None:
+    """What lies at `old` becomes what lies at `new`, which may be nothing."""
+    if old.is_dir():
+        shutil.rmtree(old)
+    else:
+        old.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        new.rename(old)

@@ -6,120 +6,88 @@ password; no message shows one.
 
 from __future__ import annotations
 
-import os
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 from uuid import uuid4
 
 from edgefront.core.errors import InvalidInput, Unavailable
-from edgefront.core.files import refusing_full_disk
 
 _BUCKETS = ("s3", "s3a", "gs", "gcs")
 _LOCAL = ("file", "local")
 _WITH_FOLDERS = (*_LOCAL, "sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs")
-_FIELD = "artifacts"
-_ALLOWED = "a folder, or one URL: s3://bucket/prefix, gs://bucket/prefix, file:///folder, …"
 _MOST_TEXT = 300
 _QUERY = re.compile(r"(?<=\w)\?[^\s\"']+=[^\s\"']*")  # of a URL in a message: it may be signed
 
 
 class ObjectStore:
-    """Objects below one URL. Use from any thread; not across a fork."""
+    """Objects below one URL. Nothing is connected before the first call.
+
+    Raises `InvalidInput` for a URL that makes no sense or needs a package that is not there.
+    """
 
     def __init__(self, url: str) -> None:
         self._url, self._protocol = url, url.partition("://")[0]
         self.shown = shown(url)
-        self._secrets = _secrets(url)
-        self._backend = self._known(url)
-        self._own = threading.local()
+        self._backend = self._class_of(url)
         self._root = str(self._backend._strip_protocol(url)).rstrip("/")
         if not self._root.strip("/"):
-            raise InvalidInput(
-                f"EDGEFRONT_ARTIFACTS: {self.shown} names no place on the store",
-                field=_FIELD,
-                value=self.shown,
-                allowed=_ALLOWED,
-            )
+            raise self._invalid("names no place on the store")
 
     def check(self) -> None:
         """Writes, reads and removes an object. `Unavailable` where that fails."""
-        key, said = f"checks/{uuid4().hex}", b"edgefront"
-        try:
-            self.write(key, said)
-            found = self.read(key)
-        except FileNotFoundError:
-            found = b""
-        if found != said:
-            raise Unavailable(f"the artifact store {self.shown} does not give back what is written to it")
-        self.remove(key)
+        key, content = f"checks/{uuid4().hex}", b"edgefront"
+        self.write(key, content)
+        with suppress(FileNotFoundError):
+            if self.read(key) == content:
+                return self.remove(key)
+        raise Unavailable(f"the artifact store {self.shown} does not give back what is written to it")
 
     def names(self, folder: str) -> list[str]:
         """Of what lies directly below a folder, objects and folders; none where there is no such folder."""
-        with self._told():
-            self._files.invalidate_cache()
-            try:
-                found = self._files.ls(self._path(folder), detail=False)
-            except FileNotFoundError:
-                return []
+        found: list[str] = []
+        with self._backend_errors(), suppress(FileNotFoundError):
+            files = self._files
+            files.invalidate_cache()
+            found = files.ls(self._path(folder), detail=False)
         return sorted({path.rstrip("/").rsplit("/", 1)[-1] for path in found} - {folder.rsplit("/", 1)[-1]})
 
-    def read(self, key: str) -> bytes:
-        """The whole object. FileNotFoundError if there is none."""
-        with self._told():
-            return bytes(self._files.cat_file(self._path(key)))
-
-    def read_from(self, key: str, offset: int) -> bytes:
-        """The object from a byte on that it has. FileNotFoundError if there is none."""
-        with self._told():
-            return bytes(self._files.cat_file(self._path(key), start=offset))
-
-    def download(self, key: str, path: Path) -> None:
-        """Writes the object into a file. FileNotFoundError if there is none."""
-        with self._told(), refusing_full_disk(path):
-            self._files.get_file(self._path(key), str(path))
+    def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
+        """The bytes of an object from `start` up to `stop`. FileNotFoundError if there is no such object."""
+        with self._backend_errors():
+            return bytes(self._files.cat_file(self._path(key), start=start, end=stop))
 
     def write(self, key: str, content: bytes) -> None:
-        with self._told(writes=True):
+        with self._backend_errors(writes=True):
             self._make_folder(key)
             self._files.pipe_file(self._path(key), content)
 
     def upload(self, path: Path, key: str) -> None:
-        with self._told(writes=True):
+        with self._backend_errors(writes=True):
             self._make_folder(key)
             self._files.put_file(str(path), self._path(key))
 
-    def copy(self, key: str, other: str) -> None:
-        """A copy, which the store makes itself. FileNotFoundError if there is no object of this key."""
-        with self._told():
-            self._make_folder(other)
-            self._files.cp_file(self._path(key), self._path(other))
-
     def remove(self, key: str) -> None:
         """Nothing if there is nothing."""
-        with self._told(), suppress(FileNotFoundError):
+        with self._backend_errors(), suppress(FileNotFoundError):
             self._files.rm_file(self._path(key))
 
     def remove_folder(self, folder: str) -> None:
         """With all that is in it; nothing if there is nothing."""
-        with self._told(), suppress(FileNotFoundError):
-            self._files.invalidate_cache()
-            self._files.rm(self._path(folder), recursive=True)
+        with self._backend_errors(), suppress(FileNotFoundError):
+            files = self._files
+            files.invalidate_cache()
+            files.rm(self._path(folder), recursive=True)
 
     @property
     def _files(self) -> Any:
-        """The backend, opened: for each thread where it holds a line, and anew after an error, for that may be cut."""
-        if not hasattr(self._own, "files"):
-            from fsspec.core import url_to_fs
+        """The backend. fsspec keeps one for each process, and for each thread where it holds a connection."""
+        from fsspec.core import url_to_fs
 
-            options = {} if self._backend.async_impl else {"skip_instance_cache": True}
-            self._own.files, _ = url_to_fs(self._url, **options)
-        return self._own.files
+        return url_to_fs(self._url)[0]
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}"
@@ -129,92 +97,58 @@ class ObjectStore:
             self._files.makedirs(self._path(key).rpartition("/")[0], exist_ok=True)
 
     @contextmanager
-    def _told(self, *, writes: bool = False) -> Iterator[None]:
+    def _backend_errors(self, *, writes: bool = False) -> Iterator[None]:
         """Turns whatever a backend raises (each has a tree of its own) into `Unavailable`."""
         try:
             yield
-        except Unavailable:
-            raise
         except Exception as error:
             if isinstance(error, FileNotFoundError) and not writes:
                 raise
-            self._own.__dict__.clear()
-            said = f"the artifact store {self.shown} is away: {self._safe(error)}"
-            raise Unavailable(said) from None  # a trace of the cause could hold what is not to be shown
+            self._backend.clear_instance_cache()  # the connection may be broken
+            detail = f"the artifact store {self.shown} is away: {self._safe(error)}"
+            raise Unavailable(detail) from None  # a trace of the cause could hold what is not to be shown
 
     def _safe(self, error: Exception) -> str:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        for secret in self._secrets:
+        for secret in _secrets(self._url):
             text = text.replace(secret, "…")
         return _QUERY.sub("", text)[:_MOST_TEXT].rstrip(".")
 
-    def _known(self, url: str) -> Any:
-        """The class of the URL's backend; nothing is connected yet."""
-        wrong = f"EDGEFRONT_ARTIFACTS: {self.shown}"
+    def _class_of(self, url: str) -> Any:
         if "::" in url:
-            raise InvalidInput(f"{wrong} is a chain of URLs", field=_FIELD, value=self.shown, allowed=_ALLOWED)
+            raise self._invalid("is a chain of URLs")
         if self._protocol in _BUCKETS and "@" in url:
-            raise InvalidInput(
-                f"{wrong} has credentials in it, which do not belong there: set those of the store itself "
-                "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS)",
-                field=_FIELD,
-                value=self.shown,
-                allowed=_ALLOWED,
+            raise self._invalid(
+                "has credentials in it, which do not belong there: set those of the store itself "
+                "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS)"
             )
         if self._protocol in _LOCAL and not url.partition("://")[2].startswith(("/", "~")):
-            raise InvalidInput(  # supervisors have another working folder than the API
-                f"{wrong} is not absolute: write {self._protocol}:///folder",
-                field=_FIELD,
-                value=self.shown,
-                allowed=_ALLOWED,
-            )
+            # supervisors have another working folder than the API
+            raise self._invalid(f"is not absolute: write {self._protocol}:///folder")
         try:
             from fsspec.registry import get_filesystem_class, known_implementations
         except ImportError:
-            raise InvalidInput(
-                f"{wrong} needs the package fsspec: pip install fsspec",
-                field=_FIELD,
-                value=self.shown,
-                allowed=_ALLOWED,
-            ) from None
+            raise self._invalid("needs the package fsspec: pip install fsspec") from None
         try:
             return get_filesystem_class(self._protocol)
         except ImportError as error:
             known = known_implementations.get(self._protocol, {})
             package = str(known.get("class", "")).partition(".")[0]
             way = f"pip install {package}" if package not in ("", "fsspec") else str(known.get("err", error))
-            raise InvalidInput(
-                f"{wrong} needs a package that is not installed: {way}",
-                field=_FIELD,
-                value=self.shown,
-                allowed=_ALLOWED,
-            ) from None
+            raise self._invalid(f"needs a package that is not installed: {way}") from None
         except ValueError as error:
-            raise InvalidInput(
-                f"{wrong} is no store that fsspec knows: {self._safe(error)}",
-                field=_FIELD,
-                value=self.shown,
-                allowed=_ALLOWED,
-            ) from None
+            raise self._invalid(f"is no store that fsspec knows: {self._safe(error)}") from None
 
-
-def open_store(url: str) -> ObjectStore:
-    """The store of a URL, opened once in each process.
-
-    Raises `InvalidInput` for a URL that makes no sense or needs a package that is not there.
-    """
-    return _open(url, os.getpid())
+    def _invalid(self, reason: str) -> InvalidInput:
+        allowed = "a folder, or one URL: s3://bucket/prefix, gs://bucket/prefix, file:///folder, …"
+        detail = f"EDGEFRONT_ARTIFACTS: {self.shown} {reason}"
+        return InvalidInput(detail, field="artifacts", value=self.shown, allowed=allowed)
 
 
 def check_store(url: str | None) -> None:
     """Before a service starts: raises `InvalidInput` or `Unavailable` where the settings' store cannot be used."""
     if url is not None:
-        open_store(url).check()
-
-
-@lru_cache(maxsize=8)
-def _open(url: str, _pid: int) -> ObjectStore:
-    return ObjectStore(url)
+        ObjectStore(url).check()
 
 
 def shown(url: str) -> str:

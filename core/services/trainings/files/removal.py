@@ -15,28 +15,34 @@ from pathlib import Path
 
 from edgefront.core.errors import Unavailable
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.files.cache import fetched_folder
-from edgefront.core.services.trainings.files.folder import training_folder, training_store
-from edgefront.core.services.trainings.files.objects import open_store
-from edgefront.core.services.trainings.files.store import DELETED, FOLDER
+from edgefront.core.services.trainings.files.folder import FOLDER, training_folder
+from edgefront.core.services.trainings.files.objects import ObjectStore
+from edgefront.core.services.trainings.files.store import DELETED, training_store
 
 _DELETED = ".deleted"
+_CACHE = "fetched"
+"""Earlier versions kept copies of downloads there, also of trainings that are deleted by now."""
 
 _log = logging.getLogger(__name__)
 
 
 def remove_folder(settings: Settings, training_id: str) -> None:
     """Deletes all that a training left, on the artifact store too; nothing if there is nothing."""
-    _remove_stored(settings, training_id)
+    mark_deleted(settings, training_id)
     shutil.rmtree(training_folder(settings, training_id), ignore_errors=True)
-    shutil.rmtree(fetched_folder(settings, training_id), ignore_errors=True)
 
 
 def mark_deleted(settings: Settings, training_id: str) -> None:
-    """Says in the folder that its training is gone, for when whoever runs it is lost before the folder is removed."""
+    """Removes what is on the artifact store, as soon as that is not away, and marks the folder as one to remove: for
+    when whoever runs the training is lost before that is done.
+    """
     with suppress(OSError):  # there is none yet
         (training_folder(settings, training_id) / _DELETED).touch()
-    _remove_stored(settings, training_id)
+    if settings.artifact_url is not None:
+        pending = settings.artifact_folder / DELETED
+        pending.mkdir(parents=True, exist_ok=True)
+        (pending / training_id).touch()
+        finish_deletions(settings)
 
 
 def deleted_trainings(settings: Settings) -> list[str]:
@@ -45,9 +51,8 @@ def deleted_trainings(settings: Settings) -> list[str]:
     found = {path.parent.name for path in here.glob(f"*/{_DELETED}")}
     if settings.artifact_url is not None:
         try:
-            store = open_store(settings.artifact_url)
-            left = {*store.names(FOLDER), *_names(here), *_names(fetched_folder(settings))}
-            found |= left & set(store.names(DELETED))
+            store = ObjectStore(settings.artifact_url)
+            found |= {*store.names(FOLDER), *_names(here)} & set(store.names(DELETED))
         except Unavailable as error:
             _log.warning("deleted trainings are not looked for: %s", error.detail)
     return sorted(found)
@@ -55,6 +60,8 @@ def deleted_trainings(settings: Settings) -> list[str]:
 
 def finish_deletions(settings: Settings) -> None:
     """Removes from the artifact store what it was away for."""
+    if settings.artifact_url is not None:
+        shutil.rmtree(settings.artifact_folder / _CACHE, ignore_errors=True)
     for training_id in _names(settings.artifact_folder / DELETED):
         try:
             if (stored := training_store(settings, training_id)) is not None:
@@ -63,16 +70,6 @@ def finish_deletions(settings: Settings) -> None:
             _log.warning("training %s is not removed from the artifact store yet: %s", training_id, error.detail)
             return
         (settings.artifact_folder / DELETED / training_id).unlink(missing_ok=True)
-
-
-def _remove_stored(settings: Settings, training_id: str) -> None:
-    """From the artifact store; noted here until that is done, for when the store is away."""
-    if settings.artifact_url is None:
-        return
-    pending = settings.artifact_folder / DELETED
-    pending.mkdir(parents=True, exist_ok=True)
-    (pending / training_id).touch()
-    finish_deletions(settings)
 
 
 def _names(folder: Path) -> list[str]:

@@ -11,11 +11,12 @@ lease and does not know it harms nobody. The truth is the newest manifest, that 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
@@ -23,19 +24,19 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from edgefront.core.errors import Conflict, Unavailable
-from edgefront.core.files import sha256
+from edgefront.core.errors import Conflict, NotFound, Unavailable
+from edgefront.core.files import whole_file
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.files.folder import FOLDER, JOURNAL, WEIGHTS, hashed
 from edgefront.core.services.trainings.files.objects import ObjectStore
-from edgefront.core.training.run_folder import CHECKPOINTS, LIMIT, LOG, METRICS, STATUS
+from edgefront.core.training.run_folder import CHECKPOINTS, RESULT
 
-FOLDER, DELETED = "trainings", "deleted"
-JOURNAL = (METRICS, STATUS, LIMIT, LOG)
-"""What a run tells of itself, and goes on with."""
-_MANIFEST = re.compile(r"(\d{9,})-(\d{9,})\.json")
-_FENCE = re.compile(r"\d{9,}")
-_STEP = re.compile(rf"{CHECKPOINTS}/(step-(\d+))/.+")
+DELETED = "deleted"
+_NAME = re.compile(r"(\d{9,})(?:-(\d{9,})\.json)?")
+_STEP = re.compile(rf"({CHECKPOINTS}/step-(\d+))/.+")
 _PROGRESS = "trainer.json"
 _TRIES = 10
+_CHUNK = 8 << 20
 
 _log = logging.getLogger(__name__)
 
@@ -44,12 +45,12 @@ class Damaged(Unavailable):
     """An object on the store is not what its manifest says."""
 
 
+class Replaced(NotFound):
+    """A newer state, or none, has come in the place of the one that was being read."""
+
+
 class Superseded(Conflict):
     """A later claim writes to the store by now."""
-
-
-class _Overtaken(Exception):
-    """What a manifest names is gone, because there is a newer one."""
 
 
 def _below(path: str) -> str:
@@ -58,7 +59,7 @@ def _below(path: str) -> str:
     return path
 
 
-class StoredFile(BaseModel):
+class ManifestEntry(BaseModel):
     """One file of a training's folder."""
 
     model_config = ConfigDict(frozen=True)
@@ -69,7 +70,7 @@ class StoredFile(BaseModel):
     modified_at: datetime
 
 
-class Manifest(BaseModel):
+class TrainingManifest(BaseModel):
     """All that a training has on the store at one moment."""
 
     model_config = ConfigDict(frozen=True)
@@ -77,18 +78,21 @@ class Manifest(BaseModel):
     format: Literal[1] = 1
     fence: int
     number: int
-    files: tuple[StoredFile, ...]
+    files: tuple[ManifestEntry, ...]
 
-    def find(self, path: str) -> StoredFile | None:
+    def find(self, path: str) -> ManifestEntry | None:
         return next((file for file in self.files if file.path == path), None)
 
-    def below(self, folder: str) -> tuple[StoredFile, ...]:
+    def below(self, folder: str) -> tuple[ManifestEntry, ...]:
         return tuple(file for file in self.files if file.path.startswith(f"{folder}/"))
 
     def checkpoints(self) -> dict[int, str]:
         """Step → folder, by rising step."""
-        found = {match[2]: match[1] for file in self.files if (match := _STEP.fullmatch(file.path))}
-        return {int(step): f"{CHECKPOINTS}/{name}" for step, name in sorted(found.items(), key=lambda of: int(of[0]))}
+        found = {int(match[2]): match[1] for file in self.files if (match := _STEP.fullmatch(file.path))}
+        return dict(sorted(found.items()))
+
+    def object_name(self, file: ManifestEntry) -> str:
+        return f"{self.fence:09d}/{file.sha256[:16]}-{file.path.rsplit('/', 1)[-1]}"
 
 
 @dataclass(frozen=True)
@@ -106,13 +110,13 @@ class TrainingStore:
         self.store, self.training_id = store, training_id
         self.root = f"{FOLDER}/{training_id}"
 
-    def newest(self) -> Manifest | None:
+    def newest(self) -> TrainingManifest | None:
         """The newest whole state; None before the first."""
         for _ in range(_TRIES):
-            names = [name for name in self.store.names(self.root) if _MANIFEST.fullmatch(name)]
-            for name in sorted(names, key=_place, reverse=True):
+            names = [name for name in self.store.names(self.root) if _version(name)[1]]
+            for name in sorted(names, key=_version, reverse=True):
                 try:
-                    return Manifest.model_validate_json(self.store.read(f"{self.root}/{name}"))
+                    return TrainingManifest.model_validate_json(self.store.read(f"{self.root}/{name}"))
                 except FileNotFoundError:  # replaced by a newer one just now
                     break
                 except ValidationError:
@@ -121,40 +125,47 @@ class TrainingStore:
                 return None
         raise Unavailable(f"training {self.training_id} on the artifact store changes faster than it can be read")
 
-    def key(self, manifest: Manifest, file: StoredFile) -> str:
-        return f"{self.root}/{object_name(manifest.fence, file.path, file.sha256)}"
+    def key(self, manifest: TrainingManifest, file: ManifestEntry) -> str:
+        return f"{self.root}/{manifest.object_name(file)}"
 
-    def download(self, manifest: Manifest, file: StoredFile, path: Path) -> None:
-        """Writes the file to `path`, which must not be there.
+    def chunks(self, manifest: TrainingManifest, file: ManifestEntry, start: int, stop: int) -> Iterator[bytes]:
+        """The bytes of a file from `start` up to `stop`, also while later claims move it.
 
-        Raises `Damaged` for an object that is not as it was noted, or not there.
+        Raises `Damaged` for an object that is not there or too short and, before the last chunk of a whole file, for
+        one of another SHA-256; `Replaced` for one that no manifest names any more.
         """
+        hashed, at = hashlib.sha256(), start
+        while at < stop:
+            end = min(at + _CHUNK, stop)
+            try:
+                chunk = self.store.read(self.key(manifest, file), at, end)
+            except FileNotFoundError:
+                manifest = self._newer(manifest, file)
+                continue
+            hashed.update(chunk)
+            if len(chunk) != end - at:
+                raise self._damaged(file, "it is cut")
+            if end - start == file.size and hashed.hexdigest() != file.sha256:
+                found, right = hashed.hexdigest()[:12], file.sha256[:12]
+                raise self._damaged(file, f"its SHA-256 is {found}…, and should be {right}…")
+            yield chunk
+            at = end
+
+    def download(self, manifest: TrainingManifest, file: ManifestEntry, path: Path) -> None:
+        """Writes the whole file to `path`, or nothing; raises what `chunks` does."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self.store.download(self.key(manifest, file), path)
-        except FileNotFoundError:
-            raise self._missing(file) from None
-        if (found := sha256(path)) != file.sha256:
-            path.unlink()
-            raise Damaged(
-                f"{file.path} of training {self.training_id} is damaged on the artifact store: its SHA-256 is "
-                f"{found[:12]}…, and should be {file.sha256[:12]}…"
-            )
+        with whole_file(path) as local:
+            for chunk in self.chunks(manifest, file, 0, file.size):
+                local.write(chunk)
 
     def tail(self, path: str, most: int) -> bytes | None:
-        """The last bytes of a file, not compared with its hash; None if there is no such file."""
-        while True:
-            manifest = self.newest()
-            file = None if manifest is None else manifest.find(path)
-            if manifest is None or file is None:
-                return None
-            if file.size == 0:
-                return b""
+        """The last bytes of a file; None if there is no such file."""
+        while (manifest := self.newest()) is not None and (file := manifest.find(path)) is not None:
             try:
-                return self.store.read_from(self.key(manifest, file), max(0, file.size - most))
-            except FileNotFoundError:
-                if self.newest() == manifest:
-                    raise self._missing(file) from None
+                return b"".join(self.chunks(manifest, file, max(0, file.size - most), file.size))
+            except Replaced:
+                continue
+        return None
 
     def fetch(self, into: Path) -> Fetched | None:
         """Fills a folder with what a run goes on from; None if the store has nothing of the training.
@@ -167,140 +178,125 @@ class TrainingStore:
             into.mkdir(parents=True)
             try:
                 return self._fetch(manifest, into)
-            except _Overtaken:
+            except Replaced:
                 continue
         return None
+
+    def fetch_result(self, into: Path) -> bool:
+        """Fills a folder with the result of a training that is done; False if its weights are not on the store."""
+        manifest = self.newest()
+        if manifest is None or manifest.find(WEIGHTS) is None:
+            return False
+        for file in manifest.below(RESULT):
+            self.download(manifest, file, into / file.path)
+        return True
 
     def remove(self) -> None:
         """All of it. A mark stays, so that other machines remove their copies."""
         self.store.write(f"{DELETED}/{self.training_id}", b"")
         self.store.remove_folder(self.root)
 
-    def _fetch(self, manifest: Manifest, into: Path) -> Fetched:
-        wrong: list[str] = []
-        for name in JOURNAL:
-            if (file := manifest.find(name)) is not None:
-                self._get(manifest, [file], into, wrong)
-        steps = manifest.checkpoints()
-        had: dict[int, bool] = {}
+    def _fetch(self, manifest: TrainingManifest, into: Path) -> Fetched:
+        damaged: dict[str, None] = {}
 
-        def get(step: int) -> bool:
-            if step not in had:
-                had[step] = step in steps and self._get(manifest, manifest.below(steps[step]), into, wrong)
-            return had[step]
-
-        for step in reversed(steps):
-            if get(step) and ((best := _best_step(into / steps[step])) is None or get(best)):
-                for other in set(had) & set(steps) - {step, best}:
-                    shutil.rmtree(into / steps[other], ignore_errors=True)
-                return Fetched(step, tuple(wrong))
-        shutil.rmtree(into / CHECKPOINTS, ignore_errors=True)
-        return Fetched(None, tuple(wrong))
-
-    def _get(self, manifest: Manifest, files: Iterable[StoredFile], into: Path, wrong: list[str]) -> bool:
-        """Whether all of them are there and right; else what is wrong is noted."""
-        for file in files:
+        def get(files: tuple[ManifestEntry, ...]) -> bool:
             try:
-                self.download(manifest, file, into / file.path)
+                for file in files:
+                    self.download(manifest, file, into / file.path)
             except Damaged as error:
-                if self.newest() != manifest:
-                    raise _Overtaken from None
                 _log.error("%s", error.detail)
-                wrong.append(error.detail)
+                damaged[error.detail] = None
                 return False
-        return True
+            return True
 
-    def _missing(self, file: StoredFile) -> Damaged:
-        return Damaged(f"{file.path} of training {self.training_id} is missing on the artifact store")
+        for file in manifest.files:
+            if file.path in JOURNAL:
+                get((file,))
+        steps = {step: manifest.below(folder) for step, folder in manifest.checkpoints().items()}
+        for step in reversed(steps):
+            if get(steps[step]):
+                best = _best_step(into / manifest.checkpoints()[step])
+                if best is None or best == step or (best in steps and get(steps[best])):
+                    return Fetched(step, tuple(damaged))
+            shutil.rmtree(into / CHECKPOINTS, ignore_errors=True)
+        return Fetched(None, tuple(damaged))
+
+    def _newer(self, manifest: TrainingManifest, file: ManifestEntry) -> TrainingManifest:
+        """Another manifest that names the file, whose object has gone."""
+        newest = self.newest()
+        if newest == manifest:
+            raise self._damaged(file, "it is missing")
+        if newest is None or (found := newest.find(file.path)) is None or found.sha256 != file.sha256:
+            raise Replaced(f"training {self.training_id} has no file {file.path!r} any more")
+        return newest
+
+    def _damaged(self, file: ManifestEntry, how: str) -> Damaged:
+        return Damaged(f"{file.path} of training {self.training_id} is damaged on the artifact store: {how}")
 
 
-class ClaimStore:
+def training_store(settings: Settings, training_id: str) -> TrainingStore | None:
+    """What the artifact store has of a training; None where the folder is all that there is."""
+    return None if settings.artifact_url is None else TrainingStore(ObjectStore(settings.artifact_url), training_id)
+
+
+class Publisher:
     """Puts a training's files on the store under one claim. One process, one thread; its fence is nobody else's."""
 
     def __init__(self, stored: TrainingStore, fence: int) -> None:
-        self._stored, self._store = stored, stored.store
-        self._root, self._fence, self._number = stored.root, fence, 0
-        self._before: dict[str, str] | None = None
-        self._begun: set[str] = set()
-        self._there: set[str] = set()
-        self._hashes: dict[tuple[str, int, int, int], str] = {}
+        self._stored, self._store, self._root = stored, stored.store, stored.root
+        self._fence, self._number = fence, 0
+        self._uploaded: set[str] = set()
 
-    def publish(self, files: Mapping[str, Path]) -> Manifest:
+    def publish(self, files: Mapping[str, Path]) -> TrainingManifest:
         """Makes these files (path in the training's folder → where it lies) what the store has of the training.
 
         They must not change meanwhile. What was published before goes, once these are complete. Raises `Superseded`
         where a later claim has begun to write.
         """
         names = self._store.names(self._root)
-        latest = max(_place(name)[0] for name in (*names, ""))
+        latest = max(_version(name)[0] for name in (*names, ""))
         if latest > self._fence:
             raise Superseded(f"claim {latest} of training {self._stored.training_id} writes to the artifact store")
-        if self._before is None:
-            before = self._stored.newest()
-            self._before = {} if before is None else {f.sha256: self._stored.key(before, f) for f in before.files}
-        former, self._hashes = self._hashes, {}
-        found = [self._file(path, files[path], former) for path in sorted(files)]
-        manifest = Manifest(fence=self._fence, number=self._number + 1, files=tuple(found))
-        for file in found:
-            self._put(file, files[file.path])
-        self._store.write(f"{self._root}/{self._named(manifest.number)}", manifest.model_dump_json(indent=1).encode())
+        entries = tuple(_entry(path, files[path]) for path in sorted(files))
+        manifest = TrainingManifest(fence=self._fence, number=self._number + 1, files=entries)
+        for entry in entries:
+            if (name := manifest.object_name(entry)) not in self._uploaded:
+                self._store.upload(files[entry.path], f"{self._root}/{name}")
+                self._uploaded.add(name)
+        manifest_key = f"{self._root}/{self._fence:09d}-{manifest.number:09d}.json"
+        self._store.write(manifest_key, manifest.model_dump_json(indent=1).encode())
         self._number += 1
-        self._before = {}
         self._prune(manifest, names)
         return manifest
 
-    def _file(self, path: str, source: Path, former: Mapping[tuple[str, int, int, int], str]) -> StoredFile:
-        state = source.stat()
-        key = (path, state.st_ino, state.st_size, state.st_mtime_ns)
-        self._hashes[key] = former.get(key) or sha256(source)
-        modified = datetime.fromtimestamp(state.st_mtime, timezone.utc)
-        return StoredFile(path=path, size=state.st_size, sha256=self._hashes[key], modified_at=modified)
-
-    def _put(self, file: StoredFile, source: Path) -> None:
-        name = object_name(self._fence, file.path, file.sha256)
-        if name in self._there:
-            return
-        self._begun.add(name)
-        key, taken_over = f"{self._root}/{name}", False
-        if (before := (self._before or {}).get(file.sha256)) is not None:
-            try:
-                self._store.copy(before, key)  # from the state that this one goes on from
-                taken_over = True
-            except (FileNotFoundError, Unavailable) as error:
-                _log.info("%s is sent anew: %s", file.path, error)
-        if not taken_over:
-            self._store.upload(source, key)
-        self._there.add(name)
-
-    def _prune(self, manifest: Manifest, names: list[str]) -> None:
+    def _prune(self, manifest: TrainingManifest, names: list[str]) -> None:
         """Removes what no manifest names any more. What cannot be removed now is removed the next time."""
-        kept = {object_name(self._fence, file.path, file.sha256) for file in manifest.files}
+        self._uploaded &= {manifest.object_name(entry) for entry in manifest.files}
+        own = f"{self._fence:09d}"
         try:
             for name in names:
-                if _MANIFEST.fullmatch(name) and _place(name) < (self._fence, manifest.number):
+                fence, number = _version(name)
+                if number and (fence, number) < (self._fence, manifest.number):
                     self._store.remove(f"{self._root}/{name}")
-                elif _FENCE.fullmatch(name) and int(name) < self._fence:
+                elif not number and 0 < fence < self._fence:
                     self._store.remove_folder(f"{self._root}/{name}")
-            for name in self._begun - kept:
-                self._there.discard(name)
-                self._store.remove(f"{self._root}/{name}")
-                self._begun.discard(name)
+            for name in self._store.names(f"{self._root}/{own}"):
+                if f"{own}/{name}" not in self._uploaded:
+                    self._store.remove(f"{self._root}/{own}/{name}")
         except Unavailable as error:
             _log.warning("not removed yet: %s", error.detail)
 
-    def _named(self, number: int) -> str:
-        return f"{self._fence:09d}-{number:09d}.json"
+
+def _entry(path: str, source: Path) -> ManifestEntry:
+    state, digest = hashed(source)
+    modified_at = datetime.fromtimestamp(state.st_mtime, timezone.utc)
+    return ManifestEntry(path=path, size=state.st_size, sha256=digest, modified_at=modified_at)
 
 
-def _place(name: str) -> tuple[int, int]:
+def _version(name: str) -> tuple[int, int]:
     """Fence and number of a manifest; of a claim's folder, its fence and 0; zeros for anything else."""
-    if match := _MANIFEST.fullmatch(name):
-        return int(match[1]), int(match[2])
-    return (int(name) if _FENCE.fullmatch(name) else 0), 0
-
-
-def object_name(fence: int, path: str, sha256: str) -> str:
-    return f"{fence:09d}/{sha256[:16]}-{path.rsplit('/', 1)[-1]}"
+    match = _NAME.fullmatch(name)
+    return (0, 0) if match is None else (int(match[1]), int(match[2] or 0))
 
 
 def _best_step(checkpoint: Path) -> int | None:

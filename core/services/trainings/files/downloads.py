@@ -1,0 +1,107 @@
+"""What can be downloaded of a training: from its folder where that is the last claim's, else from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import NotFound, Unavailable
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import training_of
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.files.folder import (
+    MAX_LOG_BYTES,
+    checkpoints_in,
+    claim_of,
+    files_in,
+    hashed,
+    last_lines,
+    tail,
+    training_folder,
+)
+from edgefront.core.services.trainings.files.store import TrainingManifest, TrainingStore, training_store
+from edgefront.core.training.run_folder import LOG, RESULT
+from edgefront.core.wire.trainings import TrainingFile
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file that is ready to be sent. `sha256` (of the bytes) is its ETag."""
+
+    source: Path | Callable[[int, int], Iterator[bytes]]
+    """On this machine; or what reads it from the store, from one byte up to another."""
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class TrainingFiles:
+    """What can be downloaded of a training. Made within a session, read without one: that may take long."""
+
+    training_id: str
+    folder: Path
+    stored: TrainingStore | None
+    """None where the folder on this machine is what counts."""
+
+    def listed(self) -> list[TrainingFile]:
+        """The result's files, and those of the newest checkpoint."""
+        return self._listed(self._manifest())
+
+    def file(self, path: str) -> Download:
+        """A file on the list; NotFound for any other path, wherever it leads."""
+        manifest = self._manifest()
+        if path not in {listed.path for listed in self._listed(manifest)}:
+            raise NotFound(f"training {self.training_id} has no file {path!r}: its list names those that it has")
+        name = f"{self.training_id}-{path.replace('/', '-')}"
+        if self.stored is not None and manifest is not None and (entry := manifest.find(path)) is not None:
+            return Download(partial(self.stored.chunks, manifest, entry), name, entry.size, entry.sha256)
+        local = self.folder / path
+        try:
+            state, digest = hashed(local)
+            return Download(local, name, state.st_size, digest)
+        except FileNotFoundError:
+            raise NotFound(f"training {self.training_id} has no file {path!r} any more") from None
+        except OSError as error:
+            raise Unavailable(f"the server cannot read {path}: {error.strerror or error}") from error
+
+    def log(self, lines: int) -> str:
+        """The last lines of what the run printed; empty before it has printed anything."""
+        text = None if self.stored is None else self.stored.tail(LOG, MAX_LOG_BYTES + 1)
+        return tail(self.folder / LOG, lines) if text is None else last_lines(text, lines)
+
+    def _listed(self, manifest: TrainingManifest | None) -> list[TrainingFile]:
+        found: list[TrainingFile] = []
+        if manifest is not None:
+            for folder in (RESULT, *list(manifest.checkpoints().values())[-1:]):
+                found += [_listed(file.path, file.size, file.modified_at) for file in manifest.below(folder)]
+            return found
+        for place in (self.folder / RESULT, *list(checkpoints_in(self.folder).values())[-1:]):
+            for path in files_in(place):
+                with suppress(OSError):  # a checkpoint that was just replaced by the next
+                    state = path.stat()
+                    modified_at = datetime.fromtimestamp(state.st_mtime, timezone.utc)
+                    found.append(_listed(path.relative_to(self.folder).as_posix(), state.st_size, modified_at))
+        return found
+
+    def _manifest(self) -> TrainingManifest | None:
+        return None if self.stored is None else self.stored.newest()
+
+
+def files_of(session: Session, principal: Principal, training_id: str, settings: Settings) -> TrainingFiles:
+    """What can be downloaded of a training. NotFound if it is not theirs."""
+    training = training_of(session, principal, training_id)
+    folder, stored = training_folder(settings, training.id), training_store(settings, training.id)
+    if claim_of(folder) == training.fence:
+        stored = None  # nobody has gone on with it since it ran here, if it does not still run
+    return TrainingFiles(training.id, folder, stored)
+
+
+def _listed(path: str, size: int, modified_at: datetime) -> TrainingFile:
+    return TrainingFile(path=path, size=size, modified_at=modified_at)
