@@ -83,9 +83,9 @@ def agent(
     from edgefront.agents.main import main
 
     if end_with_parent:
-        from edgefront.embedded.agent import leave_with_parent
+        from edgefront.core.processes.child import end_with_input
 
-        leave_with_parent()
+        end_with_input(grace_s=5.0)  # to put its results away
     code = main(
         server,
         token_file,
