@@ -22,14 +22,12 @@ from edgefront.agents.device.probe import probe
 from edgefront.agents.measuring.failures import failure
 from edgefront.agents.measuring.measure import Aborted, Measurer
 from edgefront.agents.server import credential
-from edgefront.agents.server.client import AgentClient, ProtocolMismatch
+from edgefront.agents.server.client import AgentClient
 from edgefront.agents.server.holdings import HeldItem
 from edgefront.agents.server.leasing import Leasing
 from edgefront.agents.server.sender import Sender
 from edgefront.agents.server.spool import Spool
 from edgefront.core.errors import (
-    Forbidden,
-    Gone,
     InvalidInput,
     MeasurementError,
     Unauthenticated,
@@ -42,15 +40,13 @@ from edgefront.core.wire.agent import DeviceFacts, LaunchReport, LeaseItem
 
 _log = logging.getLogger(__name__)
 
-FINAL = (Unauthenticated, Forbidden, Gone, ProtocolMismatch)
-"""What the server says to the device itself: no use in going on."""
 _LAST_WORDS_S = 10.0  # for results and things given back, on the way out
 _STEP_BACK_S = 30.0
 _QUIET_S = 2.0
 
 
 class Agent:
-    """One run of an agent. `run` returns when it has drained; `drain` and `give_up` may come from any thread.
+    """One run of an agent. `run` returns when it has drained; `stop` may come from any thread, as signals do.
 
     `facts` are what the device is, where they are known already; else it is probed.
     """
@@ -65,17 +61,22 @@ class Agent:
         self._leasing: Leasing | None = None
 
     def run(self) -> None:
-        """Measure until drained. Raises what makes going on useless: one of `FINAL`, or `InvalidInput`."""
+        """Measure until drained.
+
+        Raises what makes going on useless: `Unauthenticated`, `Forbidden`, `Gone` or `ProtocolMismatch` as the server
+        says it, or `InvalidInput`.
+        """
         keep_to(self.plan.home())
         asyncio.run(self._run())
 
-    def drain(self) -> None:
-        """Finish the launch of the moment, give the rest back, deliver the results, and end."""
-        self._call(self._begin_drain)
+    def stop(self) -> None:
+        """Finish the launch of the moment, give the rest back, deliver the results, and end.
 
-    def give_up(self) -> None:
-        """As `drain`, but the launch of the moment is given back too."""
-        self._call(self._abandon)
+        The second time the launch of the moment is given back too.
+        """
+        self._started.wait(10)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._on_signal)
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -203,11 +204,6 @@ class Agent:
             return None
         return joining.result()
 
-    def _call(self, action: Callable[[], None]) -> None:
-        self._started.wait(10)
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(action)
-
     def _begin_drain(self) -> None:
         if not self._draining.is_set():
             _log.info("draining: no new work; the launch of the moment is finished")
@@ -226,7 +222,7 @@ class Agent:
             try:
                 asyncio.get_running_loop().add_signal_handler(name, self._on_signal)
             except NotImplementedError:  # Windows
-                signal.signal(name, lambda *_: self._call(self._on_signal))
+                signal.signal(name, lambda *_: self.stop())
 
     def _on_signal(self) -> None:
         if self._draining.is_set():

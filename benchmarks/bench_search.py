@@ -35,7 +35,6 @@ def bare(
 ) -> tuple[list[LaunchResult], float]:
     """Results and wall seconds of launching these one after the other."""
     with Measurer(folder) as measurer:
-        measurer.warm(protocol.runtime)
         # As in the job: the cache and the warm parent are there before the clock runs.
         measurer.measure(max(architectures, key=lambda a: len(a.blocks)), protocol, SEED)
         started = time.perf_counter()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,20 +61,8 @@ def refusing_full_disk(path: Path) -> Iterator[None]:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Holds the lock file `path` (made if missing), waiting for any other process or thread that holds it."""
-    with path.open("ab") as file:
-        if sys.platform == "win32":
-            import msvcrt
+    # Here: it hooks into forks, and the process that forks for every launch needs no lock.
+    from filelock import FileLock
 
-            file.seek(0)
-            while True:
-                try:
-                    msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)  # gives up after ten tries, one a second
-                    break
-                except OSError:
-                    continue
-            yield  # closing the file releases it
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+    with FileLock(path, fallback_to_soft=False):
+        yield

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
+from tenacity import Retrying, retry_if_exception, stop_before_delay
 
 from edgefront.core import errors
 from edgefront.core.errors import (
@@ -27,10 +27,10 @@ from edgefront.core.errors import (
     Unauthenticated,
     Unavailable,
 )
+from edgefront.core.retry import pauses, retry_after_s
 
 Query = Mapping[str, str | int | float | bool | None]
 
-_BACKOFF = wait_random_exponential(multiplier=0.2, max=5.0)
 _NOT_BEGUN = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
@@ -126,7 +126,7 @@ class Transport:
 
         return Retrying(
             retry=retry_if_exception(worth_another),
-            wait=_wait,
+            wait=pauses(0.2, 5.0),
             stop=stop_before_delay(self.patience_s),
             reraise=True,
         )
@@ -185,8 +185,8 @@ def problem_error(response: httpx.Response) -> EdgefrontError:
         )
     if issubclass(error_class, MeasurementError):
         return error_class(detail, reason=str(extra.pop("reason", "unsupported")), **extra)
-    if "retry-after" in response.headers:
-        extra.setdefault("retry_after", response.headers["retry-after"])
+    if (delay := retry_after_s(response.headers)) is not None:
+        extra["retry_after_s"] = delay
     return error_class(detail, **extra)
 
 
@@ -222,16 +222,6 @@ _BY_STATUS: dict[int, type[EdgefrontError]] = {
 
 def _by_range(status: int) -> type[EdgefrontError]:
     return Unavailable if status in (502, 504) else EdgefrontError
-
-
-def _wait(state: RetryCallState) -> float:
-    backoff = _BACKOFF(state)
-    error = state.outcome.exception() if state.outcome else None
-    asked = error.extra.get("retry_after") if isinstance(error, EdgefrontError) else None
-    try:
-        return max(backoff, float(asked)) if asked is not None else backoff
-    except (TypeError, ValueError):
-        return backoff
 
 
 def _present(params: Query | None) -> dict[str, str] | None:

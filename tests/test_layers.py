@@ -22,8 +22,9 @@ ALLOWED: dict[str, set[str]] = {
     "core.errors": set(),
     "core.canonical": set(),
     "core.states": set(),
+    "core.retry": {"core.errors"},
     "core.validation": {"core.errors"},
-    "core.processes": set(),
+    "core.processes": {"core.errors"},
     "core.files": {"core.errors"},
     "core.spaces": LEAVES,
     "core.cost": LEAVES | {"core.spaces"},
@@ -48,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     | {f"core.{name}" for name in ("measurement", "pareto", "proxies", "search", "store", "supernet", "wire")},
     "api": {"core"},
     "workers": {"core"},
-    "agents": LEAVES | MODELS | {"core.processes", "core.measurement", "core.wire"},
+    "agents": LEAVES | MODELS | {"core.processes", "core.retry", "core.measurement", "core.wire"},
     "edgefront": {"core", "api", "workers", "agents"},
 }
 OURS = {*FOLDERS} - {"edgefront"}
@@ -142,6 +143,7 @@ HEAVY_FREE = {
     "edgefront.cli": ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "moocore", "pymoo"),
     "edgefront": ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "httpx"),
     "edgefront.agents.main": ("torch", "sqlalchemy", "fastapi", "celery"),
+    "edgefront.agents.measuring.forkserver": ("torch", "filelock"),  # filelock hooks into forks
     "edgefront.core.graph.build": ("torch", "sqlalchemy", "onnxruntime"),
     "edgefront.core.graph.export": ("torch", "sqlalchemy"),
     "edgefront.core.search.registry": ("torch", "sqlalchemy", "matplotlib"),

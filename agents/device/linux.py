@@ -13,7 +13,6 @@ from functools import lru_cache
 from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_PAGE = 4096
 
 
 @lru_cache(maxsize=1)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.rulers import Ruler, ruler_for
 from edgefront.agents.measuring.surroundings import Disturbance, gpu_surroundings, surroundings
 from edgefront.core.measurement.record import FailureReason, LatencySamples, LaunchResult, PeakMemory
-from edgefront.core.processes import first_for_the_oom_killer
+from edgefront.core.processes.child import end_with_input, first_for_the_oom_killer
 
 _ON_LINUX = sys.platform.startswith("linux")
 _MEMORY_PASSES = 2
@@ -120,19 +119,12 @@ def _weight_places(request: LaunchRequest) -> tuple[Path, ...]:
     return (request.cache,) if request.onnx_file is None else external_files(request.onnx_file)
 
 
-def _end_with_parent() -> None:
-    """End this process when its standard input closes: its parent has gone."""
-    while sys.stdin.buffer.read(1):
-        continue
-    os._exit(1)
-
-
 def main() -> None:
     """Read a request from standard input, answer on standard output, and leave without tearing the runtime down."""
     request = LaunchRequest.model_validate_json(sys.stdin.buffer.readline())
     answer = os.dup(1)
     os.dup2(2, 1)  # what libraries print is no answer
-    threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
+    end_with_input()
     if _ON_LINUX:
         first_for_the_oom_killer()
     runtimes.preload(request.protocol.runtime)

@@ -26,7 +26,7 @@ from edgefront.agents.measuring.hostlock import only_measurement
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.core.measurement.protocol import Runtime
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.processes import die_with_parent, first_for_the_oom_killer
+from edgefront.core.processes.child import die_with_parent, first_for_the_oom_killer
 
 _LAST_WORDS = 500
 

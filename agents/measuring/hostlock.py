@@ -8,12 +8,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-_POLL_S = 0.05
 
 
 def lock_path() -> Path:
@@ -50,20 +47,13 @@ def _open(path: Path) -> int:
     raise PermissionError(f"the lock {path} cannot be opened; name another file by EDGEFRONT_MEASURE_LOCK")
 
 
-if sys.platform == "win32":
-    import msvcrt
+def _lock(descriptor: int) -> None:
+    if sys.platform == "win32":
+        from filelock import lock_descriptor
 
-    def _lock(descriptor: int) -> None:
-        while True:
-            try:
-                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-            except OSError:
-                time.sleep(_POLL_S)
-            else:
-                return
+        lock_descriptor(descriptor)
+    else:
+        import fcntl
 
-else:
-    import fcntl
-
-    def _lock(descriptor: int) -> None:
+        # First come, first served: one that polled would lose each turn to an agent that launches without a pause.
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -78,10 +78,6 @@ class Measurer:
     ) -> None:
         self.close()
 
-    def warm(self, runtime: Runtime) -> int:
-        """Start the warm parent of this runtime now rather than at its first launch; returns its process id."""
-        return self._server(runtime).pid
-
     def measure(self, subject: Architecture | Path, protocol: MeasurementProtocol, seed: int) -> LaunchResult:
         """Make one launch of an architecture, or of an ONNX file.
 
@@ -194,9 +190,3 @@ def _refuse_choices(protocol: MeasurementProtocol) -> LaunchResult | None:
         if chosen != only:
             return failure("unsupported", f"{field} {chosen} is for architectures: an ONNX file is run as it is")
     return None
-
-
-def measure_onnx_file(path: Path, protocol: MeasurementProtocol, seed: int, *, cache: Path) -> LaunchResult:
-    """One launch of any ONNX file on random inputs (`agents.measuring.inputs`)."""
-    with Measurer(cache) as measurer:
-        return measurer.measure(path, protocol, seed)

@@ -58,16 +58,15 @@ def _converse(process: subprocess.Popen[bytes], request: LaunchRequest) -> tuple
     """What the child says on its standard output, and whether it did so in time."""
     assert process.stdin is not None
     assert process.stdout is not None
-    ended = threading.Event()
+    late = threading.Event()
 
     def kill_late() -> None:
-        if not ended.wait(request.protocol.time_limit_s):
-            late.append(True)
-            process.kill()
+        late.set()
+        process.kill()
 
-    late: list[bool] = []
-    watch = threading.Thread(target=kill_late, name="time-limit", daemon=True)
-    watch.start()
+    limit = threading.Timer(request.protocol.time_limit_s, kill_late)
+    limit.daemon = True
+    limit.start()
     try:
         process.stdin.write(request.model_dump_json().encode() + b"\n")
         process.stdin.flush()
@@ -75,6 +74,6 @@ def _converse(process: subprocess.Popen[bytes], request: LaunchRequest) -> tuple
     except BrokenPipeError:  # it died at once; its status tells
         said = b""
     finally:
-        ended.set()
-        watch.join()
-    return said, not late
+        limit.cancel()
+        limit.join()
+    return said, not late.is_set()

@@ -28,6 +28,7 @@ from edgefront.core.errors import (
     Unauthenticated,
     Unavailable,
 )
+from edgefront.core.retry import retry_after_s
 from edgefront.core.wire.agent import (
     EnrolRequest,
     EnrolResponse,
@@ -42,7 +43,6 @@ from edgefront.core.wire.agent import (
 
 _CONNECT_S = 10.0
 _ANSWER_S = 30.0
-_MAX_DELAY_S = 3600.0
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -167,7 +167,7 @@ def error_of(response: httpx.Response) -> EdgefrontError:
     detail = str(problem.get("detail") or f"the server answered {status} {response.reason_phrase}")
     if status == 409 and "protocol_version" in problem:
         return ProtocolMismatch(detail)
-    extra = {} if (delay := _retry_after_s(response)) is None else {"retry_after_s": delay}
+    extra = {} if (delay := retry_after_s(response.headers)) is None else {"retry_after_s": delay}
     if status in _BY_STATUS:
         return _BY_STATUS[status](detail, **extra)
     if 400 <= status < 500 and status not in (408, 425):
@@ -175,7 +175,7 @@ def error_of(response: httpx.Response) -> EdgefrontError:
     return Unavailable(detail, **extra)
 
 
-def retryable(error: EdgefrontError) -> bool:
+def retryable(error: BaseException) -> bool:
     """Whether the same request may succeed later without anyone's doing: the one place that decides it."""
     return isinstance(error, Unavailable | TooManyRequests)
 
@@ -186,13 +186,6 @@ def _problem(response: httpx.Response) -> dict[str, object]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _retry_after_s(response: httpx.Response) -> float | None:
-    try:
-        return min(_MAX_DELAY_S, max(0.0, float(response.headers["Retry-After"])))
-    except (KeyError, ValueError):
-        return None
 
 
 def _is_loopback(host: str) -> bool:

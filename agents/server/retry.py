@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay, stop_never
+
 from edgefront.agents.server.client import retryable
-from edgefront.core.errors import EdgefrontError
+from edgefront.core.retry import pauses
 
 _log = logging.getLogger(__name__)
 
@@ -20,47 +20,39 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Exponential back-off with full jitter: the n-th pause is uniform between 0 and min(cap, base·2ⁿ) seconds.
-
-    A server that says Retry-After is not asked sooner. No new try begins later than `total_s` after the first (None:
-    it never gives up).
-    """
+    """Pauses of `core.retry`. No new try begins later than `total_s` after the first (None: it never gives up)."""
 
     base_s: float = 0.5
     cap_s: float = 30.0
     total_s: float | None = None
 
-    def pause_s(self, failures: int) -> float:
-        """The pause after so many failures in a row (1 or more)."""
-        bound = min(self.cap_s, self.base_s * 2.0 ** min(failures - 1, 32))
-        return random.uniform(0.0, bound)  # noqa: S311 - spreads agents out, guards nothing
-
     async def run(self, what: str, call: Callable[[], Awaitable[Answer]]) -> Answer:
         """Call until it succeeds, and raise what is not worth another try, or the last error when time is up."""
-        begun, failures = time.monotonic(), 0
-        while True:
-            try:
-                answer = await call()
-            except EdgefrontError as error:
-                failures += 1
-                if not retryable(error):
-                    raise
-                pause = max(self.pause_s(failures), float(error.extra.get("retry_after_s", 0.0)))
-                away = time.monotonic() - begun
-                if self.total_s is not None and away + pause > self.total_s:
-                    raise
-                _tell(what, error, failures, away, pause)
-                await asyncio.sleep(pause)
-            else:
-                if failures:
-                    _log.info("%s: the server is back after %.0f s", what, time.monotonic() - begun)
-                return answer
 
+        def tell(state: RetryCallState) -> None:
+            # A line for the first failure, then for each doubling: an outage of a day is not a thousand lines.
+            failures = state.attempt_number
+            if failures & (failures - 1) == 0:
+                error = state.outcome.exception() if state.outcome else None
+                pause_s = state.next_action.sleep if state.next_action else 0.0
+                away_s = time.monotonic() - begun
+                _log.warning("%s: %s (try %d, for %.0f s now); again in %.1f s", what, error, failures, away_s, pause_s)
 
-def _tell(what: str, error: EdgefrontError, failures: int, away_s: float, pause_s: float) -> None:
-    # A line for the first failure, then for each doubling: an outage of a day is not a thousand lines.
-    if failures & (failures - 1) == 0:
-        _log.warning("%s: %s (try %d, for %.0f s now); again in %.1f s", what, error, failures, away_s, pause_s)
+        async def attempt() -> Answer:  # tenacity awaits coroutine functions only, and `call` may be a lambda
+            return await call()
+
+        begun = time.monotonic()
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(retryable),
+            wait=pauses(self.base_s, self.cap_s),
+            stop=stop_never if self.total_s is None else stop_before_delay(self.total_s),
+            before_sleep=tell,
+            reraise=True,
+        )
+        answer: Answer = await retrying(attempt)
+        if retrying.statistics["attempt_number"] > 1:
+            _log.info("%s: the server is back after %.0f s", what, time.monotonic() - begun)
+        return answer
 
 
 FOREVER = RetryPolicy()

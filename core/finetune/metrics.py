@@ -52,13 +52,9 @@ def pearson(found: Numbers, wanted: Numbers) -> float:
 
 def spearman(found: Numbers, wanted: Numbers) -> float:
     """Correlation of ranks, ties sharing their mean rank."""
-    return pearson(_ranks(found), _ranks(wanted))
+    from scipy.stats import rankdata  # here: it takes a second to load, and only this task needs it
 
-
-def _ranks(values: Numbers) -> Numbers:
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2)[place], np.float64)
+    return pearson(rankdata(found), rankdata(wanted))
 
 
 OF_CLASSES: dict[str, Callable[[NDArray[Any], NDArray[Any]], float]] = {

@@ -36,11 +36,7 @@ def p90(samples: Sequence[float]) -> float | None:
     """The 0.9 quantile, linear between samples (Hyndman & Fan's type 7); None from fewer than 20 samples."""
     if len(samples) < P90_SAMPLES:
         return None
-    ordered = sorted(samples)
-    position = 0.9 * (len(ordered) - 1)
-    below = int(position)
-    above = min(below + 1, len(ordered) - 1)
-    return float(ordered[below] + (position - below) * (ordered[above] - ordered[below]))
+    return float(statistics.quantiles(samples, n=10, method="inclusive")[-1])
 
 
 @dataclass(frozen=True)

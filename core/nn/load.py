@@ -1,4 +1,4 @@
-"""Loads weights into a `LanguageModel`: our own files. Other libraries' state dicts: `core.nn.loaders`."""
+"""Loads weights into a `LanguageModel`: our own files."""
 
 from __future__ import annotations
 

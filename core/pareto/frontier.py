@@ -17,9 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 Points = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-LARGE = 512
-"""Frontiers from this size on have their hypervolume kept up by what each point that comes or goes dominates alone."""
-
 _MAXIMISE = (True, False, False)
 
 

@@ -8,8 +8,8 @@ often a candidate was a parent) it reads off the lineage in the snapshot.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,19 +50,6 @@ class Snapshot:
     """The candidates of a target's search (baselines left out) as a generation is asked with them."""
 
     results: tuple[Evaluated, ...] = ()
-
-    def to_json(self) -> list[Any]:
-        """A list of JSON objects, one a result, in order."""
-        names = [field.name for field in fields(Evaluated)]
-        return [
-            {name: list(result.parents) if name == "parents" else getattr(result, name) for name in names}
-            for result in self.results
-        ]
-
-    @classmethod
-    def from_json(cls, value: Iterable[Mapping[str, Any]]) -> Snapshot:
-        """The inverse of `to_json`."""
-        return cls(tuple(Evaluated(**{**item, "parents": tuple(item["parents"])}) for item in value))
 
     def in_bounds(self) -> tuple[Evaluated, ...]:
         """Measured results within the job's limits, ordered by digest.

@@ -60,8 +60,3 @@ class Mixture(nn.Module):
 
     def _open(self) -> Tensor:
         return self.logits.masked_fill(self._closed, -torch.inf)
-
-
-def one_hot(letters: str) -> Tensor:
-    """The mixture [layers, 3] that takes one block a layer, float32."""
-    return F.one_hot(torch.tensor([LETTERS.index(letter) for letter in letters]), len(CHOICES)).float()

@@ -10,7 +10,6 @@ from torch import Tensor
 from edgefront.core.nn.context import Context
 from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.nn.state import State
 from edgefront.core.supernet.settings import CHOICES, LETTERS, SupernetSettings
 
 
@@ -61,18 +60,9 @@ class Supernet(LanguageModel):
         taken = {name: own[renamed(name)].detach().clone() for name, _ in model.named_parameters()}
         return load(model, taken)
 
-    def stack_state(self, letters: str, state: State) -> State:
-        """A state of the supernet as the state of `stack(letters)`: the memories of its attention blocks."""
-        architecture = self.settings.architecture(letters, self.architecture.embedding.vocab_size)
-        renamed = _supernet_name(letters)
-        like = State.empty(architecture, state.form, state.batch or 1, next(self.parameters()))
-        made = State(architecture, state.form)
-        made.update({name: state[renamed(name)] for name in like})
-        return made
-
 
 def _supernet_name(letters: str) -> Callable[[str], str]:
-    """Name of a parameter or memory of the stack of these letters → its name in the supernet."""
+    """Name of a parameter of the stack of these letters → its name in the supernet."""
     blocks = [2 * layer + LETTERS.index(letter) for layer, letter in enumerate(letters) if letter != "i"]
 
     def renamed(name: str) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -95,8 +96,14 @@ root_options = Session()
 """What was given before the command: `edgefront --url … job list`."""
 
 
-def command(app: typer.Typer, name: str, *, server: bool = True, hidden: bool = False) -> Callable[..., Any]:
-    """Registers a function as a command. Its first parameter is the `Session`; the options of that are added here."""
+def command(
+    app: typer.Typer, name: str, *, server: bool = True, hidden: bool = False, panels: Mapping[str, str] | None = None
+) -> Callable[..., Any]:
+    """Registers a function as a command. Its first parameter is the `Session`; the options of that are added here.
+
+    `panels` groups the options of a long help: title of a panel → names of parameters, with spaces between.
+    """
+    panel_of = {option: title for title, names in (panels or {}).items() for option in names.split()}
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(function, eval_str=True)
@@ -107,7 +114,14 @@ def command(app: typer.Typer, name: str, *, server: bool = True, hidden: bool = 
             )
             for option, kind in shared.items()
         ]
-        kept = [item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in list(own.parameters.values())[1:]]
+        kept = [
+            item.replace(
+                kind=inspect.Parameter.KEYWORD_ONLY, annotation=_in_panel(item.annotation, panel_of.get(item.name))
+            )
+            for item in list(own.parameters.values())[1:]
+        ]
+        if unknown := panel_of.keys() - own.parameters.keys():
+            raise ValueError(f"{name} has no {', '.join(sorted(unknown))}")
 
         def run(**given: Any) -> None:
             session = Session(
@@ -125,6 +139,16 @@ def command(app: typer.Typer, name: str, *, server: bool = True, hidden: bool = 
         return function
 
     return register
+
+
+def _in_panel(annotation: Any, title: str | None) -> Any:
+    """The annotation of an option that help shows in this panel."""
+    if title is None:
+        return annotation
+    kind, option = get_args(annotation)
+    option = copy(option)  # other commands may share it
+    option.rich_help_panel = title
+    return Annotated[kind, option]
 
 
 def group(about: str) -> typer.Typer:

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from edgefront.commands.base import Session, command, group
-from edgefront.commands.completion import complete_model, complete_space
+from edgefront.commands.completion import complete_space
+from edgefront.commands.options import Described
 
 spaces = group("Search spaces.")
 
@@ -28,12 +29,7 @@ def add_to(app: typer.Typer) -> None:
 
 def describe(
     session: Session,
-    architecture: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE_OR_NAME", help="An architecture as JSON, or a named model.", autocompletion=complete_model
-        ),
-    ],
+    architecture: Described,
     sequence_length: Annotated[
         int | None, typer.Option(min=1, help="Tokens of the pass that FLOPs are for: 192, in decode 1.")
     ] = None,

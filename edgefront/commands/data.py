@@ -83,7 +83,16 @@ def show_data(
     session.put(_summary(found.folder, found.manifest), lambda: _show(session, found))
 
 
-@command(app, "prepare", server=False)
+@command(
+    app,
+    "prepare",
+    server=False,
+    panels={
+        "Source": "origin fetch url target unit field",
+        "Tokens": "level vocab_size vocabulary",
+        "Splits": "valid_percent test_percent",
+    },
+)
 def prepare_data(
     session: Session,
     data: Annotated[

@@ -10,24 +10,27 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from edgefront.commands.base import Session, command
+from edgefront.commands.options import Device, ResultFile, Threads, Trained
 
 if TYPE_CHECKING:
     from edgefront.core.data.prepared.prepared import Prepared
     from edgefront.core.evaluation.package import Package
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a trained model.")]
-Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it runs.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Of the CPU. A small model is fastest with 1.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the result to this JSON file.")]
+_PANELS = {
+    "Perplexity": "segment memory clamp same_length max_tokens",
+    "Translation": "beam length_penalty tokenize",
+    "Tasks": "include shots",
+    "Machine": "precision device threads",
+}
 
 
 def add_to(app: typer.Typer) -> None:
-    command(app, "evaluate", server=False)(evaluate)
+    command(app, "evaluate", server=False, panels=_PANELS)(evaluate)
 
 
 def evaluate(
     session: Session,
-    model: Model,
+    model: Trained,
     data: Annotated[
         str | None, typer.Option(help="Perplexity, or BLEU, on prepared data: a name, digits of a digest, or a folder.")
     ] = None,
@@ -50,7 +53,7 @@ def evaluate(
     precision: Annotated[Literal["float32", "bfloat16", "float16"], typer.Option(help="Of the passes.")] = "float32",
     device: Device = "cpu",
     threads: Threads = None,
-    output: Output = None,
+    output: ResultFile = None,
 ) -> None:
     """Evaluate a trained model: perplexity or BLEU on prepared data, or other people's tasks. Needs no server."""
     from edgefront.core.errors import InvalidInput

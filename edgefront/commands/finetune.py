@@ -8,25 +8,23 @@ from typing import Annotated, Any, Literal
 import typer
 
 from edgefront.commands.base import Session, command
-from edgefront.commands.evaluate import (
-    Device,
-    Model,
-    Output,
-    Threads,
-    bar,
-    put,
-    use_threads,
-    write_json,
-)
+from edgefront.commands.evaluate import bar, put, use_threads, write_json
+from edgefront.commands.options import Device, ResultFile, Threads, Trained
+
+_PANELS = {
+    "Table": "text pair label",
+    "Training": "epochs rows lr max_length seed",
+    "Machine": "precision device threads",
+}
 
 
 def add_to(app: typer.Typer) -> None:
-    command(app, "finetune", server=False)(finetune)
+    command(app, "finetune", server=False, panels=_PANELS)(finetune)
 
 
 def finetune(
     session: Session,
-    model: Model,
+    model: Trained,
     train: Annotated[Path, typer.Option(help="Rows to learn from: tab-separated (GLUE), or JSON (SQuAD).")],
     test: Annotated[Path, typer.Option(help="Rows to be scored on, in the same form.")],
     text: Annotated[str | None, typer.Option(help="Column of the text. Default: what GLUE calls it.")] = None,
@@ -40,7 +38,7 @@ def finetune(
     precision: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the passes.")] = "float32",
     device: Device = "cpu",
     threads: Threads = None,
-    output: Output = None,
+    output: ResultFile = None,
 ) -> None:
     """Fine-tune an encoder (BERT) on local files and score it: classes, numbers or answers. Needs no server."""
     from edgefront.core.evaluation.package import read_package

@@ -8,7 +8,7 @@ from typing import Annotated, get_args
 import typer
 
 from edgefront.commands.base import Session, command
-from edgefront.commands.jobs import JobId
+from edgefront.commands.options import JobId, MaxLatency, MaxMemory
 
 
 def add_to(app: typer.Typer) -> None:
@@ -19,8 +19,8 @@ def frontier(
     session: Session,
     job: JobId,
     target: Annotated[str | None, typer.Option(help="Id or name of a target. Default: all of the job's.")] = None,
-    max_latency_ms: Annotated[float | None, typer.Option(help="Only models at least so fast.")] = None,
-    max_memory_mb: Annotated[float | None, typer.Option(help="Only models with at most this peak (MiB).")] = None,
+    max_latency_ms: MaxLatency = None,
+    max_memory_mb: MaxMemory = None,
     by: Annotated[
         str, typer.Option(help="What stands for quality: proxy, or the perplexity of those that were trained.")
     ] = "proxy",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from edgefront.commands.base import Session, command
-from edgefront.commands.evaluate import Threads, use_threads
+from edgefront.commands.evaluate import use_threads
+from edgefront.commands.options import Device, Threads, Trained
 
 
 def add_to(app: typer.Typer) -> None:
@@ -17,7 +17,7 @@ def add_to(app: typer.Typer) -> None:
 
 def generate(
     session: Session,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a trained model.")],
+    model: Trained,
     prompt: Annotated[
         str, typer.Option(help="What the text begins with; of a translation model, what it translates. - reads it.")
     ] = "",
@@ -32,7 +32,7 @@ def generate(
         int | None, typer.Option(min=0, help="Tokens of the past to attend to. Default: as in its evaluation.")
     ] = None,
     stop_at_end: Annotated[bool, typer.Option(help="End where the model ends the line or document.")] = True,
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where it runs.")] = "cpu",
+    device: Device = "cpu",
     threads: Threads = None,
 ) -> None:
     """Write text with a trained model. Needs no server."""

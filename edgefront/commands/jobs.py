@@ -8,34 +8,45 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Session, command, group
-from edgefront.commands.completion import (
-    complete_device,
-    complete_job,
-    complete_proxy,
-    complete_space,
+from edgefront.commands.completion import complete_device, complete_proxy
+from edgefront.commands.options import (
+    DTYPE,
+    MEMORY_LENGTH,
+    MODE,
+    SEQUENCE_LENGTH,
+    WEIGHTS,
+    After,
+    JobId,
+    Narrow,
+    Newest,
+    Space,
+    Watch,
 )
-from edgefront.commands.protocol import DTYPE, MEMORY_LENGTH, MODE, SEQUENCE_LENGTH, WEIGHTS
 
 if TYPE_CHECKING:
     from edgefront.core.wire.jobs import JobRequest, JobView
 
 app = group("Search jobs: submit, watch, steer.")
 
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.", autocompletion=complete_job)]
 
-
-@command(app, "submit")
+@command(
+    app,
+    "submit",
+    panels={
+        "Search": "space narrow algorithm setting candidates minutes min_parameters max_parameters seed",
+        "Measuring": "target mode sequence_length memory_length dtype weights precision",
+        "Limits": "max_latency_ms max_memory_mb",
+        "Proxy": "proxy proxy_setting",
+    },
+)
 def submit(
     session: Session,
     file: Annotated[
         Path | None, typer.Argument(help="A job as JSON (as POST /v1/jobs takes it); else give the options.")
     ] = None,
     name: Annotated[str, typer.Option(help="What to call it.")] = "search",
-    space: Annotated[str, typer.Option(help="Search space.", autocompletion=complete_space)] = "lts-gpt2",
-    narrow: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GENE=VALUES", help="Only these values: n_layer=2..6, d_model=128..512:64, n_head=2,4."),
-    ] = None,
+    space: Space = "lts-gpt2",
+    narrow: Narrow = None,
     target: Annotated[
         list[str] | None,
         typer.Option(
@@ -73,7 +84,7 @@ def submit(
     idempotency_key: Annotated[
         str | None, typer.Option(help="Submitting again with the same key gives the same job.")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Stay and watch it.")] = False,
+    watch: Watch = False,
 ) -> None:
     """Submit a search job."""
     from edgefront.requests import jobs as submission
@@ -147,7 +158,7 @@ def only_device(session: Session) -> str:
 def list_jobs(
     session: Session,
     state: Annotated[str | None, typer.Option(help="Only jobs in this state.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
+    limit: Newest = 50,
 ) -> None:
     """List jobs, the newest first."""
     from itertools import islice
@@ -186,7 +197,7 @@ def show_job(session: Session, job: JobId) -> None:
 def watch_job(
     session: Session,
     job: JobId,
-    after: Annotated[int, typer.Option(help="With --json: only events behind this number.")] = 0,
+    after: After = 0,
 ) -> None:
     """Watch a job until it ends. With --json: one event a line. Ctrl-C leaves the job running."""
     _watch(session, job, after)

@@ -9,14 +9,27 @@ import typer
 
 from edgefront.commands.base import Session, command
 from edgefront.commands.completion import complete_model
-from edgefront.commands.protocol import DTYPE, MEMORY_LENGTH, MODE, SEQUENCE_LENGTH, WEIGHTS
+from edgefront.commands.options import (
+    DTYPE,
+    MEMORY_LENGTH,
+    MODE,
+    SEQUENCE_LENGTH,
+    WEIGHTS,
+)
 
 if TYPE_CHECKING:
     from edgefront.workflows.measure import Measured
 
 
+_PANELS = {
+    "Runtime": "runtime provider threads",
+    "Pass": "mode sequence_length memory_length batch dtype weights logits",
+    "Launches": "warmup repeats launches time_limit seed",
+}
+
+
 def add_to(app: typer.Typer) -> None:
-    command(app, "measure", server=False)(measure)
+    command(app, "measure", server=False, panels=_PANELS)(measure)
 
 
 def measure(

@@ -10,16 +10,11 @@ import typer
 
 from edgefront.commands.base import Session, command, group
 from edgefront.commands.completion import complete_model
+from edgefront.commands.options import Described
 from edgefront.core.graph.model_file import ModelFormat, Numbers
 
 app = group("Models: download those of a search; list, show and build named or described ones.")
 
-Described = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE_OR_NAME", help="An architecture as JSON, or a named model.", autocompletion=complete_model
-    ),
-]
 Format = Annotated[
     ModelFormat,
     typer.Option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Session, command, group
-from edgefront.commands.completion import complete_model
+from edgefront.commands.options import Described
 
 if TYPE_CHECKING:
     from edgefront.core.proxies.proxy import Proxy
@@ -68,12 +68,7 @@ def described(proxy: Proxy) -> dict[str, Any]:
 @command(app, "score", server=False)
 def score_model(
     session: Session,
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE_OR_NAME", help="An architecture as JSON, or a named model.", autocompletion=complete_model
-        ),
-    ],
+    model: Described,
     proxy: Proxies = None,
     seed: Seed = 0,
     rows: Rows = 16,
@@ -105,7 +100,15 @@ def score_model(
     session.put({"digest": architecture.digest, "scores": result}, show)
 
 
-@command(app, "study", server=False)
+@command(
+    app,
+    "study",
+    server=False,
+    panels={
+        "Table": "quality latency where best_per by",
+        "Proxies": "proxy seed rows length data steps recipe",
+    },
+)
 def study_table(
     session: Session,
     file: Annotated[

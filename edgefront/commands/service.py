@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from edgefront.commands.base import Session, command
+from edgefront.commands.options import Cores
 
 Home = Annotated[
     Path | None,
@@ -33,9 +34,7 @@ def up(
     ] = None,
     home: Home = None,
     agent: Annotated[bool, typer.Option("--agent/--no-agent", help="Run an agent for this machine too.")] = True,
-    cores: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Cores that measure, as in 2,4-6. Default: all of them.")
-    ] = None,
+    cores: Cores = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the whole log.")] = False,
 ) -> None:
     """Run the embedded service: API, worker, one agent and SQLite, in one data folder. Ctrl-C ends it."""
@@ -61,9 +60,7 @@ def agent(
     device_class: Annotated[
         str | None, typer.Option(help="Devices of one class are interchangeable. Default: made from the processor.")
     ] = None,
-    cores: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Cores that measure, as in 2,4-6. Default: all of them.")
-    ] = None,
+    cores: Cores = None,
     memory_limit_mb: Annotated[
         int | None, typer.Option(min=1, help="What needs more MiB is infeasible. Default: what the system has.")
     ] = None,
@@ -83,9 +80,9 @@ def agent(
     from edgefront.agents.main import main
 
     if end_with_parent:
-        from edgefront.embedded.agent import leave_with_parent
+        from edgefront.core.processes.child import end_with_input
 
-        leave_with_parent()
+        end_with_input(grace_s=5.0)  # to put its results away
     code = main(
         server,
         token_file,

@@ -9,16 +9,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Session, command
-from edgefront.commands.completion import complete_device, complete_job, complete_space
+from edgefront.commands.completion import complete_device, complete_job
 from edgefront.commands.jobs import only_device
+from edgefront.commands.options import (
+    DataOfService,
+    MaxLatency,
+    MaxMemory,
+    Narrow,
+    RecipeName,
+    RecipeValues,
+    Space,
+    Steps,
+)
 
 if TYPE_CHECKING:
     from edgefront.core.wire.jobs import JobView
     from edgefront.core.wire.trainings import TrainingView
 
 
+_PANELS = {
+    "Search": "job space narrow target candidates minutes",
+    "Limits": "max_latency_ms max_memory_mb",
+    "Training": "train data recipe setting steps again",
+}
+
+
 def add_to(app: typer.Typer) -> None:
-    command(app, "ship")(ship)
+    command(app, "ship", panels=_PANELS)(ship)
 
 
 def ship(
@@ -27,10 +44,8 @@ def ship(
         str | None,
         typer.Option(metavar="JOB", help="Take this job's frontier, searching no more.", autocompletion=complete_job),
     ] = None,
-    space: Annotated[str, typer.Option(help="Search space.", autocompletion=complete_space)] = "lts-gpt2",
-    narrow: Annotated[
-        list[str] | None, typer.Option(metavar="GENE=VALUES", help="Only these values, as in `job submit`.")
-    ] = None,
+    space: Space = "lts-gpt2",
+    narrow: Narrow = None,
     target: Annotated[
         str | None,
         typer.Option(
@@ -39,17 +54,15 @@ def ship(
             autocompletion=complete_device,
         ),
     ] = None,
-    max_latency_ms: Annotated[float | None, typer.Option(help="Only models at least so fast.")] = None,
-    max_memory_mb: Annotated[float | None, typer.Option(help="Only models with at most this peak (MiB).")] = None,
+    max_latency_ms: MaxLatency = None,
+    max_memory_mb: MaxMemory = None,
     candidates: Annotated[int | None, typer.Option(help="Candidates to measure. Default: the algorithm's own.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Wall-clock time of the search.")] = None,
     train: Annotated[int, typer.Option(min=1, max=16, help="So many of the frontier's largest are trained.")] = 2,
-    data: Annotated[str | None, typer.Option(help="Data set of the service. Default: the recipe's.")] = None,
-    recipe: Annotated[str, typer.Option(help="Recipe by name.")] = "quick",
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Another value in the recipe: steps=500.")
-    ] = None,
-    steps: Annotated[int | None, typer.Option(help="End after so many steps, the schedule shortened to them.")] = None,
+    data: DataOfService = None,
+    recipe: RecipeName = "quick",
+    setting: RecipeValues = None,
+    steps: Steps = None,
     seed: Annotated[int, typer.Option(help="Of the search and of the trainings.")] = 0,
     again: Annotated[bool, typer.Option("--again", help="Train anew what was trained alike before.")] = False,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the model.")] = Path("shipped"),

@@ -9,6 +9,17 @@ import typer
 
 from edgefront.commands.base import Session, command, group
 from edgefront.commands.completion import complete_training
+from edgefront.commands.options import (
+    After,
+    DataOfService,
+    MaxLatency,
+    MaxMemory,
+    Newest,
+    RecipeName,
+    RecipeValues,
+    Steps,
+    Watch,
+)
 
 if TYPE_CHECKING:
     from edgefront.core.wire.trainings import TrainingRequest, TrainingView
@@ -20,7 +31,15 @@ TrainingId = Annotated[
 ]
 
 
-@command(app, "submit")
+@command(
+    app,
+    "submit",
+    panels={
+        "Model": "architecture candidate frontier target count max_latency_ms max_memory_mb start",
+        "Training": "data recipe setting steps tokens hours seed",
+        "Machine": "device gpus memory_gb sharding",
+    },
+)
 def submit(
     session: Session,
     file: Annotated[
@@ -35,23 +54,16 @@ def submit(
     count: Annotated[
         int | None, typer.Option(help="So many points, spread evenly by size. Default: all within the bounds.")
     ] = None,
-    max_latency_ms: Annotated[float | None, typer.Option(help="Only points at least so fast.")] = None,
-    max_memory_mb: Annotated[float | None, typer.Option(help="Only points with at most this peak (MiB).")] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Data set of the service, by name or digest. Default: the recipe's.")
-    ] = None,
-    recipe: Annotated[str, typer.Option(help="Recipe by name.")] = "quick",
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="FIELD=VALUE", help="Another value in the recipe: steps=500, optimizer.lr=0.001."
-        ),
-    ] = None,
+    max_latency_ms: MaxLatency = None,
+    max_memory_mb: MaxMemory = None,
+    data: DataOfService = None,
+    recipe: RecipeName = "quick",
+    setting: RecipeValues = None,
     start: Annotated[
         str | None,
         typer.Option(metavar="TRAINING", help="Begin with the weights of this training of the same architecture."),
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="End after so many steps, the schedule shortened to them.")] = None,
+    steps: Steps = None,
     tokens: Annotated[int | None, typer.Option(help="End after about so many tokens, likewise.")] = None,
     hours: Annotated[float | None, typer.Option(help="End after so many hours of training.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: what the service is set to.")] = None,
@@ -63,7 +75,7 @@ def submit(
     idempotency_key: Annotated[
         str | None, typer.Option(help="Submitting again with the same key gives the same trainings.")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Stay and watch.")] = False,
+    watch: Watch = False,
 ) -> None:
     """Train a model: of a frontier, a candidate, a named model or a description."""
     from edgefront.requests import trainings as training_request
@@ -135,7 +147,7 @@ def list_trainings(
     session: Session,
     state: Annotated[str | None, typer.Option(help="Only trainings in this state.")] = None,
     job: Annotated[str | None, typer.Option(help="Only those of this job's candidates.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
+    limit: Newest = 50,
 ) -> None:
     """List trainings, the newest first."""
     from itertools import islice
@@ -166,7 +178,7 @@ def watch_training(
     training: Annotated[
         list[str], typer.Argument(metavar="TRAINING…", help="Ids of trainings.", autocompletion=complete_training)
     ],
-    after: Annotated[int, typer.Option(help="With --json: only events behind this number.")] = 0,
+    after: After = 0,
 ) -> None:
     """Watch trainings until they end. With --json: one event a line, of one training. Ctrl-C leaves them running."""
     _watch(session, training, after)

@@ -1,28 +1,22 @@
 """The embedded agent: a child process that is restarted when it dies, and that never outlives its service.
 
 The child holds the reading end of a pipe whose writing end is here: when this process ends, by `kill -9` too, the pipe
-closes and the child ends itself (`leave_with_parent`).
+closes and the child ends itself (`end_with_input`).
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from edgefront.agents.device.cores import available_cores, keep_to
 
 _log = logging.getLogger(__name__)
 
-_GRACE_S = 5.0
-"""What an orphaned agent gets to put its results away."""
 _STEADY_S = 60.0
 """An agent that ran so long is restarted without delay."""
 _MAX_DELAY_S = 30.0
@@ -137,17 +131,3 @@ def follow_the_server(folder: Path, url: str) -> None:
         return
     if kept.server != url:
         file.write(kept.model_copy(update={"server": url}))
-
-
-def leave_with_parent() -> None:
-    """Ends this process when its standard input closes: first as SIGTERM does, then, after a grace, at once."""
-
-    def wait() -> None:
-        with suppress(OSError):
-            while os.read(sys.stdin.fileno(), 1):
-                pass
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(_GRACE_S)
-        os._exit(1)
-
-    threading.Thread(target=wait, name="edgefront-parent", daemon=True).start()

@@ -16,7 +16,7 @@ from edgefront import __version__
 from edgefront.agents.device.cores import CorePlan, keep_to, parse_cores
 from edgefront.core.errors import EdgefrontError
 from edgefront.embedded.agent import AgentProcess, follow_the_server
-from edgefront.embedded.lock import HomeLock
+from edgefront.embedded.lock import own_home
 from edgefront.embedded.port import address, bind
 from edgefront.local import LocalServer, read_key, write_private
 
@@ -94,7 +94,7 @@ class EmbeddedService:
     def _start(self, started: ExitStack) -> None:
         settings = self._settings()
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        started.enter_context(HomeLock(self.home))
+        started.enter_context(own_home(self.home))
         listening = started.enter_context(closing(bind(self._host, self.wanted_port)))
         self.url = address(listening, secure=settings.http.certificate is not None)
         if self._with_agent:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from edgefront.core.errors import Conflict
-from edgefront.embedded.lock import HomeLock
+from edgefront.embedded.lock import own_home
 
 _MARKER = ".edgefront-demo"
 
@@ -33,7 +33,7 @@ class DemoFolder:
                     f"{self.path} holds other files, and a demo removes what it finds: give another folder (--output)"
                 )
             if self.service.is_dir():
-                with HomeLock(self.service):  # another demo here is not to lose its files
+                with own_home(self.service):  # another demo here is not to lose its files
                     shutil.rmtree(self.service)
             shutil.rmtree(self.models, ignore_errors=True)
             self.picture.unlink(missing_ok=True)

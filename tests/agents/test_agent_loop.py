@@ -92,7 +92,8 @@ def running(start: tuple[AgentConfig, DeviceFacts]) -> Iterator[Running]:
     try:
         yield run
     finally:
-        run.agent.give_up()
+        run.agent.stop()
+        run.agent.stop()
         assert run.ended()
 
 
@@ -106,7 +107,7 @@ def test_enrols_once_measures_and_drains(config, folder):
     with ScriptedServer(script) as server:
         with running(config(server.url)) as run:
             wait_for(lambda: len(script.reports) == 6)
-            run.agent.drain()
+            run.agent.stop()
             assert run.ended()
             assert run.error is None
         credential = folder / "credential.json"
@@ -144,7 +145,7 @@ def test_drain_finishes_the_launch_of_the_moment_and_gives_back_the_rest(config)
     script.items.extend(slow(number) for number in range(3))
     with ScriptedServer(script) as server, running(config(server.url)) as run:
         wait_for(lambda: script.started)
-        run.agent.drain()
+        run.agent.stop()
         assert run.ended()
         assert run.error is None
     assert reported(script) == ["lau_0"]
@@ -156,7 +157,8 @@ def test_giving_up_gives_back_the_launch_of_the_moment_too(config):
     script.items.extend(endless(number) for number in range(3))
     with ScriptedServer(script) as server, running(config(server.url)) as run:
         wait_for(lambda: script.started)
-        run.agent.give_up()
+        run.agent.stop()
+        run.agent.stop()
         assert run.ended()
     assert reported(script) == []
     assert sorted(script.released) == ["lau_0", "lau_1", "lau_2"]
@@ -166,7 +168,7 @@ def test_drains_while_it_waits_for_work(config):
     script = Script()
     with ScriptedServer(script) as server, running(config(server.url, wait_s=60.0)) as run:
         wait_for(lambda: "/v1/leases" in script.requests)
-        run.agent.drain()
+        run.agent.stop()
         assert run.ended(45)
         wait_for(lambda: script.polls_cut_short == 1)
 
@@ -175,7 +177,7 @@ def test_drains_while_the_server_is_away(config):
     with ScriptedServer(Script()) as server:
         pass
     with running(config(server.url)) as run:
-        run.agent.drain()
+        run.agent.stop()
         assert run.ended()
         assert run.error is None
 
@@ -191,7 +193,7 @@ def test_measures_what_it_holds_while_the_server_is_away_and_reports_later(confi
         assert script.reports == []
         script.status.clear()
         wait_for(lambda: len(script.reports) == 4)
-        run.agent.drain()
+        run.agent.stop()
         assert run.ended()
     assert sorted(reported(script)) == [f"lau_{number}" for number in range(4)]
     assert list(spool.glob("*.json")) == []
@@ -287,7 +289,7 @@ def test_a_server_that_does_not_want_the_device_ends_the_agent(config, status, k
     with ScriptedServer(script) as server:
         with running(config(server.url)) as run:
             wait_for(lambda: "/v1/leases" in script.requests)
-            run.agent.drain()
+            run.agent.stop()
         script.status["/v1/leases"] = status
         run = Running(config(server.url, token_file=None))
         run.thread.start()
@@ -312,7 +314,7 @@ def test_enrols_anew_where_the_server_has_forgotten_the_device(config):
     with ScriptedServer(script) as server:
         with running(config(server.url)) as run:
             wait_for(lambda: "/v1/leases" in script.requests)
-            run.agent.drain()
+            run.agent.stop()
         script.credential = "efa_" + "n" * 43
         script.items.append(item(0))
         with running(config(server.url)):

@@ -7,7 +7,6 @@ import pytest
 import subjects
 
 from edgefront.agents.measuring.inputs import lookup_sizes, random_inputs, random_tokens
-from edgefront.agents.measuring.measure import measure_onnx_file
 from edgefront.core.errors import MeasurementError
 from edgefront.core.measurement.protocol import MeasurementProtocol
 
@@ -54,7 +53,7 @@ def test_what_cannot_be_filled_is_unsupported(tmp_path):
         random_inputs(path, [("words", "tensor(string)", (1,))], PROTOCOL, seed=0)
 
 
-def test_any_onnx_file_can_be_measured(tmp_path, weights):
+def test_any_onnx_file_can_be_measured(tmp_path, measurer):
     path = subjects.lookup(tmp_path / "lookup.onnx", rows=11)
-    result = measure_onnx_file(path, PROTOCOL, 0, cache=weights)
+    result = measurer.measure(path, PROTOCOL, 0)
     assert result.outcome == "done", result.message

@@ -23,9 +23,13 @@ ORT = MeasurementProtocol(runtime="onnxruntime", sequence_length=16, repeats=3)
 TORCH = ORT.model_copy(update={"runtime": "pytorch"})
 
 
+def parent_of(measurer: Measurer, runtime: str = "onnxruntime") -> int:
+    """The process of the warm parent, started now if there is none."""
+    return measurer._server(runtime).pid
+
+
 def children(measurer: Measurer, runtime: str = "onnxruntime") -> list[psutil.Process]:
-    server = measurer.warm(runtime)
-    return psutil.Process(server).children()
+    return psutil.Process(parent_of(measurer, runtime)).children()
 
 
 @pytest.mark.parametrize("protocol", [ORT, TORCH], ids=["onnxruntime", "pytorch"])
@@ -43,10 +47,10 @@ def test_a_launch_tells_everything(measurer, protocol):
 
 def test_the_warm_parent_has_one_thread_before_and_after_a_launch(measurer):
     for runtime, protocol in (("onnxruntime", ORT), ("pytorch", TORCH)):
-        parent = psutil.Process(measurer.warm(runtime))
+        parent = psutil.Process(parent_of(measurer, runtime))
         assert parent.num_threads() == 1
         assert measurer.measure(subjects.gpt(), protocol, seed=3).outcome == "done"
-        assert measurer.warm(runtime) == parent.pid
+        assert parent_of(measurer, runtime) == parent.pid
         assert parent.num_threads() == 1
         assert parent.children() == []
 
@@ -76,7 +80,7 @@ def test_a_crash_is_a_crash(measurer, tmp_path, number):
     subject = subjects.endless(tmp_path / "endless.onnx")
     results = []
     thread = threading.Thread(target=lambda: results.append(measurer.measure(subject, ORT, seed=0)))
-    measurer.warm("onnxruntime")
+    parent_of(measurer)
     thread.start()
     wait_for(lambda: children(measurer))
     os.kill(children(measurer)[0].pid, number)
@@ -139,7 +143,7 @@ def test_an_abort_ends_the_launch_at_once_and_the_next_one_works(measurer, tmp_p
         except Aborted as error:
             raised.append(error)
 
-    measurer.warm("onnxruntime")
+    parent_of(measurer)
     thread = threading.Thread(target=measure)
     thread.start()
     wait_for(lambda: children(measurer))
@@ -158,7 +162,7 @@ from edgefront.agents.measuring.measure import Measurer
 from edgefront.core.measurement.protocol import MeasurementProtocol
 
 with Measurer(Path(sys.argv[1])) as measurer:
-    print(measurer.warm("onnxruntime"), flush=True)
+    print(measurer._server("onnxruntime").pid, flush=True)
     measurer.measure(Path(sys.argv[2]), MeasurementProtocol(sequence_length=16), 0)
 """
 
@@ -192,7 +196,7 @@ def test_launches_of_two_agents_take_turns(weights, tmp_path):
     with Measurer(weights) as measurer:
         thread = threading.Thread(target=lambda: results.append(measurer.measure(subjects.gpt(), ORT, seed=3)))
         with only_measurement(lock_path()):
-            server = psutil.Process(measurer.warm("onnxruntime"))
+            server = psutil.Process(parent_of(measurer))
             thread.start()
             thread.join(0.5)
             assert thread.is_alive()

@@ -8,6 +8,7 @@ import logging
 import httpx
 import pytest
 from scripted_server import CREDENTIAL, TOKEN, Script, ScriptedServer, wait_for
+from tenacity import AsyncRetrying, RetryCallState
 
 from edgefront.agents.server.client import (
     AgentClient,
@@ -18,6 +19,7 @@ from edgefront.agents.server.client import (
 )
 from edgefront.agents.server.retry import RetryPolicy
 from edgefront.core import errors
+from edgefront.core.retry import pauses
 from edgefront.core.wire.agent import LeaseRequest
 
 QUICK = RetryPolicy(base_s=0.01, cap_s=0.02, total_s=5.0)
@@ -72,11 +74,19 @@ def test_retry_after_is_read_and_bounded():
 
 
 def test_pauses_have_full_jitter_and_a_cap():
-    policy = RetryPolicy(base_s=0.5, cap_s=30.0)
-    for failures, bound in ((1, 0.5), (2, 1.0), (4, 4.0), (50, 30.0)):
-        pauses = [policy.pause_s(failures) for _ in range(300)]
-        assert 0 <= min(pauses) < 0.2 * bound
-        assert 0.8 * bound < max(pauses) <= bound
+    pause = pauses(base_s=0.5, cap_s=30.0)
+    state = RetryCallState(AsyncRetrying(), None, (), {})
+    for failures, bound in ((1, 0.5), (2, 1.0), (4, 4.0), (50, 30.0), (100_000, 30.0)):
+        state.attempt_number = failures
+        drawn = [pause(state) for _ in range(300)]
+        assert 0 <= min(drawn) < 0.2 * bound
+        assert 0.8 * bound < max(drawn) <= bound
+
+
+def test_a_pause_is_never_shorter_than_the_server_says():
+    state = RetryCallState(AsyncRetrying(), None, (), {})
+    state.set_exception((errors.Unavailable, errors.Unavailable("away", retry_after_s=7.0), None))
+    assert pauses(base_s=0.5, cap_s=30.0)(state) == 7.0
 
 
 def test_tries_again_until_it_works():

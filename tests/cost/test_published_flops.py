@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from published import Convention, par_flops
 from test_published_counts import PAR
 
 from edgefront.core.cost.costs import costs
-from edgefront.core.cost.published import Convention, par_flops
 from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.models import named_model
 

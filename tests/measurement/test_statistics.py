@@ -117,3 +117,11 @@ def test_intervals_cover_the_truth_as_often_as_they_say(launches):
         low, high = interval_ms(seen, launches, pooled) or (0, 0)
         covered += low <= 100 <= high
     assert covered / trials == pytest.approx(0.95, abs=0.012)
+
+
+def test_t_quantile_is_that_of_scipy():
+    from scipy.special import stdtrit
+
+    for degrees in (*range(1, 201), 201, 500, 5000):
+        bound = 1e-12 if degrees <= 200 else 1e-10
+        assert t_quantile(0.975, degrees) == pytest.approx(float(stdtrit(degrees, 0.975)), rel=bound)

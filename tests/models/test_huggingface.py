@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from foreign_models import difference, gradient_differences, randomised, transformers, twin_of
+from loaders import from_gpt2, from_opt
 from tiny_models import onnx_session, random_tokens, run_onnx
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
 from edgefront.core.graph.parameters import parameters
-from edgefront.core.nn.loaders import from_gpt2, from_opt
 from edgefront.core.spaces.architecture import Architecture
 
 LAYERS, HEADS, WIDTH, VOCABULARY, LENGTH = 3, 4, 48, 211, 40

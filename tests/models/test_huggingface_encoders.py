@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 from foreign_models import difference, gradient_differences, randomised, transformers, twin_of
+from loaders import from_bert, from_distilbert
 from numpy.typing import NDArray
 from tiny_models import onnx_session, random_tokens
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
 from edgefront.core.graph.parameters import parameters
-from edgefront.core.nn.loaders import from_bert, from_distilbert
 from edgefront.core.spaces.architecture import Architecture
 
 LAYERS, HEADS, WIDTH, INNER, VOCABULARY, LENGTH, CLASSES = 3, 4, 48, 100, 211, 40, 5

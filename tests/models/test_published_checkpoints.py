@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 from foreign_models import transformers
+from loaders import from_bert, from_distilbert, from_gpt2, from_opt
 
 from edgefront.core.graph.parameters import parameters
-from edgefront.core.nn.loaders import from_bert, from_distilbert, from_gpt2, from_opt
 from edgefront.core.spaces.models import named_model
 
 GPT2, OPT = ("GPT2Config", "GPT2LMHeadModel", from_gpt2), ("OPTConfig", "OPTForCausalLM", from_opt)

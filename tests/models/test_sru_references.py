@@ -15,13 +15,13 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 import torch
+from loaders import from_sru, from_srupp
 from tiny_models import onnx_session
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
 from edgefront.core.nn.context import Context
 from edgefront.core.nn.load import load
-from edgefront.core.nn.loaders import from_sru, from_srupp
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.state import State
 from edgefront.core.spaces.architecture import Architecture

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import torch
 from foreign_models import difference
+from loaders import from_transformer_xl
 from numpy.typing import NDArray
 from tiny_models import onnx_session
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
 from edgefront.core.nn.load import load
-from edgefront.core.nn.loaders import from_transformer_xl
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.spaces.architecture import Architecture
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -72,7 +73,7 @@ def test_the_same_question_has_the_same_answer(name: str) -> None:
     snapshot = search(make_small(name), 3, 60)
     for generation in (0, 3):
         first = make_small(name).ask(3, generation, snapshot)
-        again = make_small(name).ask(3, generation, Snapshot.from_json(json.loads(json.dumps(snapshot.to_json()))))
+        again = make_small(name).ask(3, generation, pickle.loads(pickle.dumps(snapshot)))
         assert first == again
         assert digests(first) != digests(make_small(name).ask(4, generation, snapshot))
         assert digests(first) != digests(make_small(name).ask(3, generation + 1, snapshot))
@@ -81,19 +82,17 @@ def test_the_same_question_has_the_same_answer(name: str) -> None:
 def test_another_process_answers_the_same(name: str) -> None:
     snapshot = search(make_small(name), 3, 40)
     question = (
-        "import json, sys; from edgefront.core.search.interface import Snapshot;"
-        "from edgefront.core.search.registry import make;"
-        "from edgefront.core.spaces.catalogue import space; narrow, name, value = json.load(sys.stdin);"
+        "import json, pickle, sys; from edgefront.core.search.registry import make;"
+        "from edgefront.core.spaces.catalogue import space; narrow, name, snapshot = pickle.load(sys.stdin.buffer);"
         "algorithm = make(name, {'population': 20}, space('lts-gpt2').narrow(narrow));"
-        "asked = algorithm.ask(3, 2, Snapshot.from_json(value));"
+        "asked = algorithm.ask(3, 2, snapshot);"
         "print(json.dumps([[p.architecture.digest, p.genome, p.operator, p.parents] for p in asked]))"
     )
     narrow = {gene.name: list(gene.values) for gene in SMALL.gene_list}
     answer = subprocess.run(
         [sys.executable, "-c", question],
-        input=json.dumps([narrow, name, snapshot.to_json()]),
+        input=pickle.dumps((narrow, name, snapshot)),
         capture_output=True,
-        text=True,
         check=True,
     )
     here = make_small(name).ask(3, 2, snapshot)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tiny_supernets import one_hot
 
-from edgefront.core.supernet.mixture import Mixture, one_hot
+from edgefront.core.supernet.mixture import Mixture
 from edgefront.core.supernet.settings import LatencyTerm
 
 

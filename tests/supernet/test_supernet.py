@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny_supernets import VOCABULARY, lively, settings, tokens
+from tiny_supernets import VOCABULARY, lively, one_hot, settings, tokens
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.supernet.mixture import one_hot
+from edgefront.core.nn.state import State
 from edgefront.core.supernet.supernet import Supernet
+
+
+def stack_state(stack: LanguageModel, letters: str, state: State) -> State:
+    """A state of the supernet as the state of its stack: the memories of its attention blocks."""
+    made = State(stack.architecture, state.form)
+    layers = [layer for layer, letter in enumerate(letters) if letter != "i"]
+    for name in stack.start(state.batch or 1, state.form):
+        _, index, rest = name.split(".", 2)
+        made[name] = state[f"blocks.{2 * layers[int(index)]}.{rest}"]
+    return made
 
 
 @pytest.mark.parametrize("letters", ["sfsf", "ssff", "fffs", "isif", "iiii", "ffff"])
@@ -26,12 +36,12 @@ def test_a_choice_of_blocks_is_the_standalone_model(letters: str, changes: dict[
         state, own = supernet.start(3, "memory"), None
         for seed in range(3):
             given = tokens(3, 5, seed)
-            own = supernet.stack_state(letters, state) if own is None else own
+            own = stack_state(stack, letters, state) if own is None else own
             scores, state = supernet.step(given, state)
             expected, own = stack.step(given, own)
             torch.testing.assert_close(scores, expected)
             state, own = state.keep(8).detach(), own.keep(8).detach()
-            for name, kept in supernet.stack_state(letters, state).items():
+            for name, kept in stack_state(stack, letters, state).items():
                 torch.testing.assert_close(kept, own[name])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from edgefront.core.supernet.settings import SupernetSettings
 from edgefront.core.supernet.supernet import Supernet
@@ -25,6 +26,11 @@ def lively(supernet: Supernet, seed: int = 0) -> Supernet:
             noise = torch.randn(parameter.shape, generator=generator) * 0.3
             parameter.copy_(noise + (1.0 if "norm.weight" in name else 0.0))
     return supernet
+
+
+def one_hot(letters: str) -> torch.Tensor:
+    """The mixture [layers, 3] that takes one block a layer."""
+    return F.one_hot(torch.tensor(["sfi".index(letter) for letter in letters]), 3).float()
 
 
 def tokens(rows: int, length: int, seed: int = 1) -> torch.Tensor:

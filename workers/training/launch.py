@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from filelock import lock_descriptor
+
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.claims import Claim
 from edgefront.core.services.trainings.files.folder import training_folder
@@ -52,13 +54,11 @@ def launch(settings: Settings, claim: Claim) -> None:
 @contextmanager
 def present(home: Path, claim: Claim) -> Iterator[None]:
     """This process is the supervisor of the claim, for all to see, while the block lasts."""
-    import fcntl
-
     folder = _folder(home)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{claim.training_id}.{claim.fence}"
     with path.open("a+b") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock_descriptor(file.fileno())
         file.truncate(0)
         file.write(str(os.getpid()).encode())
         file.flush()
@@ -71,8 +71,6 @@ def present(home: Path, claim: Claim) -> Iterator[None]:
 
 def running(home: Path) -> dict[str, int]:
     """Name of the file → process id, of the supervisors of this data folder that live."""
-    import fcntl
-
     found: dict[str, int] = {}
     try:
         paths = sorted(_folder(home).iterdir())
@@ -80,12 +78,10 @@ def running(home: Path) -> dict[str, int]:
         return {}
     for path in paths:
         with suppress(OSError, ValueError), path.open("r+b") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                found[path.name] = int(file.read() or b"0")
-            else:
+            if lock_descriptor(file.fileno(), blocking=False):
                 path.unlink()  # its holder was killed
+            else:
+                found[path.name] = int(file.read() or b"0")
     return found
 
 

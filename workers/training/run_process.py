@@ -14,7 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from edgefront.core.processes import die_with_parent, first_for_the_oom_killer
+from filelock import lock_descriptor
+
+from edgefront.core.processes.child import die_with_parent, first_for_the_oom_killer
 from edgefront.core.training.run_folder import LOG
 
 LOCK = "run.lock"
@@ -47,24 +49,18 @@ class FolderLock:
 
         `meanwhile` is called while it waits. Raises `FolderHeld` after `timeout_s`.
         """
-        import fcntl
-
         file = self._path.open("a+b")
         end = time.monotonic() + timeout_s
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
+        try:
+            while not lock_descriptor(file.fileno(), blocking=False):
                 if time.monotonic() > end:
-                    file.close()
-                    raise FolderHeld(f"another run writes into {self._path.parent}") from None
-            except BaseException:
-                file.close()
-                raise
-            _kill_left_behind(self._path)
-            meanwhile()
-            time.sleep(_LOOK_S)
+                    raise FolderHeld(f"another run writes into {self._path.parent}")
+                _kill_left_behind(self._path)
+                meanwhile()
+                time.sleep(_LOOK_S)
+        except BaseException:
+            file.close()
+            raise
         file.truncate(0)  # of a run that has ended, and whose number may be another process's by now
         self._file = file
 
@@ -83,16 +79,11 @@ class FolderLock:
 
 def is_held(folder: Path) -> bool:
     """Whether a supervisor or a run has the folder's lock."""
-    import fcntl
-
     try:
         with (folder / LOCK).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+            return not lock_descriptor(file.fileno(), blocking=False)
     except FileNotFoundError:
         return False
-    return False
 
 
 class RunProcess:

@@ -18,7 +18,6 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.files import whole_file
 
 Level = Literal["bytes", "characters", "words", "bpe"]
-LEVELS: tuple[Level, ...] = ("bytes", "characters", "words", "bpe")
 Ids = NDArray[np.int32]
 
 FILE, VOCABULARY_FILE = "tokenizer.json", "vocabulary.txt"

@@ -12,7 +12,6 @@ from edgefront.core.data.sources.text import not_utf8
 from edgefront.core.data.tokenizers.tokenizers import EOS, UNKNOWN, Bytes, Characters, Tokenizer, Words
 from edgefront.core.errors import InvalidInput, NotFound
 
-_BATCH = 1 << 20
 _CODE_POINTS = 0x110000
 
 

@@ -52,7 +52,7 @@ class Training(Base):
     device: Mapped[str] = mapped_column(String(10))  # cpu, cuda
     gpus: Mapped[int]
     memory_bytes: Mapped[int | None] = mapped_column(BigInt)  # of each GPU, or of the machine
-    queue: Mapped[str] = mapped_column(String(10))  # core.services.trainings.claims.Capability
+    queue: Mapped[str] = mapped_column(String(10))
     # Where it stands.
     state: Mapped[str] = mapped_column(String(10))  # core.wire.trainings.TrainingState
     wanted: Mapped[str] = mapped_column(String(10))  # run, pause, cancel

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.parameters import clusters, own_projection, projected, table_specs
-from edgefront.core.nn.loaders.foreign import ForeignState, Weights, check_output, layers
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.ends import RelativePositions
+from loaders.foreign import ForeignState, Weights, check_output, layers
 
 
 def from_transformer_xl(state: Mapping[str, Tensor], architecture: Architecture) -> Weights:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from edgefront.core.nn.loaders.foreign import ForeignState, Weights, check_output, layers, token_output
 from edgefront.core.spaces.architecture import Architecture
+from loaders.foreign import ForeignState, Weights, check_output, layers, token_output
 
 _HEADS = (r"vocab_.*", r"pre_classifier\..*", r"classifier\..*", r"qa_outputs\..*")
 

@@ -1,4 +1,4 @@
-"""What processes owe each other: a child that ends with its parent, and before it where memory runs out."""
+"""What a child process owes: to end with its parent, and to go before it where memory runs out."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import ctypes
 import os
 import signal
 import sys
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -21,6 +24,24 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def end_with_input(grace_s: float | None = None) -> None:
+    """End this process when its standard input closes, as it does when the parent that holds the other end is gone.
+
+    On every system. With `grace_s` it gets SIGTERM first, and so long to put things away.
+    """
+
+    def wait() -> None:
+        with suppress(OSError):
+            while os.read(sys.stdin.fileno(), 1 << 10):
+                pass
+        if grace_s is not None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(grace_s)
+        os._exit(1)
+
+    threading.Thread(target=wait, name="parent-watch", daemon=True).start()
 
 
 def first_for_the_oom_killer() -> None:

@@ -5,11 +5,11 @@ model. A state dict that lacks something, or holds parameters that the architect
 `InvalidInput` that names the entry.
 """
 
-from edgefront.core.nn.loaders.bert import from_bert
-from edgefront.core.nn.loaders.distilbert import from_distilbert
-from edgefront.core.nn.loaders.gpt2 import from_gpt2
-from edgefront.core.nn.loaders.opt import from_opt
-from edgefront.core.nn.loaders.sru import from_sru, from_srupp
-from edgefront.core.nn.loaders.transformer_xl import from_transformer_xl
+from loaders.bert import from_bert
+from loaders.distilbert import from_distilbert
+from loaders.gpt2 import from_gpt2
+from loaders.opt import from_opt
+from loaders.sru import from_sru, from_srupp
+from loaders.transformer_xl import from_transformer_xl
 
 __all__ = ["from_bert", "from_distilbert", "from_gpt2", "from_opt", "from_sru", "from_srupp", "from_transformer_xl"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from edgefront.core.nn.loaders.foreign import ForeignState, Weights, check_output, layers, token_output
 from edgefront.core.spaces.architecture import Architecture
+from loaders.foreign import ForeignState, Weights, check_output, layers, token_output
 
 
 def from_gpt2(state: Mapping[str, Tensor], architecture: Architecture) -> Weights:

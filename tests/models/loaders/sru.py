@@ -9,9 +9,9 @@ from torch import Tensor
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.parameters import clusters, own_projection
-from edgefront.core.nn.loaders.foreign import ForeignState, Weights, check_output
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Block, Sru, Srupp
+from loaders.foreign import ForeignState, Weights, check_output
 
 
 def from_sru(state: Mapping[str, Tensor], architecture: Architecture) -> Weights:
