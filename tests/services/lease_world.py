@@ -237,14 +237,23 @@ class World:
         with self.write() as session:
             leases.release(session, device_id, lease.lease_id or "", launch_ids, self.now)
 
+    def append(self, device_id: str, *told: tuple[LeaseItem, LaunchResult], busy_s: float = 0.0) -> list[str]:
+        """Reports that are not settled yet; returns the outcomes."""
+        return [receipt.outcome for receipt in self._append(device_id, told, busy_s)]
+
     def report(
         self, device_id: str, *told: tuple[LeaseItem, LaunchResult], busy_s: float = 0.0
     ) -> tuple[ReportReceipt, ...]:
+        receipts = self._append(device_id, told, busy_s)
+        self.settle()
+        return receipts
+
+    def _append(
+        self, device_id: str, told: tuple[tuple[LeaseItem, LaunchResult], ...], busy_s: float
+    ) -> tuple[ReportReceipt, ...]:
         sent = tuple(LaunchReport(launch_id=item.launch_id, fence=item.fence, result=result) for item, result in told)
         with self.write() as session:
-            answer = reports.accept(session, device_id, ReportRequest(reports=sent, busy_s=busy_s), self.now)
-        self.settle()
-        return answer.receipts
+            return reports.accept(session, device_id, ReportRequest(reports=sent, busy_s=busy_s), self.now).receipts
 
     def settle(self) -> None:
         """What the worker does after reports."""
