@@ -42,7 +42,7 @@ _CODES: tuple[tuple[type[EdgefrontError], int], ...] = (
     (ProtocolMismatch, PROTOCOL),
     (DataFolderBusy, BUSY),
 )
-_log = logging.getLogger("agents")
+_log = logging.getLogger("edgefront.agents")
 
 
 def main(
@@ -106,7 +106,7 @@ def set_up_logging(*, json_logs: bool, verbose: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(_JsonLines() if json_logs else plain)
-    logger = logging.getLogger("agents")
+    logger = logging.getLogger("edgefront.agents")
     logger.handlers[:] = [handler]
     logger.propagate = False
     logger.setLevel(logging.DEBUG if verbose else logging.INFO)
