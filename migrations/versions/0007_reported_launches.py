@@ -17,7 +17,7 @@ depends_on = None
 
 def upgrade() -> None:
     with op.batch_alter_table("launch", schema=None) as batch_op:
-        batch_op.add_column(sa.Column("busy_s", sa.Float(), server_default="0", nullable=False))
+        batch_op.add_column(sa.Column("busy_s", sa.Double(), server_default="0", nullable=False))
 
 
 def downgrade() -> None:

@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-import pytest
 from lease_world import World, crashed, done
 
 from edgefront.core.errors import Conflict, Gone
@@ -16,14 +15,8 @@ from edgefront.core.services.fleet import devices
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import leases, reports
 from edgefront.core.states import LIVE_LAUNCHES
-from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Event, Launch, Lease, Target
 from edgefront.core.wire.agent import LaunchReport, ReportRequest
-
-
-@pytest.fixture
-def world(database: Database) -> World:
-    return World(database)
 
 
 def together(*work: Callable[[], None]) -> None:
