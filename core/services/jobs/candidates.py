@@ -187,7 +187,8 @@ def _conditions(session: Session, job: Job, filters: CandidateFilter) -> list[Co
     if filters.target is not None:
         conditions.append(Candidate.target_id == target_of(session, job, filters.target).id)
     if filters.state is not None:
-        conditions.append(Candidate.state == one_of("state", filters.state, tuple(state.value for state in CandidateState)))
+        states = [state.value for state in CandidateState]
+        conditions.append(Candidate.state == one_of("state", filters.state, states))
     if filters.role is not None:
         conditions.append(Candidate.role == one_of("role", filters.role, ("baseline", "search")))
     if filters.on_frontier is not None:
