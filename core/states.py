@@ -51,6 +51,8 @@ class CandidateState(State):
 class LaunchState(State):
     WANTED = "wanted"
     LEASED = "leased"
+    REPORTED = "reported"
+    """Its agent has reported on it, and what follows is not derived yet."""
     DONE = "done"
     INFEASIBLE = "infeasible"
     FAILED = "failed"
@@ -82,8 +84,8 @@ def _values(*states: State) -> tuple[str, ...]:
 
 ACTIVE_TARGETS = _values(TargetState.BASELINES, TargetState.SEARCHING, TargetState.REFINING)
 ENDED_JOBS = _values(JobState.CANCELLED, JobState.FINISHED, JobState.FAILED)
-LIVE_LAUNCHES = _values(LaunchState.WANTED, LaunchState.LEASED)
-"""Their result is still to come."""
+LIVE_LAUNCHES = _values(LaunchState.WANTED, LaunchState.LEASED, LaunchState.REPORTED)
+"""Their result is still to come, or not settled yet."""
 FINISHED_LAUNCHES = _values(LaunchState.DONE, LaunchState.INFEASIBLE, LaunchState.FAILED)
 LIVE_TRAININGS = _values(TrainingState.STARTING, TrainingState.TRAINING, TrainingState.EVALUATING)
 ENDED_TRAININGS = _values(TrainingState.CANCELLED, TrainingState.DONE, TrainingState.FAILED)

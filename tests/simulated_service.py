@@ -7,10 +7,10 @@ from typing import Any
 import simulated_agent as simulated
 
 from edgefront.core.services.jobs import lifecycle as jobs
-from edgefront.core.services.tasks import ADVANCE, SCORE
+from edgefront.core.services.tasks import ADVANCE, SCORE, SETTLE
 from edgefront.core.store.database import Database
 from edgefront.core.wire.jobs import JobRequest, JobView
-from edgefront.workers.tasks import advance_target
+from edgefront.workers.tasks import advance_target, settle_target
 
 SMALL = {"n_layer": {"max": 3}, "d_model": [128, 192], "d_inner": {"max": 640}}
 
@@ -40,6 +40,9 @@ class Service:
     def _send(self, task: str, arguments: dict[str, Any]) -> None:
         if task == SCORE:
             self.scores_asked += 1
+            return
+        if task == SETTLE:
+            settle_target(self.database, arguments["target_id"])
             return
         assert task == ADVANCE
         self.sent += 1

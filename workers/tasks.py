@@ -7,6 +7,7 @@ from typing import Any
 
 from edgefront.core.errors import EdgefrontError, Unavailable
 from edgefront.core.services import tasks
+from edgefront.core.services.measuring.settling import settle
 from edgefront.core.services.search import advance as advancing
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.sweep import sweep
@@ -27,6 +28,10 @@ def register(app: Any, database: Database, settings: Settings) -> None:
     def advance(target_id: str) -> None:
         advance_target(database, target_id, settings)
 
+    @app.task(name=tasks.SETTLE, shared=False)  # type: ignore[untyped-decorator]
+    def settle_reports(target_id: str | None) -> None:
+        settle_target(database, target_id)
+
     @app.task(name=tasks.SWEEP, shared=False)  # type: ignore[untyped-decorator]
     def sweep_all() -> None:
         sweep_once(database)
@@ -40,6 +45,22 @@ def register(app: Any, database: Database, settings: Settings) -> None:
     @app.task(name=tasks.TRAIN, shared=False)  # type: ignore[untyped-decorator]
     def train(queue: str) -> None:
         start_waiting(database, settings, queue)
+
+
+def settle_target(database: Database, target_id: str | None) -> None:
+    """Settles all reports of a target; those that cannot be settled now are left to the sweep."""
+    for _ in range(ATTEMPTS):
+        try:
+            while _settle_some(database, target_id):
+                pass
+            return
+        except Unavailable as error:
+            _log.warning("settling target %s: %s", target_id, error)
+
+
+def _settle_some(database: Database, target_id: str | None) -> bool:
+    with database.write() as session:
+        return settle(session, target_id, database.now(session))
 
 
 def advance_target(database: Database, target_id: str, settings: Settings | None = None) -> None:

@@ -91,6 +91,9 @@ class _State(Collector):
         online = GaugeMetricFamily("edgefront_devices_online", "Devices seen within the last minute")
         online.add_metric((), self._overview.devices_online)
         yield online
+        lag = GaugeMetricFamily("edgefront_settling_lag_seconds", "Age of the oldest report that is not settled yet")
+        lag.add_metric((), self._overview.settling_lag_s)
+        yield lag
 
 
 class Fresh:

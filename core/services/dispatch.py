@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import threading
 import time
@@ -10,9 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.tasks import TRAIN
+from edgefront.core.services.tasks import SETTLE, TRAIN
 
 Send = Callable[[str, dict[str, Any]], None]
+
+SETTLE_EVERY_S = 0.25
+"""A target's reports are settled at most so often: many at once cost little more than one."""
 
 PAUSE_S = 5.0
 """After a failure nothing is tried for so long: a broker that does not answer must not slow every request down."""
@@ -56,6 +60,39 @@ def sender(settings: Settings) -> Send:
     return _Sender(settings)
 
 
+class _Gathered:
+    """Sends each of a kind of message at most every `every_s`: the first at once, those that come meanwhile as one."""
+
+    def __init__(self, send: Send, every_s: float) -> None:
+        self._send, self._every_s = send, every_s
+        self._lock = threading.Lock()
+        self._sent_at: dict[str, float] = {}
+        self._waiting: set[str] = set()
+
+    def __call__(self, task: str, arguments: dict[str, Any]) -> None:
+        key = json.dumps([task, arguments], sort_keys=True)
+        now = time.monotonic()
+        with self._lock:
+            if key in self._waiting:
+                return
+            wait_s = self._sent_at.get(key, -self._every_s) + self._every_s - now
+            if wait_s > 0:
+                self._waiting.add(key)
+                timer = threading.Timer(wait_s, self._later, (key, task, arguments))
+                timer.daemon = True
+                timer.start()
+                return
+            # Of those that were sent long ago nothing need be known.
+            self._sent_at = {other: at for other, at in self._sent_at.items() if now - at < self._every_s} | {key: now}
+        self._send(task, arguments)
+
+    def _later(self, key: str, task: str, arguments: dict[str, Any]) -> None:
+        with self._lock:
+            self._waiting.discard(key)
+            self._sent_at[key] = time.monotonic()
+        self._send(task, arguments)
+
+
 class _Sender:
     def __init__(self, settings: Settings) -> None:
         # Celery takes long to load: only those who send pay for it.
@@ -72,8 +109,15 @@ class _Sender:
         )
         self._lock = threading.Lock()
         self._silent_until = 0.0
+        self._gathered = _Gathered(self._deliver, SETTLE_EVERY_S)
 
     def __call__(self, task: str, arguments: dict[str, Any]) -> None:
+        if task == SETTLE:
+            self._gathered(task, arguments)
+        else:
+            self._deliver(task, arguments)
+
+    def _deliver(self, task: str, arguments: dict[str, Any]) -> None:
         if time.monotonic() < self._silent_until:
             _log.debug("%s %s not sent: the broker was away a moment ago", task, arguments)
             return

@@ -15,6 +15,9 @@ from edgefront.core.services.search import advance
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.store import outbox
 
+SETTLED_WITHIN = timedelta(seconds=1)
+"""Reports that are not settled by then had their task lost."""
+
 KEEP_ENDED_LEASES = timedelta(hours=1)
 """So long a late heartbeat is told that its lease ended, rather than that there is none."""
 
@@ -29,6 +32,8 @@ def sweep(session: Session, now: datetime) -> None:
     leases.end_expired(session, now)
     expiry.return_stranded(session, now)
     launches.cancel_unwanted(session, now)
+    for late in launches.unsettled_targets(session, now - SETTLED_WITHIN):
+        outbox.enqueue(session, tasks.SETTLE, target_id=late)
     for target_id in advance.stalled(session, now):
         outbox.enqueue(session, tasks.ADVANCE, target_id=target_id)
     launches.forget_leases(session)

@@ -5,6 +5,9 @@ from __future__ import annotations
 ADVANCE = "edgefront.advance"
 """Moves one target on as far as it can go now. Argument: `target_id`."""
 
+SETTLE = "edgefront.settle"
+"""Derives what follows from reports (`measuring.settling`). Argument: `target_id`; None: those of deleted targets."""
+
 SWEEP = "edgefront.sweep"
 """Returns expired leases, ends what ran out of budget and re-sends what a crash swallowed. No argument."""
 

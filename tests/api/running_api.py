@@ -21,11 +21,11 @@ from edgefront.core.services.access import keys
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.measuring import handover
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.tasks import ADVANCE
+from edgefront.core.services.tasks import ADVANCE, SETTLE
 from edgefront.core.store.database import Database
 from edgefront.core.wire.agent import EnrolRequest
 from edgefront.core.wire.service import EnrolmentTokenRequest, Problem, Role
-from edgefront.workers.tasks import advance_target
+from edgefront.workers.tasks import advance_target, settle_target
 
 
 @dataclass
@@ -43,7 +43,9 @@ class Service:
         self.database.send = self._send
 
     def _send(self, task: str, arguments: dict[str, Any]) -> None:
-        if task == ADVANCE:
+        if task == SETTLE:
+            settle_target(self.database, arguments["target_id"])
+        elif task == ADVANCE:
             self.inbox.append(arguments["target_id"])
 
     @property

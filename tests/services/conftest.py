@@ -3,9 +3,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from lease_world import World
 from simulated_service import Service
 
 from edgefront.core.store.database import Database
+
+
+@pytest.fixture
+def world(database: Database) -> World:
+    return World(database)
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
 from edgefront.core.services import sweep
 from edgefront.core.services.measuring import leases, reports
+from edgefront.core.services.measuring.queries import launches
+from edgefront.core.services.measuring.settling import settle
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base, Candidate, Device, Job, Launch, Measurement, Target
 from edgefront.core.wire.agent import (
@@ -235,12 +237,31 @@ class World:
         with self.write() as session:
             leases.release(session, device_id, lease.lease_id or "", launch_ids, self.now)
 
+    def append(self, device_id: str, *told: tuple[LeaseItem, LaunchResult], busy_s: float = 0.0) -> list[str]:
+        """Reports that are not settled yet; returns the outcomes."""
+        return [receipt.outcome for receipt in self._append(device_id, told, busy_s)]
+
     def report(
         self, device_id: str, *told: tuple[LeaseItem, LaunchResult], busy_s: float = 0.0
+    ) -> tuple[ReportReceipt, ...]:
+        receipts = self._append(device_id, told, busy_s)
+        self.settle()
+        return receipts
+
+    def _append(
+        self, device_id: str, told: tuple[tuple[LeaseItem, LaunchResult], ...], busy_s: float
     ) -> tuple[ReportReceipt, ...]:
         sent = tuple(LaunchReport(launch_id=item.launch_id, fence=item.fence, result=result) for item, result in told)
         with self.write() as session:
             return reports.accept(session, device_id, ReportRequest(reports=sent, busy_s=busy_s), self.now).receipts
+
+    def settle(self) -> None:
+        """What the worker does after reports."""
+        with self.write() as session:
+            targets = launches.unsettled_targets(session, self.now + timedelta(seconds=1))
+        for target_id in targets:
+            with self.write() as session:
+                settle(session, target_id, self.now)
 
     def outcomes(self, device_id: str, *told: tuple[LeaseItem, LaunchResult]) -> list[str]:
         return [receipt.outcome for receipt in self.report(device_id, *told)]

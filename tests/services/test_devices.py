@@ -13,18 +13,12 @@ from edgefront.core.services.access import keys
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.measuring import handover
-from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Device
 from edgefront.core.wire.agent import PROTOCOL_VERSION, EnrolRequest, EnrolResponse
 from edgefront.core.wire.service import EnrolmentTokenRequest
 
 ROOT = Principal("key_r", "root", "root", "admin")
 ADA = Principal("key_a", "ada", "ada", "user")
-
-
-@pytest.fixture
-def world(database: Database) -> World:
-    return World(database)
 
 
 def token(world: World, by: Principal = ROOT, **changes: int) -> tuple[str, str]:

@@ -12,16 +12,10 @@ from sqlalchemy import text
 from edgefront.core.errors import Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
 from edgefront.core.services.access import keys
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Device
 
 ADMIN = Principal("key_admin", "root", "root", "admin")
 DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def world(database: Database) -> World:
-    return World(database)
 
 
 def make(world: World, **changes: object) -> tuple[str, str]:

@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-import pytest
 from lease_world import World, crashed, done
 
 from edgefront.core.errors import Conflict, Gone
@@ -15,14 +14,9 @@ from edgefront.core.services.access import keys
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import leases, reports
-from edgefront.core.store.database import Database
+from edgefront.core.states import LIVE_LAUNCHES
 from edgefront.core.store.tables import Candidate, Event, Launch, Lease, Target
 from edgefront.core.wire.agent import LaunchReport, ReportRequest
-
-
-@pytest.fixture
-def world(database: Database) -> World:
-    return World(database)
 
 
 def together(*work: Callable[[], None]) -> None:
@@ -84,7 +78,7 @@ def test_agents_sweepers_and_users_at_once_lose_nothing(world: World) -> None:
 
         def work() -> None:
             # A claim passes over what others have locked: that it finds nothing does not say that nothing is left.
-            while any(row.state in ("wanted", "leased") for row in world.rows(Launch)) and not finished.is_set():
+            while any(row.state in LIVE_LAUNCHES for row in world.rows(Launch)) and not finished.is_set():
                 with world.database.write() as session:
                     lease = leases.claim(session, device, 4, world.now, 60.0)
                 for item in lease.items:
@@ -107,6 +101,7 @@ def test_agents_sweepers_and_users_at_once_lose_nothing(world: World) -> None:
     def sweeper() -> None:
         while not finished.is_set():
             world.sweep()
+            world.settle()
 
     def user() -> None:
         while not finished.is_set():

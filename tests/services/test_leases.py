@@ -10,14 +10,8 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import leases
-from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Device
 from edgefront.core.wire.agent import PROTOCOL_VERSION, SEVEN_BIT_WEIGHTS, DeviceFacts
-
-
-@pytest.fixture
-def world(database: Database) -> World:
-    return World(database)
 
 
 def test_a_claim_takes_the_oldest_wanted_launches(world: World) -> None:

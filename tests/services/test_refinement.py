@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from lease_world import World, done
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance
 from edgefront.core.services.measuring import refinement
-from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Launch, Target
-
-
-@pytest.fixture
-def world(database: Database) -> World:
-    return World(database)
 
 
 def measured(world: World, device: str, target: str, *points: tuple[float, list[float]]) -> list[str]:

@@ -52,7 +52,7 @@ def test_a_report_goes_from_the_launch_to_the_candidate(
     reported = world.row(Target, target)
     assert (reported.settled, reported.launches_done, reported.measuring_s) == (1, 1, 0.5)
     assert [event.kind for event in world.rows(Event)] == ["launch", "candidate", "frontier"]
-    assert sent == [(tasks.ADVANCE, {"target_id": target})]
+    assert sent == [(task, {"target_id": target}) for task in (tasks.SETTLE, tasks.ADVANCE)]
 
 
 def test_the_next_generation_is_sent_for_only_when_the_last_candidate_is_settled(
@@ -62,9 +62,9 @@ def test_the_next_generation_is_sent_for_only_when_the_last_candidate_is_settled
     world.launches(2)
     first, second = world.claim(device).items
     world.report(device, (first, done()))
-    assert sent == []
+    assert [task for task, _ in sent] == [tasks.SETTLE]
     world.report(device, (second, out_of_memory()))
-    assert [task for task, _ in sent] == [tasks.ADVANCE]
+    assert [task for task, _ in sent] == [tasks.SETTLE, tasks.SETTLE, tasks.ADVANCE]
 
 
 def test_the_same_report_again_is_a_duplicate_and_another_a_conflict(world: World) -> None:
@@ -229,7 +229,7 @@ def test_a_paused_jobs_report_counts(world: World, sent: list[tuple[str, dict[st
     world.set_job(target, "paused")
     assert world.outcomes(device, (item, done())) == ["accepted"]
     assert candidate_of(world, measurement).state == "measured"
-    assert sent == []
+    assert [task for task, _ in sent] == [tasks.SETTLE]
 
 
 def test_a_report_reaches_every_job_that_has_the_measurement(world: World) -> None:

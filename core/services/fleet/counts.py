@@ -36,6 +36,11 @@ def devices_seen_since(session: Session, since: datetime) -> int:
     return found or 0
 
 
+def oldest_report(session: Session) -> datetime | None:
+    """When the oldest report came that is not settled."""
+    return session.scalar(select(func.min(Launch.finished_at)).where(Launch.state == "reported"))
+
+
 def _by(session: Session, column: InstrumentedAttribute[str], only: Collection[str] | None = None) -> dict[str, int]:
     query = select(column, func.count()).group_by(column)
     if only is not None:

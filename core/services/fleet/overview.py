@@ -21,10 +21,13 @@ class Overview:
     """Only wanted and leased: the others are history."""
     devices: dict[str, int]
     devices_online: int
+    settling_lag_s: float
+    """Age of the oldest report that is not settled; 0 if there is none."""
 
 
 def overview(session: Session, now: datetime) -> Overview:
     """Counts by indexed columns: cheap enough to be asked every few seconds."""
+    oldest = counts.oldest_report(session)
     return Overview(
         jobs=_filled(counts.jobs_by_state(session), ("running", "paused", "cancelled", "finished", "failed")),
         targets=_filled(
@@ -34,6 +37,7 @@ def overview(session: Session, now: datetime) -> Overview:
         launches=_filled(counts.launches_by_state(session, ("wanted", "leased")), ("wanted", "leased")),
         devices=_filled(counts.devices_by_state(session), ("active", "draining", "revoked")),
         devices_online=counts.devices_seen_since(session, now - ONLINE),
+        settling_lag_s=max(0.0, (now - oldest).total_seconds()) if oldest else 0.0,
     )
 
 

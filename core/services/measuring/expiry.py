@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as rows
-from edgefront.core.services.measuring.settling import end_badly, settle
+from edgefront.core.services.measuring.settling import end_badly, take_in
 from edgefront.core.services.measuring.verdict import MAX_ATTEMPTS
 
 LOST = "the agent was lost while it measured this"
@@ -44,7 +44,7 @@ def return_stranded(session: Session, now: datetime) -> None:
         reason = f"{MAX_ATTEMPTS} attempts; the last: {LOST}"
         known = end_badly(session, [], [(measurements[row.measurement_id], reason) for row in spent], now)
         session.flush()
-        settle(session, targets, rows.candidates_of(session, known), known, now)
+        take_in(session, targets, rows.candidates_of(session, known), known, now)
 
 
 def _running(held: Sequence[Row[Any]]) -> list[Row[Any]]:

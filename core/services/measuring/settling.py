@@ -1,24 +1,83 @@
-"""Takes what is known of measurements into the candidates that wait for it."""
+"""The one place where reports become measurements, candidates, frontiers and events.
+
+`settle` takes a target's reports that have come since it last ran, in one transaction under the row locks of the
+targets concerned, and `take_in` brings known measurements to the candidates that have them: whoever finds something to
+be known (reports, expired leases, a search that proposes what was measured before) calls one of the two. What follows
+is a function of the rows: run twice, late, or after a crash it comes to the same.
+
+Locks are taken in one order by all services: targets, measurements, launches, jobs, each by id.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms
 from edgefront.core.services import tasks
+from edgefront.core.services.fleet.capability import refusal
 from edgefront.core.services.jobs import events, frontier
 from edgefront.core.services.jobs.due import due
-from edgefront.core.services.measuring.aggregation import add_bad_end
+from edgefront.core.services.measuring.aggregation import add_bad_end, aggregate
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as rows
+from edgefront.core.services.measuring.verdict import MAX_ATTEMPTS, Verdict, outcome_verdict
+from edgefront.core.states import FINISHED_LAUNCHES
 from edgefront.core.store import bulk, outbox
-from edgefront.core.store.tables import Candidate, Measurement, Target
+from edgefront.core.store.tables import Candidate, Device, Measurement, Target
+
+AT_ONCE = 200
+"""Launches that one transaction settles at most."""
 
 
-def settle(
+@dataclass(frozen=True)
+class _Settled:
+    """A reported launch, and what becomes of it."""
+
+    launch: Any
+    """Row of `launches.lock_reported`."""
+    verdict: Verdict
+    attempts: int
+
+    @property
+    def is_final(self) -> bool:
+        return self.verdict in FINISHED_LAUNCHES
+
+
+def settle(session: Session, target_id: str | None, now: datetime) -> bool:
+    """Settles the reported launches that the target asked for or waits for; None: those of deleted targets.
+
+    Returns whether there may be more: commit, and call again.
+    """
+    reported = launches.reported(session, target_id, AT_ONCE)
+    if not reported:
+        return False
+    measurement_ids = {row.measurement_id for row in reported}
+    targets = [target for target, _ in rows.lock_live_targets(session, measurement_ids)]
+    measurements = rows.lock(session, measurement_ids)
+    locked = launches.lock_reported(session, [row.id for row in reported])
+    settled = [_decide(session, row, measurements[row.measurement_id]) for row in locked]
+    with session.no_autoflush, bulk.together(session):
+        _finish(session, settled, now)
+        known = _aggregated(session, settled, measurements, now)
+        rows.write(session, list(known.values()))
+        bulk.send(session)
+        candidates = rows.candidates_of(session, {one.launch.measurement_id for one in settled})
+        _account(settled, targets)
+        take_in(session, targets, candidates, known, now, _entries(settled, targets, candidates))
+        rows.write_targets(session, targets)
+        # All is written: nothing of these is for the session's own flush to look through.
+        for written in (*known.values(), *candidates, *targets):
+            session.expunge(written)
+    return len(reported) == AT_ONCE
+
+
+def take_in(
     session: Session,
     targets: Sequence[Target],
     candidates: Sequence[Candidate],
@@ -83,6 +142,91 @@ def end_badly(
     hopeful = launches.with_open_launches(session, [m.id for m, _ in failed]) if failed else set()
     settled |= {m.id: m for m, reason in failed if m.id not in hopeful and add_bad_end(m, "failed", reason, now)}
     return settled
+
+
+def _decide(session: Session, launch: Any, measurement: Measurement) -> _Settled:
+    """What becomes of a reported launch: the verdict that its agent was told."""
+    result = launch.result
+    verdict = outcome_verdict(result["outcome"], result["reason"], launch.attempts)
+    if verdict == "elsewhere":
+        device = session.get(Device, launch.device_id)
+        protocol = MeasurementProtocol.model_validate(measurement.protocol)
+        if device is None or not refusal(device.facts, protocol):  # its facts had no room for the note
+            verdict = "failed" if launch.attempts + 1 >= MAX_ATTEMPTS else "again"
+    return _Settled(launch, verdict, launch.attempts + (verdict in ("again", "failed")))
+
+
+def _finish(session: Session, settled: Sequence[_Settled], now: datetime) -> None:
+    """Writes the launches' own states: finished with their result, or wanted again without it."""
+    final = [one for one in settled if one.is_final]
+    launches.write(
+        session, [{"id": one.launch.id, "state": one.verdict, "attempts": one.attempts, "busy_s": 0.0} for one in final]
+    )
+    again = [one for one in settled if not one.is_final]
+    launches.write(
+        session,
+        [
+            {"id": one.launch.id, "attempts": one.attempts, "result": None, "finished_at": None, "busy_s": 0.0}
+            for one in again
+        ],
+    )
+    bulk.send(session)
+    launches.give_back(session, [one.launch.id for one in again], now)
+
+
+def _aggregated(
+    session: Session, settled: Sequence[_Settled], measurements: Mapping[str, Measurement], now: datetime
+) -> dict[str, Measurement]:
+    """By id, the measurements that have an answer now, with it."""
+    done = {one.launch.measurement_id for one in settled if one.verdict == "done"}
+    results = launches.results(session, done)
+    for id_ in done:
+        aggregate(measurements[id_], results[id_], now)
+    bad: dict[str, list[tuple[Measurement, str]]] = {"infeasible": [], "failed": []}
+    for one in settled:
+        reason = one.launch.reason or one.verdict
+        if one.verdict == "infeasible":
+            bad["infeasible"].append((measurements[one.launch.measurement_id], reason))
+        elif one.verdict == "failed":
+            text = f"{one.attempts} attempts; the last: {reason}"
+            bad["failed"].append((measurements[one.launch.measurement_id], text))
+    ended = end_badly(session, bad["infeasible"], bad["failed"], now)
+    return {**{id_: measurements[id_] for id_ in done}, **ended}
+
+
+def _account(settled: Sequence[_Settled], targets: Sequence[Target]) -> None:
+    """Adds the device's time to the targets that asked for the launches."""
+    by_id = {target.id: target for target in targets}
+    for one in settled:
+        target = by_id.get(one.launch.target_id or "")
+        if target is not None:
+            target.launches_done += one.is_final
+            target.busy_s += one.launch.busy_s
+            target.measuring_s += one.launch.result["measuring_s"]
+
+
+def _entries(
+    settled: Sequence[_Settled], targets: Sequence[Target], candidates: Sequence[Candidate]
+) -> dict[str, list[events.Entry]]:
+    """By target, one `launch` event for each report."""
+    ids: dict[tuple[str, str], list[str]] = {}
+    for candidate in candidates:
+        ids.setdefault((candidate.target_id, candidate.measurement_id or ""), []).append(candidate.id)
+    entries: dict[str, list[events.Entry]] = {}
+    for target in targets:
+        for one in settled:
+            having = ids.get((target.id, one.launch.measurement_id))
+            if having:
+                data = {
+                    "launch_id": one.launch.id,
+                    "candidate_ids": having,
+                    "outcome": one.launch.result["outcome"],
+                    "reason": one.launch.reason,
+                    "attempts": one.attempts,
+                    "final": one.is_final,
+                }
+                entries.setdefault(target.id, []).append(events.Entry("launch", data, target.id))
+    return entries
 
 
 def _half_width_ms(measurement: Measurement, variance: LaunchVariance) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgefront.core.states import FINISHED_LAUNCHES
+from edgefront.core.states import FINISHED_LAUNCHES, LaunchState
 
 MAX_ATTEMPTS = 3
 """So many deaths of the child (or of the agent during it), then the launch has failed."""
@@ -42,14 +42,19 @@ def judge(launch: LaunchSoFar, fence: int, outcome: str, reason: str | None, dig
     """
     if digest in launch.reports:
         return "duplicate"
-    if launch.state in FINISHED_LAUNCHES or not 1 <= fence <= launch.fence:
+    if launch.state in (*FINISHED_LAUNCHES, LaunchState.REPORTED) or not 1 <= fence <= launch.fence:
         return "conflict"
+    if outcome == "failed" and fence != launch.fence:
+        return "conflict"
+    return outcome_verdict(outcome, reason, launch.attempts)
+
+
+def outcome_verdict(outcome: str, reason: str | None, attempts: int) -> Verdict:
+    """What a report that counts makes of a launch that has spent so many attempts."""
     if outcome == "done":
         return "done"
     if outcome == "infeasible":
         return "infeasible"
-    if fence != launch.fence:
-        return "conflict"
     if reason == "unsupported":
         return "elsewhere"
-    return "failed" if launch.attempts + 1 >= MAX_ATTEMPTS else "again"
+    return "failed" if attempts + 1 >= MAX_ATTEMPTS else "again"

@@ -10,16 +10,14 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.measurement.statistics import half_width_ms
 from edgefront.core.services.jobs import events
-from edgefront.core.services.jobs.frontier import Finding, candidate_settled
 from edgefront.core.services.jobs.plan import MIB, Plan
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.views import candidate_view
-from edgefront.core.services.measuring.queries.measurements import launch_variance
+from edgefront.core.services.measuring.settling import take_in
 from edgefront.core.services.quality.scoring import Scored
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import LIVE_LAUNCHES
@@ -99,20 +97,14 @@ def settle_known(
 ) -> int:
     """Takes in what is known of waiting candidates; returns of how many."""
     known = [
-        (candidate, measurements[candidate.measurement_id])
+        candidate
         for candidate in waiting
         if candidate.measurement_id is not None
         and candidate.state == "waiting"
         and measurements[candidate.measurement_id].state != "wanted"
     ]
     if known:
-        variance = launch_variance(session, target.device_key, target.protocol_digest)
-        findings = []
-        for candidate, measurement in known:
-            latency = measurement.latency_ms
-            half = None if latency is None else half_width_ms(latency, measurement.launches, variance)
-            findings.append(Finding(candidate, measurement, half))
-        candidate_settled(session, target, findings, now)
+        take_in(session, [target], known, measurements, now)
     return len(known)
 
 

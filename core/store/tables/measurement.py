@@ -65,7 +65,7 @@ class Launch(Base):
     measurement_id: Mapped[str] = mapped_column(ForeignKey("measurement.id", ondelete="CASCADE"), index=True)
     target_id: Mapped[str | None] = mapped_column(ForeignKey("target.id", ondelete="SET NULL"), index=True)
     device_key: Mapped[str] = mapped_column(String(120))
-    state: Mapped[str] = mapped_column(String(10))  # wanted, leased, done, failed, infeasible, cancelled
+    state: Mapped[str] = mapped_column(String(10))  # core.states.LaunchState
     purpose: Mapped[str] = mapped_column(String(10))  # first, refinement
     priority: Mapped[int] = mapped_column(default=0)  # lower goes first
     attempts: Mapped[int] = mapped_column(default=0)  # deaths of the child, or of the agent after it started this
@@ -76,6 +76,7 @@ class Launch(Base):
     result: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.measurement.record.LaunchResult
     reports: Mapped[list[str]] = mapped_column(Json, default=list)  # digests of the reports that counted
     reason: Mapped[str | None] = mapped_column(Text)
+    busy_s: Mapped[float] = mapped_column(default=0.0, server_default="0")  # of its device, until it is settled
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 

@@ -159,8 +159,7 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
     query = (
         select(Launch.id)
         .where(
-            Launch.state.in_(LIVE_LAUNCHES),
-            or_(Launch.state == "wanted", Launch.started_at.is_(None)),
+            or_(Launch.state == "wanted", and_(Launch.state == "leased", Launch.started_at.is_(None))),
             wanted_by_us.exists(),
             ~wanted_elsewhere.exists(),
         )

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import delete, or_, select
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import ACTIVE_TARGETS
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
 from edgefront.core.store.tables import Candidate, Device, Event, Generation, Job, Launch, Target
 
 
@@ -112,7 +112,7 @@ def idle_targets(session: Session) -> list[str]:
         .where(
             Candidate.target_id == Target.id,
             Candidate.state == "waiting",
-            Launch.state.in_(("wanted", "leased")),
+            Launch.state.in_(LIVE_LAUNCHES),
         )
         .exists()
     )

@@ -12,7 +12,7 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, Integer, String, Table, and_, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
-from edgefront.core.states import ACTIVE_TARGETS
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
 from edgefront.core.store.bulk import update_rows
 from edgefront.core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
 from edgefront.core.store.tables.base import UtcDateTime
@@ -137,23 +137,85 @@ def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: b
 _FOR_REPORT = (
     select(
         Launch.id,
-        Launch.measurement_id,
         Launch.target_id,
         Launch.device_key,
         Launch.state,
         Launch.attempts,
         Launch.fence,
         Launch.reports,
+        Measurement.protocol,
+        Target.state.label("target_state"),
+        Job.state.label("job_state"),
     )
+    .join(Measurement, Measurement.id == Launch.measurement_id)
+    .outerjoin(Target, Target.id == Launch.target_id)
+    .outerjoin(Job, Job.id == Target.job_id)
     .where(Launch.id.in_(bindparam("ids", expanding=True)))
+    .order_by(Launch.id)
+    .with_for_update(of=Launch, key_share=True)
+)
+
+
+def lock_for_report(session: Session, launch_ids: Collection[str]) -> Rows:
+    """These launches, locked, with what the verdict on a report and its receipt depend on."""
+    return session.execute(_FOR_REPORT, {"ids": list(launch_ids)}).all()
+
+
+_WAITS_FOR_IT = (
+    select(Candidate.id)
+    .where(Candidate.target_id == bindparam("target"), Candidate.measurement_id == Launch.measurement_id)
+    .exists()
+)
+
+
+def _reported(of_target: ColumnElement[bool]) -> Any:
+    return (
+        select(Launch.id, Launch.measurement_id)
+        .where(Launch.state == "reported", of_target)
+        .order_by(Launch.finished_at, Launch.id)
+        .limit(bindparam("most", type_=Integer))
+    )
+
+
+_REPORTED = _reported(or_(Launch.target_id == bindparam("target"), _WAITS_FOR_IT))
+_REPORTED_OF_NONE = _reported(Launch.target_id.is_(None))
+
+
+def reported(session: Session, target_id: str | None, limit: int) -> Rows:
+    """Launches that wait to be settled, oldest first: what the target asked for, or has candidates of."""
+    if target_id is None:
+        return session.execute(_REPORTED_OF_NONE, {"most": limit}).all()
+    return session.execute(_REPORTED, {"target": target_id, "most": limit}).all()
+
+
+_LOCK_REPORTED = (
+    select(
+        Launch.id,
+        Launch.measurement_id,
+        Launch.target_id,
+        Launch.device_id,
+        Launch.attempts,
+        Launch.reason,
+        Launch.result,
+        Launch.busy_s,
+    )
+    .where(Launch.id.in_(bindparam("ids", expanding=True)), Launch.state == "reported")
     .order_by(Launch.id)
     .with_for_update(key_share=True)
 )
 
 
-def lock_for_report(session: Session, launch_ids: Collection[str]) -> Rows:
-    """These launches, locked, with what the verdict on a report depends on."""
-    return session.execute(_FOR_REPORT, {"ids": list(launch_ids)}).all()
+def lock_reported(session: Session, launch_ids: Collection[str]) -> Rows:
+    """Those of these launches that still wait to be settled, locked, with what was reported of them."""
+    return session.execute(_LOCK_REPORTED, {"ids": list(launch_ids)}).all()
+
+
+def unsettled_targets(session: Session, before: datetime) -> list[str | None]:
+    """Targets that asked for launches whose reports came before then and are not settled; None among them for those
+    of deleted targets.
+    """
+    query = select(Launch.target_id).where(Launch.state == "reported", Launch.finished_at < before).distinct()
+    return list(session.scalars(query))
 
 
 def _still_wanted() -> ColumnElement[bool]:
@@ -257,7 +319,7 @@ def with_open_launches(session: Session, measurement_ids: Collection[str]) -> se
     return set(
         session.scalars(
             select(Launch.measurement_id)
-            .where(Launch.measurement_id.in_(measurement_ids), Launch.state.in_(("wanted", "leased")))
+            .where(Launch.measurement_id.in_(measurement_ids), Launch.state.in_(LIVE_LAUNCHES))
             .distinct()
         )
     )

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, bindparam, case, func, or_, select, true
 from sqlalchemy.orm import Session, aliased
 
 from edgefront.core.measurement.statistics import LaunchVariance
-from edgefront.core.states import ACTIVE_TARGETS
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
 from edgefront.core.store.bulk import write_back
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
 
@@ -52,7 +52,6 @@ def launch_variance(session: Session, device_key: str, protocol_digest: str) -> 
 
 
 _IDS: Any = bindparam("ids", expanding=True)
-_MEASURED_BY = select(Launch.measurement_id).where(Launch.id.in_(_IDS))
 
 
 def _live_targets(wanted: ColumnElement[bool]) -> Any:
@@ -71,7 +70,6 @@ def _live_targets(wanted: ColumnElement[bool]) -> Any:
 
 
 _LIVE_TARGETS = _live_targets(Candidate.measurement_id.in_(_IDS))
-_LIVE_TARGETS_OF = _live_targets(Candidate.measurement_id.in_(_MEASURED_BY))
 
 
 def lock_live_targets(session: Session, measurement_ids: Collection[str]) -> list[tuple[Target, Job]]:
@@ -85,23 +83,18 @@ def lock_live_targets(session: Session, measurement_ids: Collection[str]) -> lis
     return [(target, job) for target, job in session.execute(_LIVE_TARGETS, {"ids": list(measurement_ids)})]
 
 
-def lock_live_targets_of(session: Session, launch_ids: Collection[str]) -> list[tuple[Target, Job]]:
-    """`lock_live_targets` of these launches' measurements."""
-    return [(target, job) for target, job in session.execute(_LIVE_TARGETS_OF, {"ids": list(launch_ids)})]
-
-
-_LOCK_OF = (
+_LOCK = (
     select(Measurement)
-    .where(Measurement.id.in_(_MEASURED_BY))
+    .where(Measurement.id.in_(_IDS))
     .order_by(Measurement.id)
     .with_for_update(key_share=True)
     .execution_options(populate_existing=True)
 )
 
 
-def lock_of(session: Session, launch_ids: Collection[str]) -> dict[str, Measurement]:
-    """By id, the measurements of these launches, locked in the order of their ids."""
-    return {row.id: row for row in session.scalars(_LOCK_OF, {"ids": list(launch_ids)})}
+def lock(session: Session, measurement_ids: Collection[str]) -> dict[str, Measurement]:
+    """These measurements by id, locked in the order of their ids."""
+    return {row.id: row for row in session.scalars(_LOCK, {"ids": list(measurement_ids)})}
 
 
 def write(session: Session, found: Sequence[Measurement]) -> None:
@@ -160,7 +153,7 @@ def refinable(session: Session, target_id: str, optimism: Mapping[int, float], l
         member.memory_bytes <= Candidate.memory_bytes,
         member.latency_ms <= hopeful,
     )
-    coming = select(Launch.id).where(Launch.measurement_id == Measurement.id, Launch.state.in_(("wanted", "leased")))
+    coming = select(Launch.id).where(Launch.measurement_id == Measurement.id, Launch.state.in_(LIVE_LAUNCHES))
     return list(
         session.scalars(
             select(Measurement.id)
