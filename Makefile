@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types migrations constraints clean
+# What needs no server, no browser and hardly any torch: for every few minutes of work. `make test` runs everything.
+FAST := tests/cost tests/measurement tests/pareto tests/search tests/spaces tests/services tests/store tests/test_layers.py
+
+.PHONY: demo test test-fast lint types migrations constraints clean
 
 demo: $(VENV)/demo.installed
 	@$(BIN)/edgefront demo $(ARGS)
@@ -12,6 +15,9 @@ demo: $(VENV)/demo.installed
 test: $(VENV)/dev.installed
 	@$(BIN)/python scripts/find_browser.py
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
+
+test-fast: $(VENV)/dev.installed
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile -q -k "not postgres" $(FAST) $(ARGS)
 
 lint: $(VENV)/dev.installed
 	@$(BIN)/ruff check .
