@@ -13,6 +13,7 @@ from edgefront.api.context import Context
 from edgefront.api.docs import examples
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import DeviceId, Here
+from edgefront.api.http.hot_route import HotRoute
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import LaunchId, LeaseId
 from edgefront.core.errors import EdgefrontError, Unavailable
@@ -28,12 +29,13 @@ from edgefront.core.wire.agent import (
 )
 
 router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
+_hot = APIRouter(route_class=HotRoute)
 
 DRAINING_WAIT_S = 5.0
 """A draining device is told so at once the first time it matters, and need not ask more often than this."""
 
 
-@router.post(
+@_hot.post(
     "/leases",
     operation_id="lease",
     summary="Take launches to make, or wait for some",
@@ -173,3 +175,6 @@ def start_launch(
     """From here on, an agent that dies costs this launch one attempt; its batch-mates none."""
     with here.database.write() as session:
         leases.start(session, device_id, launch_id, body.fence, here.database.now(session))
+
+
+router.include_router(_hot)

@@ -9,12 +9,12 @@ from fastapi import APIRouter, Body, Response
 from edgefront.api.docs import examples
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import DeviceId, Here
-from edgefront.api.http.json_body import JsonRoute
+from edgefront.api.http.hot_route import HotRoute
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.measuring import reports
 from edgefront.core.wire.agent import ReportRequest, ReportResponse
 
-router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
+router = APIRouter(prefix="/v1", tags=["agents"], route_class=HotRoute)
 
 
 @router.post(

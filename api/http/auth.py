@@ -137,10 +137,18 @@ async def _admin(principal: Annotated[Principal, Depends(_anyone)]) -> Principal
     return principal
 
 
-async def _device(principal: Annotated[Principal, Depends(_anyone)]) -> str:
+def device_of(request: Request) -> str:
+    """The device of the agent that asks; `Forbidden` for anybody else."""
+    principal: Principal | None = getattr(request.state, "principal", None)
+    if principal is None:
+        raise Unauthenticated("this needs an API key, not an enrolment token")
     if principal.role != "agent" or principal.device_id is None:
         raise Forbidden(f"this needs an agent's credential, not a key of the role {principal.role}")
     return principal.device_id
+
+
+async def _device(request: Request) -> str:
+    return device_of(request)
 
 
 async def _enrolment_token(request: Request) -> str:

@@ -89,12 +89,19 @@ class JsonRoute(APIRoute):
 
         async def handle_json(request: Request) -> Response:
             request = JsonRequest(request.scope, request.receive)
-            if await request.body():
-                content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-                if content_type != "application/json" and not content_type.endswith("+json"):
-                    raise HTTPException(415, f"Send application/json, not {content_type or 'a body without a type'}.")
-                # Parsed before the framework does it: it would hide what was wrong.
-                await request.json()
+            # Parsed before the framework does it: it would hide what was wrong.
+            await read_json(request)
             return await handle(request)
 
         return handle_json
+
+
+async def read_json(request: Request) -> Any:
+    """The body's value; None if there is no body. Status 415 for a body of another type."""
+    body = await request.body()
+    if not body:
+        return None
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != "application/json" and not content_type.endswith("+json"):
+        raise HTTPException(415, f"Send application/json, not {content_type or 'a body without a type'}.")
+    return await request.json() if isinstance(request, JsonRequest) else parse_json(body)
