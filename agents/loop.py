@@ -95,7 +95,9 @@ class Agent:
         """Be a device of this server: with the kept credential, or by enrolling."""
         facts = await asyncio.to_thread(probe, self.plan) if self._facts is None else self._facts
         if not facts.runtimes:
-            raise InvalidInput("no runtime works here: install the extra `agent` (ONNX Runtime) or `torch`")
+            raise InvalidInput(
+                "no runtime works here: pip install 'edgefront-lm[agent]' (ONNX Runtime) or 'edgefront-lm[agent,torch]'"
+            )
         known = credential.CredentialFile(self.config.data_dir).read(client.server)
         if known is None:
             known = await credential.enrol(client, self.config, facts)

@@ -46,7 +46,7 @@ def cannot_train(settings: Settings) -> str | None:
     if sys.platform == "win32":
         return "trainings run on Linux and macOS"
     if settings.training.command is None and importlib.util.find_spec("torch") is None:
-        return "trainings need the extra: train"
+        return "a training needs torch, which is not installed: pip install 'edgefront-lm[train]'"
     return None
 
 
