@@ -1,7 +1,9 @@
-"""Files and folders that the documents about the code name are there."""
+"""Files, rooms and imports that the documents name are there."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 from pathlib import Path
 
@@ -29,3 +31,14 @@ def test_the_picture_has_every_room(document: str) -> None:
     for folder in ("core/services", "agents", "workers"):
         rooms = {path.parent.name for path in (ROOT / folder).glob("*/__init__.py")}
         assert {room for room in rooms if not re.search(rf"\b{room}\b", picture)} == set()
+
+
+@pytest.mark.parametrize(
+    "document", [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"], ids=lambda path: path.name
+)
+def test_python_in_the_documents_imports_what_exists(document: Path) -> None:
+    for block in re.findall(r"^```python\n(.*?)^```$", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                module = importlib.import_module(node.module)
+                assert all(hasattr(module, alias.name) for alias in node.names)
