@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, get_args
+from typing import Any
 
 from sqlalchemy import ColumnElement
 from sqlalchemy.orm import InstrumentedAttribute, Session
@@ -187,7 +187,7 @@ def _conditions(session: Session, job: Job, filters: CandidateFilter) -> list[Co
     if filters.target is not None:
         conditions.append(Candidate.target_id == target_of(session, job, filters.target).id)
     if filters.state is not None:
-        conditions.append(Candidate.state == one_of("state", filters.state, get_args(CandidateState)))
+        conditions.append(Candidate.state == one_of("state", filters.state, tuple(CandidateState)))
     if filters.role is not None:
         conditions.append(Candidate.role == one_of("role", filters.role, ("baseline", "search")))
     if filters.on_frontier is not None:
