@@ -53,7 +53,7 @@ class RetryPolicy:
                 await asyncio.sleep(pause)
             else:
                 if failures:
-                    _log.info("%s: the server is back after %.0f s", what, time.monotonic() - begun)
+                    _log.info("%s: the server is available again after %.0f s", what, time.monotonic() - begun)
                 return answer
 
 

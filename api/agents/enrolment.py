@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=JsonRoute)
     "/enrol",
     status_code=201,
     operation_id="enrol",
-    summary="Trade an enrolment token for a device's credential",
+    summary="Exchange an enrolment token for a device's credential",
     responses={
         **answer(examples.ENROL_RESPONSE, status=201, description="The credential; it is shown this once"),
         **errors(409),

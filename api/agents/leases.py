@@ -36,7 +36,7 @@ DRAINING_WAIT_S = 5.0
 @router.post(
     "/leases",
     operation_id="lease",
-    summary="Take launches to make, or wait for some",
+    summary="Lease launches, or wait for some",
     response_model=LeaseResponse,
     responses={**answer(examples.LEASE_RESPONSE), **errors(409)},
 )
@@ -122,7 +122,7 @@ async def _disconnected(request: Request) -> None:
 @router.post(
     "/leases/{lease_id}/heartbeat",
     operation_id="heartbeat",
-    summary="Keep a lease",
+    summary="Extend a lease",
     response_model=HeartbeatResponse,
     responses={**answer(examples.HEARTBEAT), **errors(404)},
 )
@@ -138,7 +138,7 @@ def heartbeat(lease_id: LeaseId, device_id: DeviceId, here: Here) -> Response:
     "/leases/{lease_id}/release",
     status_code=204,
     operation_id="release",
-    summary="Give launches back",
+    summary="Return launches",
     responses={204: {"description": "Given back"}, **errors(404)},
 )
 def release(
@@ -161,7 +161,7 @@ def _release(here: Context, device_id: str, lease_id: str, launch_ids: tuple[str
     "/launches/{launch_id}/start",
     status_code=204,
     operation_id="start_launch",
-    summary="Say that a launch begins",
+    summary="Report the start of a launch",
     responses={204: {"description": "Noted"}, **errors(404, 409)},
 )
 def start_launch(

@@ -70,7 +70,7 @@ Sort = Annotated[
     str,
     Query(
         pattern=f"^-?({'|'.join(SORTABLE)})$",
-        description="A column, with `-` before it for falling order; unmeasured candidates come last either way",
+        description="A column, with `-` before it for descending order; unmeasured candidates always come last",
         examples=["-proxy"],
     ),
 ]
@@ -149,7 +149,9 @@ def get_frontier(
     target: TargetName = None,
     max_latency_ms: LatencyBound = None,
     max_memory_mb: MemoryBound = None,
-    by: Annotated[Quality, Query(description="What stands for quality: the proxy, or what was trained")] = "proxy",
+    by: Annotated[
+        Quality, Query(description="The measure of quality: the proxy, or the perplexity of trained models")
+    ] = "proxy",
     dataset: Annotated[
         str | None, Query(max_length=200, description="Of the trainings; if absent that of most of them")
     ] = None,

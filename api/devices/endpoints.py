@@ -49,7 +49,7 @@ def get_device(device: DeviceName, asker: Anyone, here: Here) -> DeviceView:
 @router.post(
     "/{device_id}/drain",
     operation_id="drain_device",
-    summary="Give a device no more work",
+    summary="Drain a device: no further work",
     responses={**answer(examples.DEVICE), **errors(404, 409)},
 )
 def drain_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
@@ -70,7 +70,7 @@ def activate_device(device: DeviceName, person: Person, here: Here) -> DeviceVie
 @router.post(
     "/{device_id}/revoke",
     operation_id="revoke_device",
-    summary="End a device's credential for good",
+    summary="Revoke a device's credential",
     responses={**answer(examples.DEVICE), **errors(404, 409)},
 )
 def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
@@ -83,7 +83,7 @@ def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
 @router.post(
     "/{device_id}/rotate",
     operation_id="rotate_credential",
-    summary="Trade a device's credential for a new one",
+    summary="Replace a device's credential",
     responses={**answer(examples.ENROL_RESPONSE), **errors(404, 409)},
 )
 def rotate_credential(device: DeviceName, asker: Anyone, here: Here) -> EnrolResponse:

@@ -24,7 +24,7 @@ router = APIRouter(tags=["service"])
 CHECK_TIMEOUT_S = 5.0
 
 
-@router.get("/v1/health", operation_id="get_health", summary="Is it alive?", responses=answer(examples.HEALTH))
+@router.get("/v1/health", operation_id="get_health", summary="Liveness", responses=answer(examples.HEALTH))
 async def get_health() -> HealthView:
     """200 as long as the process lives; says nothing of what it needs."""
     return HealthView(status="ok", version=VERSION)
@@ -33,11 +33,11 @@ async def get_health() -> HealthView:
 @router.get(
     "/v1/ready",
     operation_id="get_ready",
-    summary="Can it work?",
+    summary="Readiness",
     responses={
         **answer(examples.READY),
         503: {
-            "description": "Something that it needs is away; `checks` says what",
+            "description": "Something that it needs is unavailable; `checks` says what",
             "model": HealthView,
             "content": {
                 "application/json": {

@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1/session", tags=["access"], route_class=JsonRoute)
     "",
     status_code=201,
     operation_id="open_session",
-    summary="Trade a key for a cookie",
+    summary="Exchange a key for a session cookie",
     responses={
         **answer(examples.ME, status=201, description="Set-Cookie holds the session; no script can read it"),
         **errors(401, 403, 429),

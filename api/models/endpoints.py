@@ -32,7 +32,7 @@ _BINARY = {"type": "string", "format": "binary"}
             "description": "The file. Its weights are untrained: random numbers from the candidate's seed.",
             "headers": {
                 "ETag": {"schema": {"type": "string"}, "description": "SHA-256 of the bytes, in quotes"},
-                "Content-Disposition": {"schema": {"type": "string"}, "description": "A file name that says so too"},
+                "Content-Disposition": {"schema": {"type": "string"}, "description": "A file name that also says so"},
                 "X-Edgefront-Weights": {"schema": {"type": "string", "enum": ["untrained-random", "none"]}},
             },
             "content": {
@@ -72,8 +72,8 @@ async def download_model(
     numbers: Annotated[
         Numbers,
         Query(
-            description="What an ONNX file computes in. int8: float32 with the blocks' linear maps dynamically "
-            "quantised, as a protocol's weights int8. Other formats know float32 alone"
+            description="What an ONNX file computes in. int8: float32 with the blocks' linear layers dynamically "
+            "quantised, as a protocol's weights int8. Other formats are float32 only"
         ),
     ] = "float32",
     if_none_match: IfNoneMatch = None,

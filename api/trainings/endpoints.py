@@ -117,7 +117,7 @@ def list_training_metrics(
 @router.get(
     "/{training_id}/log",
     operation_id="read_training_log",
-    summary="What a training printed",
+    summary="The log of a training",
     response_class=PlainTextResponse,
     responses={
         **answer(
@@ -133,7 +133,7 @@ async def read_training_log(
     training_id: TrainingId,
     person: Person,
     here: Here,
-    tail: Annotated[int, Query(ge=1, le=100_000, description="So many of the last lines, at most 1 MiB")] = 200,
+    tail: Annotated[int, Query(ge=1, le=100_000, description="Number of last lines, at most 1 MiB")] = 200,
 ) -> Response:
     """Standard output and error of all its processes, over all starts."""
 

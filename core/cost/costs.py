@@ -136,13 +136,13 @@ def _reach(architecture: Architecture) -> tuple[int, str]:
     """Most tokens of a sequence, past and present, and why."""
     if architecture.max_length is None:
         return MAX_LENGTH, ""
-    return architecture.max_length, f"its position table has {architecture.max_length} rows"
+    return architecture.max_length, f"it has {architecture.max_length} learned positions"
 
 
 def _without_memory(architecture: Architecture, mode: str) -> str:
     """Why a pass of this mode has no tokens before it; empty where it may have."""
     if mode == "prefill":
-        return "prefill begins with nothing before it"
+        return "prefill starts without memory"
     if mode == "forward" and architecture.source is not None:
         return "a model with a source is run whole"
     return ""

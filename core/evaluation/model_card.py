@@ -97,7 +97,7 @@ def _evaluation(facts: Mapping[str, Any]) -> str:
     if not scores:
         return "None was recorded.\n"
     names = {
-        "loss": "loss (nats a token)",
+        "loss": "loss (nats per token)",
         "perplexity": "perplexity",
         "bpc": "bits per character",
         "word_perplexity": "perplexity a word",

@@ -102,7 +102,7 @@ def check_pass(
         )
     if padding and mode != "forward" and architecture.source is None:
         raise InvalidInput(
-            f"mode {mode} takes no padding: states of padded tokens would be carried on",
+            f"mode {mode} does not support padding: the state would include padded tokens",
             field="padding",
             value=padding,
             allowed="mode forward, or a model whose source is padded",

@@ -109,7 +109,7 @@ class MetricView(_View):
     gradient_norm: float | None = None
     tokens_per_s: float | None = None
     mfu: float | None = None
-    """Model FLOPs used, as a share of what the device can do; None where that is not known."""
+    """Model FLOPs utilisation: share of the peak FLOPs of the device; None where that is not known."""
     valid_loss: float | None = None
     valid_perplexity: float | None = None
     valid_bpc: float | None = None

@@ -25,7 +25,7 @@ class HomeLock:
         except OSError:
             os.close(descriptor)
             raise Conflict(
-                f"an edgefront service already runs in {self._home}: use it, end it, or give another folder with --home"
+                f"an edgefront service already runs in {self._home}: use it, stop it, or give another folder by --home"
             ) from None
         self._descriptor = descriptor
         return self

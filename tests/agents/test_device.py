@@ -107,7 +107,7 @@ def test_cores_are_named_by_lists():
     assert parse_cores("2,4-6") == (2, 4, 5, 6)
     assert numbers("0-1\n") == [0, 1]
     for text in ("", "a", "1-", "1,,2"):
-        with pytest.raises(InvalidInput, match="no list of cores"):
+        with pytest.raises(InvalidInput, match="not a list of cores"):
             parse_cores(text)
     with pytest.raises(InvalidInput, match="cannot measure"):
         CorePlan.of_device([100_000])

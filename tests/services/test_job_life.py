@@ -472,7 +472,7 @@ def test_a_revoked_device_fails_its_target_and_says_why(service: Service) -> Non
     lost, going_on = service.get(job.id).targets
     assert (lost.state, going_on.state) == ("failed", "baselines")
     assert lost.note == (
-        f"The device {revoked.name!r} was revoked. Enrol it anew, or choose another, and submit the job again."
+        f"The device {revoked.name!r} was revoked. Enrol it again, or choose another, and submit the job again."
     )
     with service.database.read() as session:
         of_device = select(Launch.state).where(Launch.device_key == f"device:{revoked.device_id}")

@@ -104,7 +104,7 @@ def test_the_same_key_at_once_makes_one_job(service: Service, agent: SimulatedAg
             "targets.0.protocol.sequence_length",
             "1024",
         ),
-        ({"space": {"narrow": {"n_layer": [2, 3, 2]}}}, "space.narrow.n_layer", "2 stands more than once"),
+        ({"space": {"narrow": {"n_layer": [2, 3, 2]}}}, "space.narrow.n_layer", "2 occurs more than once"),
         (
             {"targets": [{"device_class": CLASS, "protocol": {"mode": "decode", "memory_length": 1024}}]},
             "targets.0.protocol.memory_length",

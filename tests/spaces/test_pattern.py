@@ -67,10 +67,10 @@ def test_what_a_pattern_may_look_like(pattern: str, blocks: str) -> None:
     [
         ("", 1, "empty"),
         ("   ", 4, "empty"),
-        ("sf", 1, "begins with ("),
-        ("(sf)x2f", 7, "begins with ("),
-        ("(sf)2", 5, "begins with ("),
-        ("(sf)) (f)", 5, "begins with ("),
+        ("sf", 1, "starts with ("),
+        ("(sf)x2f", 7, "starts with ("),
+        ("(sf)2", 5, "starts with ("),
+        ("(sf)) (f)", 5, "starts with ("),
         ("(sf", 1, "no )"),
         ("(s(f)", 3, "letters"),
         ("(sgf)x2", 3, "letters"),
@@ -122,7 +122,7 @@ def test_a_rule_may_stand_for_its_pattern(rule: str, groups: str) -> None:
         ("par(99999)", 5, f"more than {MAX_LETTERS}"),
         ("sandwich(4)", 9, "the rule is sandwich(pairs, coefficient)"),
         ("sandwich(4, 4)", 10, "is 0 to 3, not 4"),
-        ("parts(3)", 1, "begins with ("),
+        ("parts(3)", 1, "starts with ("),
     ],
 )
 def test_a_wrong_rule_is_pointed_at(rule: str, character: int, words: str) -> None:

@@ -160,7 +160,7 @@ def test_a_changed_byte_is_found_by_verifying(text: Path, home: Path) -> None:
     open_prepared(folder)
     with pytest.raises(InvalidInput, match=r"test.tokens is not what was written"):
         open_prepared(folder, verify=True)
-    with pytest.raises(NotFound, match="is no prepared data set"):
+    with pytest.raises(NotFound, match="is not a prepared data set"):
         open_prepared(home)
 
 

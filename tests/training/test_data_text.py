@@ -117,7 +117,7 @@ def test_json_lines_give_their_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{", "line 2 of .* is no JSON"),
+        ("{", "line 2 of .* is not JSON"),
         ('{"body": "x"}', "line 2 of .* has no text field 'text': it has body"),
         ('{"text": 3}', "line 2 of .* has no text field 'text'"),
         ("[1]", "line 2 of .* has no text field 'text': it has list"),

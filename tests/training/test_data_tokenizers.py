@@ -177,5 +177,5 @@ def test_a_missing_or_damaged_file_of_pieces_is_told(pieces: Pieces, tmp_path: P
     with pytest.raises(NotFound, match=PIECES_FILE):
         load_tokenizer(tmp_path)
     (tmp_path / "given.json").write_text("no json")
-    with pytest.raises(InvalidInput, match=r"given.json is no tokenizer.json"):
+    with pytest.raises(InvalidInput, match=r"given.json is not a tokenizer.json"):
         Pieces.given(tmp_path / "given.json")

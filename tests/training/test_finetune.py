@@ -294,7 +294,7 @@ def test_files_that_are_not_of_squads_form_are_told(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match=said):
             read_questions(path)
     wrong = Question("7", "q", "some text", (("text", 4),))
-    with pytest.raises(InvalidInput, match="does not stand at character 4"):
+    with pytest.raises(InvalidInput, match="is not at character 4"):
         read_questions(squad(path, [wrong]))
     with pytest.raises(InvalidInput, match="no questions"):
         read_questions(squad(path, []))

@@ -117,7 +117,7 @@ def test_failures_in_a_row_end_it_and_progress_begins_them_anew(pool: Pool) -> N
     supervise(pool)
     view = pool.get(training)
     assert (view.state, view.attempts, view.checkpoint) == ("queued", 1, 2)
-    assert "attempt 1 of 3 failed: the loss is not a number; it goes on from step 2" in view.note
+    assert "attempt 1 of 3 failed: the loss is not a number; it resumes from step 2" in view.note
     supervise(pool)
     assert pool.get(training).attempts == 2
     pool.change(training, checkpoint=1, failed_at_checkpoint=1)  # as if step 2 had been new this time

@@ -126,7 +126,7 @@ class RunState:
             more = "; perhaps the system ran out of memory" if -code == signal.SIGKILL else ""
             return f"the process was killed by {name}{more}"
         if code == EXIT_STOPPED:
-            return "the process was told to stop from outside"
+            return "the process was asked to stop from outside"
         lines = [line.strip() for line in tail(self._folder / LOG, 20).splitlines() if line.strip()]
         return f"the process ended with exit code {code}" + (f": {lines[-1][:500]}" if lines else "")
 

@@ -80,7 +80,7 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("total_parameters", "all parameters"),
     ("weight_bytes", "bytes of all weights"),
     ("flops", "floating-point operations of one forward pass"),
-    ("proxy", "score that stands for quality; higher is better"),
+    ("proxy", "score used in place of quality; higher is better"),
     ("latency_ms", "median latency of a forward pass, ms"),
     ("latency_half_width_ms", "half of its 95 % interval, ms"),
     ("latency_p90_ms", "90th percentile, ms; empty below 20 samples"),
