@@ -31,7 +31,7 @@ def enrol(
     token: EnrolmentToken,
     here: Here,
 ) -> EnrolResponse:
-    """The bearer is the enrolment token. A known name of the same owner is taken over and its old credential ends."""
+    """The bearer is the enrolment token. A device of the same name and owner is replaced; its credential ends."""
     with here.database.write() as session:
         answer_ = handover.enrol(session, token, request, here.database.now(session))
     here.credentials.forget()

@@ -46,7 +46,7 @@ async def lease(
     request: Request,
     here: Here,
 ) -> Response:
-    """A long poll: answers at once with work, else waits up to `wait_s` for it and then answers with none."""
+    """A long poll: returns work at once, or waits up to `wait_s` for some and then returns an empty list."""
     devices.check_protocol_version(body.protocol_version)
     loop = asyncio.get_running_loop()
     begun = loop.time()
@@ -127,7 +127,7 @@ async def _disconnected(request: Request) -> None:
     responses={**answer(examples.HEARTBEAT), **errors(404)},
 )
 def heartbeat(lease_id: LeaseId, device_id: DeviceId, here: Here) -> Response:
-    """Extends the lease, and tells which of its launches are wanted no more."""
+    """Extends the lease, and returns which of its launches are no longer wanted."""
     with here.database.write() as session:
         now = here.database.now(session)
         beat = leases.heartbeat(session, device_id, lease_id, now, here.settings.leases.ttl_s)
@@ -170,6 +170,6 @@ def start_launch(
     device_id: DeviceId,
     here: Here,
 ) -> None:
-    """From here on, an agent that dies costs this launch one attempt; its batch-mates none."""
+    """From here on, if the agent dies, this launch loses one attempt; others of its batch lose none."""
     with here.database.write() as session:
         leases.start(session, device_id, launch_id, body.fence, here.database.now(session))

@@ -105,7 +105,7 @@ async def list_candidates(
         Literal["json", "csv", "parquet"], Query(description="csv and parquet hold every candidate, in no pages")
     ] = "json",
 ) -> Any:
-    """The filters hold together, as in "measured, on the frontier, under 50 ms and 300 MB"."""
+    """The filters are combined by and, as in "measured, on the frontier, under 50 ms and 300 MB"."""
     if format == "json":
         return await run_in_threadpool(_page, here, person, job_id, filters, sort, cursor, limit)
     rows = partial(candidates.export_rows, principal=person, job_id=job_id, filters=filters, sort=sort)
@@ -157,7 +157,7 @@ def get_frontier(
     ] = None,
     format: Literal["json", "csv"] = "json",  # noqa: A002
 ) -> Any:
-    """Without `target`, that of the job's first. The bounds leave points out ("the best under 50 ms and 300 MB")."""
+    """Without `target`, that of the job's first. The limits filter the points ("the best under 50 ms and 300 MB")."""
     with here.database.read() as session:
         view = frontier.frontier_view(
             session,

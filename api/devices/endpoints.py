@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1/devices", tags=["devices"])
 def list_devices(
     person: Person, here: Here, cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
 ) -> DevicePage:
-    """Devices are shared: everyone sees them and may aim jobs at them."""
+    """Devices are shared: everyone sees them and may use them in jobs."""
     with here.database.read() as session:
         return devices.list_devices(session, person, here.database.now(session), cursor=cursor, limit=limit)
 
@@ -53,7 +53,7 @@ def get_device(device: DeviceName, asker: Anyone, here: Here) -> DeviceView:
     responses={**answer(examples.DEVICE), **errors(404, 409)},
 )
 def drain_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
-    """It finishes what it has begun. Its owner or an admin may ask."""
+    """It finishes its current launch. For its owner or an admin."""
     return _steer(here, devices.drain_device, person, device)
 
 
@@ -74,7 +74,7 @@ def activate_device(device: DeviceName, person: Person, here: Here) -> DeviceVie
     responses={**answer(examples.DEVICE), **errors(404, 409)},
 )
 def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
-    """What it measured stays; what it holds goes back. To use the device again, enrol it anew."""
+    """Its measurements are kept; its launches go to other devices. To use the device again, enrol it again."""
     view = _steer(here, handover.revoke_device, person, device)
     here.credentials.forget()
     return view
@@ -87,7 +87,7 @@ def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     responses={**answer(examples.ENROL_RESPONSE), **errors(404, 409)},
 )
 def rotate_credential(device: DeviceName, asker: Anyone, here: Here) -> EnrolResponse:
-    """The old one ends within seconds. The device itself, its owner or an admin may ask."""
+    """The old one becomes invalid within seconds. For the device itself, its owner or an admin."""
     with here.database.write() as session:
         answer_ = devices.rotate_credential(session, asker, device, here.database.now(session))
     here.credentials.forget()

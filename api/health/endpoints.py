@@ -26,7 +26,7 @@ CHECK_TIMEOUT_S = 5.0
 
 @router.get("/v1/health", operation_id="get_health", summary="Liveness", responses=answer(examples.HEALTH))
 async def get_health() -> HealthView:
-    """200 as long as the process lives; says nothing of what it needs."""
+    """200 as long as the process runs; does not check the database or the broker."""
     return HealthView(status="ok", version=VERSION)
 
 
@@ -56,7 +56,7 @@ async def get_health() -> HealthView:
     },
 )
 async def get_ready(here: Here, response: Response) -> HealthView:
-    """Asks the database, whether its schema is this release's, and the broker."""
+    """Checks the database, its schema version, and the broker."""
     found: dict[str, str] = {}
     for name in checks.CHECKS:
         if name == "migrations" and found["database"] != "ok":

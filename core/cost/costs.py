@@ -66,8 +66,8 @@ def costs(
 ) -> Costs:
     """The costs of one pass over `batch` sequences of `sequence_length` tokens (192; 1 in decode).
 
-    forward: all at once, after `memory_length` others (0) as a segment memory, which is projected anew. prefill: all at
-    once, keys and values kept. decode: after `memory_length` others (192), whose keys and values are at hand. The
+    forward: all at once, after `memory_length` others (0) as a segment memory, which is projected again. prefill: all
+    at once, keys and values kept. decode: after `memory_length` others (192), whose keys and values are given. The
     source of a translation model is as long as the sequence, in decode as the memory.
 
     Raises `InvalidInput` that names the option, also where the positions do not reach so far, and for a mode or memory

@@ -4,7 +4,7 @@ How the paper's loop maps to generations that are asked for and measured elsewhe
 
 - Generation 0 is the first population: `population` uniform samples (100).
 - Every later generation takes `parents` (20) from the frontier F of everything measured so far, and makes `mutants`
-  (40, each gene drawn anew with probability 0.3) and `crossovers` (40, each gene from either parent with probability
+  (40, each gene resampled with probability 0.3) and `crossovers` (40, each gene from either parent with probability
   0.5) of them. Parents belong to the population of 100 but were measured before and are not measured again, so a later
   generation measures 80.
 - `iterations` (30) counts generations, the first included: 100 + 29 · 80 = 2,420 architectures in all.

@@ -1,4 +1,4 @@
-"""The training loop: a function of the step wherever it can be, so that it goes on anywhere as if never interrupted."""
+"""The training loop: a function of the step wherever it can be, so that it resumes anywhere as if never interrupted."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Demo:
         for frontier in frontiers:
             self.out.print(f"  {frontier.target}: {frontier.summary}", markup=False, soft_wrap=True)
         self.out.print(
-            "  Decoder parameters are the proxy for quality, as in the paper: they rank the whole space well, and its best "
+            "  Decoder parameters are the proxy for quality, as in the paper: they rank the whole space well, its best "
             "tenth less so. Nothing was trained.",
             style="dim",
             soft_wrap=True,

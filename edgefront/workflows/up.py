@@ -1,4 +1,4 @@
-"""`edgefront up`: runs the embedded service until it is told to end."""
+"""`edgefront up`: runs the embedded service until it is asked to end."""
 
 from __future__ import annotations
 

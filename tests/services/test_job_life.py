@@ -508,7 +508,7 @@ def test_a_protocol_that_turns_out_unsupported_is_told(service: Service) -> None
     assert (target.state, target.devices_online) == ("baselines", 1)
     assert target.note == (
         f"No agent online for class {CLASS!r} can measure onnxruntime on cpu in float32 (simulated): waiting for one "
-        "that can, or for it to be started anew."
+        "that can, or for a restart of its agent."
     )
     able = SimulatedAgent(service.database)
     able.step()

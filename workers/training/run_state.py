@@ -182,7 +182,7 @@ def _parsed(text: bytes) -> list[dict[str, Any]]:
     for line in text.splitlines():
         try:
             metric = Metric.model_validate_json(line)
-        except ValidationError:  # cut short by a crash, and then gone on with
+        except ValidationError:  # cut short by a crash, and then resumed
             continue
         if metric.step >= 0:
             found.append(metric.model_dump(mode="json", exclude_none=True, exclude_defaults=True) | _counted(metric))

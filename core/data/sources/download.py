@@ -1,4 +1,4 @@
-"""Fetches the published files of a data set. A broken download is gone on with; what was there is not fetched again."""
+"""Fetches the published files of a data set. A broken download resumes; what was there is not fetched again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def download(known: DataSet, folder: Path, *, url: str | None = None, progress: 
 
     Raises:
         InvalidInput: nothing can be fetched for it; the archive is broken.
-        Unavailable: the server is away, or broke off: the same call goes on from there. Or the disk is full.
+        Unavailable: the server is away, or broke off: the same call resumes from there. Or the disk is full.
     """
     urls = ([url] if url else list(known.archives[:1])) + list(known.archives[1:])
     if not urls:
@@ -46,7 +46,7 @@ def download(known: DataSet, folder: Path, *, url: str | None = None, progress: 
 
 
 def _fetch(url: str, folder: Path, progress: Progress) -> Path:
-    """The `.part` file with all that is behind the address; what an earlier call left of it is gone on with."""
+    """The `.part` file with all that is behind the address; an earlier call is resumed."""
     name = _name(url)
     part, note = folder / f".{name}.part", folder / f".{name}.json"
     headers = {"Accept-Encoding": "identity"}

@@ -79,7 +79,7 @@ def advance(session: Session, target_id: str, now: datetime, settings: Settings 
 
 
 def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
-    """Ends a target that cannot go on, and says why. One that has ended is left as it is."""
+    """Ends a target that cannot continue, and says why. One that has ended is left as it is."""
     target = job_rows.lock_target(session, target_id)
     if target is not None and target.state in ACTIVE_TARGETS:
         end_target(session, target, "failed", note, now)
