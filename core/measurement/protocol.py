@@ -60,7 +60,7 @@ class MeasurementProtocol(BaseModel):
     dtype: Dtype = "float32"
     """Of weights, activations and state."""
     weights: Weights = "full"
-    """int8: the linear maps of the blocks hold int8, and their inputs are quantised at run time. int8_8bit: of stored
+    """int8: the linear layers of the blocks hold int8, and their inputs are quantised at run time. int8_8bit: of stored
     measurements alone, which were taken with weights of eight bits; no device measures it any more."""
     threads: Annotated[StrictInt, Field(ge=1, le=1024)] = 1
     warmup: Annotated[StrictInt, Field(ge=0, le=100)] = 2
@@ -149,7 +149,7 @@ class MeasurementProtocol(BaseModel):
 
     @property
     def quantisation(self) -> Quantisation:
-        """Whether the linear maps of the blocks hold int8, of whichever range."""
+        """Whether the linear layers of the blocks hold int8, of whichever range."""
         return "full" if self.weights == "full" else "int8"
 
     @property

@@ -221,7 +221,7 @@ TINY = ProxySettings(rows=2, length=3)
         ("a.jsonl", b"\xff\xfe\x00", "not UTF-8 text"),
     ],
 )
-def test_what_is_no_table_is_told(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:
+def test_what_is_no_table_is_reported(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:
     file = tmp_path / name
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InvalidInput, match=message):
@@ -240,7 +240,7 @@ def test_a_table_may_be_csv_or_json(tmp_path: Path) -> None:
     assert number_in({"a": float("nan")}, "a") is None
 
 
-def test_quality_must_be_known_or_told() -> None:
+def test_quality_must_be_known_or_given() -> None:
     rows: list[Row] = [{"x": 1.0}]
     with pytest.raises(InvalidInput, match="no column has the quality"):
         quality_of(rows)

@@ -500,7 +500,7 @@ def test_a_class_whose_last_device_is_revoked_waits_for_a_new_one(service: Servi
     assert service.get(job.id).state == "finished"
 
 
-def test_a_protocol_that_turns_out_unsupported_is_told(service: Service) -> None:
+def test_a_protocol_that_turns_out_unsupported_is_reported(service: Service) -> None:
     agent = SimulatedAgent(service.database, failing("unsupported"))
     job = service.submit()
     assert 0 < service.run(agent) <= BASELINE_LAUNCHES * 3  # no more than it had leased by then

@@ -227,7 +227,7 @@ def _cut(database: Database) -> None:
         )
 
 
-def test_a_file_that_is_no_database_is_told_apart_from_one_that_is_away(
+def test_a_file_that_is_no_database_is_distinguished_from_an_unavailable_one(
     tmp_path: Path, open_database: Callable[..., Database]
 ) -> None:
     path = tmp_path / "edgefront.db"

@@ -153,7 +153,7 @@ def test_iwslt_has_two_languages_of_its_published_length(tmp_path: Path, home: P
     assert prepared.source_tokenizer().decode(prepared.splits["test"].source.tokens[:3]).startswith("ein")
     with pytest.raises(InvalidInput, match=r"has 40 lines, and iwslt14 has 160,239"):
         prepare("iwslt14", home, origin=tmp_path)
-    with pytest.raises(InvalidInput, match="which bytes have none of"):
+    with pytest.raises(InvalidInput, match="which level bytes does not have"):
         prepare(known, home, origin=tmp_path, settings=Preparation(level="bytes"))
 
 
@@ -184,7 +184,7 @@ def test_the_splits_of_the_standard_library_share_no_file_and_mix_the_packages()
     assert standard_library(Shares()) == corpus
 
 
-def test_an_installation_without_source_is_told(tmp_path: Path) -> None:
+def test_an_installation_without_source_is_reported(tmp_path: Path) -> None:
     (tmp_path / "os.py").write_text("x = 1\n")
     with pytest.raises(NotFound, match="has no source of its standard library"):
         standard_library(Shares(), tmp_path)
