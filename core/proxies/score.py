@@ -46,7 +46,7 @@ def score(
             value=asked.data,
             allowed="the name of a prepared data set",
         )
-    module = import_module(f"core.proxies.{known.name}")
+    module = import_module(f"edgefront.core.proxies.{known.name}")
     scored = architecture if data is None else _over(architecture, data)
     value = float(module.score(scored, seed, asked, device, data))
     if not math.isfinite(value):

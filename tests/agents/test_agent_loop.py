@@ -334,7 +334,7 @@ def test_says_what_is_missing_to_enrol(config, tmp_path):
 
 def test_takes_no_new_work_while_the_spool_cannot_be_written(config, folder, monkeypatch):
     """The spool's folder is gone from under the agent: results wait in memory and still reach the server."""
-    monkeypatch.setattr("agents.server.leasing._DISK_S", 0.3)
+    monkeypatch.setattr("edgefront.agents.server.leasing._DISK_S", 0.3)
     script = Script()
     with ScriptedServer(script) as server, running(config(server.url)):
         wait_for(lambda: "/v1/leases" in script.requests)

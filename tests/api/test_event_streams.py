@@ -162,7 +162,7 @@ def test_streams_are_bounded_for_each_key(client: httpx.Client, path: str, monke
 
 
 def test_silence_is_filled_with_comments(client: httpx.Client, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.live.streaming.HEARTBEAT_S", 0.1)
+    monkeypatch.setattr("edgefront.api.live.streaming.HEARTBEAT_S", 0.1)
     with client.stream("GET", f"{path}/events") as response:
         lines = response.iter_lines()
         assert next(line for line in lines if line.startswith("retry:")) == "retry: 2000"

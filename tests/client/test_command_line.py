@@ -178,7 +178,7 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
         "def describe(*_, **__):\n"
         "    import matplotlib\n"
         "import edgefront.core.cost.costs\n"
-        "core.cost.costs.costs = describe\n"
+        "edgefront.core.cost.costs.costs = describe\n"
         "cli.main()\n"
     )
     done = subprocess.run(

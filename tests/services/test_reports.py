@@ -271,7 +271,7 @@ def test_a_crash_in_the_middle_leaves_no_trace(world: World, monkeypatch: pytest
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("core.services.fleet.queries.worked", power_cut)
+        patch.setattr("edgefront.core.services.fleet.queries.worked", power_cut)
         with pytest.raises(KeyboardInterrupt):
             world.report(device, (item, done()))
     assert world.launch(launch).state == "leased"

@@ -71,7 +71,7 @@ def backend(device: str) -> Backend:
 
 
 def _load(module: str) -> Backend:
-    return cast(Backend, import_module(f"core.nn.recurrence.{module}"))
+    return cast(Backend, import_module(f"edgefront.core.nn.recurrence.{module}"))
 
 
 def _try(fast: Backend) -> None:
