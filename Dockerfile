@@ -23,12 +23,13 @@ WORKDIR /data
 FROM base AS source
 WORKDIR /src
 RUN python -m venv /opt/edgefront
-COPY pyproject.toml constraints.txt README.md ./
+COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY core core
 COPY migrations migrations
 COPY api api
 COPY workers workers
 COPY agents agents
+# With its symbolic links to the folders above.
 COPY edgefront edgefront
 
 FROM source AS server-build

@@ -96,7 +96,9 @@ class Agent:
         """Be a device of this server: with the kept credential, or by enrolling."""
         facts = await asyncio.to_thread(probe, self.plan) if self._facts is None else self._facts
         if not facts.runtimes:
-            raise InvalidInput("no runtime works here: install the extra `agent` (ONNX Runtime) or `torch`")
+            raise InvalidInput(
+                "no runtime works here: pip install 'edgefront-lm[agent]' (ONNX Runtime) or 'edgefront-lm[agent,torch]'"
+            )
         known = credential.CredentialFile(self.config.data_dir).read(client.server)
         if known is None:
             known = await credential.enrol(client, self.config, facts)
@@ -114,7 +116,7 @@ class Agent:
 
         spool = Spool(self.config.spool)
         if len(spool):
-            _log.info("%d results of an earlier run wait to be sent", len(spool))
+            _log.info("%d results of an earlier run are waiting to be sent", len(spool))
         leasing = self._leasing = Leasing(self.config, client, spool, facts, rejoin)
         sender = Sender(client, spool, leasing.holdings.settle)
         limit = self.config.memory_limit_bytes
@@ -132,7 +134,7 @@ class Agent:
             if self._fatal is None:
                 await asyncio.wait([parting], timeout=_LAST_WORDS_S)
                 if not await sender.settle(_LAST_WORDS_S):
-                    _log.warning("%d results stay in the spool and go out at the next start", len(spool))
+                    _log.warning("%d results stay in the spool and are sent at the next start", len(spool))
             sending.cancel()
             self._measurer = None
 
@@ -145,7 +147,7 @@ class Agent:
                     await leasing.give_back(leasing.unload(held))
                 except (Unavailable, OSError) as error:
                     # Nothing can be measured here now, through no fault of any model.
-                    _log.error("cannot measure now: %s. Giving work back; again in %.0f s", error, _STEP_BACK_S)
+                    _log.error("cannot measure now: %s. Returning work; retrying in %.0f s", error, _STEP_BACK_S)
                     await leasing.give_back(leasing.unload(held))
                     await self._pause(_STEP_BACK_S)
                 finally:
@@ -206,13 +208,13 @@ class Agent:
 
     def _begin_drain(self) -> None:
         if not self._draining.is_set():
-            _log.info("draining: no new work; the launch of the moment is finished")
+            _log.info("draining: no new work; finishing the current launch")
             self._draining.set()
 
     def _abandon(self) -> None:
         self._begin_drain()
         if self._measurer is not None and self._leasing is not None and self._leasing.holdings.current is not None:
-            _log.info("the launch of the moment is given up")
+            _log.info("the current launch is aborted")
             self._measurer.abort()
 
     def _listen_to_signals(self) -> None:

@@ -17,7 +17,7 @@ from edgefront.core.services.trainings.files.objects import check_store
 from edgefront.core.services.trainings.files.removal import finish_deletions
 
 GRACE_S = 10
-"""What requests in progress get when the server is told to stop."""
+"""What requests in progress get when the server is asked to stop."""
 KEEP_ALIVE_S = 75
 """Agents come back every few seconds: longer than that, so that they need no new connection (and TLS) each time."""
 

@@ -1,4 +1,4 @@
-"""Error and speed of the ways to keep the weights of a linear map in int8, each in both runtimes.
+"""Error and speed of the ways to keep the weights of a linear layer in int8, each in both runtimes.
 
 Ways: signed weights of eight and of seven bits, with one scale a tensor and one a row, and unsigned weights with a zero
 point. Inputs are quantised to unsigned bytes by their own extremes, as `core.graph.formats` says. The error is the
@@ -128,7 +128,7 @@ def main() -> None:
             if settings.rounds:
                 row["median ms"] = round(statistics.median(times[name]), 2)
             found.append(row)
-    table(f"A linear map of {settings.inputs} to {settings.outputs}, {settings.rows} rows, one thread", found)
+    table(f"A linear layer of {settings.inputs} to {settings.outputs}, {settings.rows} rows, one thread", found)
     append("bench_int8", {**vars(settings), "ways": found})
 
 

@@ -1,6 +1,6 @@
 """`python -m edgefront.core.run FOLDER`: trains, or searches a supernet, by `spec.json` (`core.training.run_folder`).
 
-SIGTERM, or SIGINT, makes it write a checkpoint and end; the same command goes on from there. Under `torchrun` every
+SIGTERM, or SIGINT, makes it write a checkpoint and end; the same command resumes from there. Under `torchrun` every
 rank runs this.
 """
 

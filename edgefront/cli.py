@@ -103,7 +103,7 @@ def main() -> None:
 
 
 def _expected(error: Exception) -> int:
-    """The message and code of an error that users can cause; anything else is a bug and goes on with its trace."""
+    """The message and code of an error that users can cause; anything else is a bug and is raised with its trace."""
     from edgefront.core.errors import EdgefrontError, InvalidInput
     from edgefront.exits import ERROR, exit_code
 

@@ -35,7 +35,7 @@ class Client:
         key: the API key; else `EDGEFRONT_KEY`; else, for the embedded service, the key in its data folder.
         home: data folder of the embedded service; else `EDGEFRONT_HOME`; else the user's data folder.
         timeout_s: of a single request.
-        patience_s: how long to go on trying while the server is away.
+        patience_s: how long to keep trying while the server is unavailable.
 
     Raises `Unavailable` if no server is named and none runs here.
     """

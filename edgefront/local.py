@@ -41,7 +41,7 @@ class LocalServer:
         try:
             found = cls(**json.loads((home / "server.json").read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
-            raise Unavailable(f"no edgefront server runs on this machine: {START_ONE}") from None
+            raise Unavailable(f"no edgefront service runs on this machine: {START_ONE}") from None
         if not is_alive(found.pid):
             raise Unavailable(f"the edgefront server of {home} has ended (process {found.pid}): {START_ONE}")
         return found

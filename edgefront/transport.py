@@ -51,7 +51,7 @@ class Transport:
         headers = {"User-Agent": f"edgefront/{__version__}", "Accept": "application/json"}
         if key:
             if not key.isascii() or not key.isprintable():
-                raise Unauthenticated("this is no key: keys are short ASCII text")
+                raise Unauthenticated("this is not a key: keys are short ASCII text")
             headers["Authorization"] = f"Bearer {key}"
         self._http = httpx.Client(
             base_url=self.url,

@@ -78,7 +78,7 @@ def _step(database: Database, target_id: str, settings: Settings | None) -> bool
             _log.warning("target %s: attempt %d of %d: %s", target_id, attempt, ATTEMPTS, error)
         except Exception as error:
             # A target that cannot go on would otherwise be tried again by every sweep, and nobody told.
-            _log.exception("target %s cannot go on", target_id)
+            _log.exception("target %s cannot continue", target_id)
             with database.write() as session:
                 advancing.fail(session, target_id, _note(error), database.now(session))
             return False
@@ -88,8 +88,8 @@ def _step(database: Database, target_id: str, settings: Settings | None) -> bool
 def _note(error: Exception) -> str:
     """For the user: what they can mend in words, anything else by name (the log has the rest)."""
     if isinstance(error, EdgefrontError):
-        return f"The search cannot go on: {error.detail}"
-    return f"The search cannot go on: internal error ({type(error).__name__}); the worker's log says more."
+        return f"The search cannot continue: {error.detail}"
+    return f"The search cannot continue: internal error ({type(error).__name__}); see the worker's log."
 
 
 def sweep_once(database: Database) -> None:

@@ -90,7 +90,7 @@ def parse_cores(text: str) -> tuple[int, ...]:
     found = numbers(text)
     if not found:
         raise InvalidInput(
-            f"cores: {text!r} is no list of cores", field="cores", value=text, allowed="numbers and ranges: 2,4-6"
+            f"cores: {text!r} is not a list of cores", field="cores", value=text, allowed="numbers and ranges: 2,4-6"
         )
     return tuple(found)
 

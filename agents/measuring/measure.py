@@ -162,7 +162,9 @@ class Measurer:
     def _refuse(self, subject: Architecture | Path, protocol: MeasurementProtocol) -> LaunchResult | None:
         """What needs no launch to know."""
         if protocol.threads > self.plan.count:
-            return failure("unsupported", f"{protocol.threads} threads on {self.plan.count} cores tell nothing")
+            return failure(
+                "unsupported", f"cannot measure {protocol.threads} threads: only {self.plan.count} cores are available"
+            )
         if isinstance(subject, Path):
             return _refuse_choices(protocol)
         try:

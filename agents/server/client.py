@@ -75,11 +75,11 @@ def check_url(server: str, *, insecure: bool = False) -> str:
     parts = urlsplit(server)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidInput(
-            f"{server!r} is no URL of a server", field="server", value=server, allowed="such as https://host:8090"
+            f"{server!r} is not the URL of a server", field="server", value=server, allowed="such as https://host:8090"
         )
     if parts.scheme == "http" and not insecure and not _is_loopback(parts.hostname):
         raise InvalidInput(
-            f"plain HTTP to {parts.hostname} would show this device's credential to everyone on the way",
+            f"plain HTTP to {parts.hostname} would expose this device's credential to the network",
             field="server",
             value=server,
             allowed="an https:// URL, or --insecure in a network that you trust",
@@ -143,7 +143,7 @@ class AgentClient:
         try:
             return kind.model_validate_json(response.content)
         except ValidationError as error:
-            raise Unavailable(f"{self.server} gave an answer that is no {kind.__name__}: {error}") from None
+            raise Unavailable(f"{self.server} sent an answer that is not a {kind.__name__}: {error}") from None
 
     async def _send(
         self, path: str, body: BaseModel | None, *, wait_s: float = 0.0, bearer: str | None = None

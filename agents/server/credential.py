@@ -113,6 +113,6 @@ def not_valid_any_more(config: AgentConfig, error: Unauthenticated) -> bool:
     """The server does not know our credential: drop it if there is a token to enrol anew with, and say whether."""
     if config.token_file is None:
         return False
-    _log.warning("the server does not accept this device's credential (%s); enrolling anew", error)
+    _log.warning("the server does not accept this device's credential (%s); enrolling again", error)
     CredentialFile(config.data_dir).forget()
     return True

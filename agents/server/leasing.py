@@ -99,7 +99,7 @@ class Leasing:
         try:
             await BRIEF.run("telling the start", lambda: self._client.start(item.launch_id, item.fence))
         except EdgefrontError as error:
-            _log.debug("the start of %s was not taken: %s", item.launch_id, error)
+            _log.debug("the start of %s was not accepted: %s", item.launch_id, error)
 
     def close(self) -> Mapping[str, tuple[str, ...]]:
         """Take no more; returns what has not begun, by lease, to `give_back`."""
@@ -119,9 +119,9 @@ class Leasing:
             try:
                 await BRIEF.run("giving back", lambda: self._client.release(lease_id, launch_ids))  # noqa: B023
             except EdgefrontError as error:
-                _log.warning("%d launches could not be given back; their lease runs out: %s", len(launch_ids), error)
+                _log.warning("%d launches could not be returned; their lease will expire: %s", len(launch_ids), error)
             else:
-                _log.info("gave back %d launches", len(launch_ids))
+                _log.info("returned %d launches", len(launch_ids))
 
     async def _ask(self, request: LeaseRequest) -> LeaseResponse | None:
         """None if the device had to join anew."""
@@ -160,7 +160,7 @@ class Leasing:
                 continue
             skipped = self.holdings.skip(beat.cancelled)
             if skipped:
-                _log.info("%d launches are wanted no more and skipped", len(skipped))
+                _log.info("%d launches are no longer wanted and are skipped", len(skipped))
                 self._note_hunger()
 
     def _note_hunger(self) -> None:

@@ -51,7 +51,7 @@ class RetryPolicy:
         )
         answer: Answer = await retrying(attempt)
         if retrying.statistics["attempt_number"] > 1:
-            _log.info("%s: the server is back after %.0f s", what, time.monotonic() - begun)
+            _log.info("%s: the server is available again after %.0f s", what, time.monotonic() - begun)
         return answer
 
 

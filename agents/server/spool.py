@@ -124,7 +124,7 @@ def _read(path: Path) -> Entry | None:
         return Entry.model_validate_json(text)
     except ValidationError as error:
         aside = path.with_suffix(".corrupt")
-        _log.error("%s is no result; it is kept as %s: %s", path, aside.name, error)
+        _log.error("%s is not a result; it is kept as %s: %s", path, aside.name, error)
         with suppress(OSError):
             path.replace(aside)
         return None

@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=JsonRoute)
     "/enrol",
     status_code=201,
     operation_id="enrol",
-    summary="Trade an enrolment token for a device's credential",
+    summary="Exchange an enrolment token for a device's credential",
     responses={
         **answer(examples.ENROL_RESPONSE, status=201, description="The credential; it is shown this once"),
         **errors(409),
@@ -31,7 +31,7 @@ def enrol(
     token: EnrolmentToken,
     here: Here,
 ) -> EnrolResponse:
-    """The bearer is the enrolment token. A known name of the same owner is taken over and its old credential ends."""
+    """The bearer is the enrolment token. A device of the same name and owner is replaced; its credential ends."""
     with here.database.write() as session:
         answer_ = handover.enrol(session, token, request, here.database.now(session))
     here.credentials.forget()

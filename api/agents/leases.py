@@ -38,7 +38,7 @@ DRAINING_WAIT_S = 5.0
 @_hot.post(
     "/leases",
     operation_id="lease",
-    summary="Take launches to make, or wait for some",
+    summary="Lease launches, or wait for some",
     response_model=LeaseResponse,
     responses={**answer(examples.LEASE_RESPONSE), **errors(409)},
 )
@@ -48,7 +48,7 @@ async def lease(
     request: Request,
     here: Here,
 ) -> Response:
-    """A long poll: answers at once with work, else waits up to `wait_s` for it and then answers with none."""
+    """A long poll: returns work at once, or waits up to `wait_s` for some and then returns an empty list."""
     devices.check_protocol_version(body.protocol_version)
     loop = asyncio.get_running_loop()
     begun = loop.time()
@@ -124,12 +124,12 @@ async def _disconnected(request: Request) -> None:
 @router.post(
     "/leases/{lease_id}/heartbeat",
     operation_id="heartbeat",
-    summary="Keep a lease",
+    summary="Extend a lease",
     response_model=HeartbeatResponse,
     responses={**answer(examples.HEARTBEAT), **errors(404)},
 )
 def heartbeat(lease_id: LeaseId, device_id: DeviceId, here: Here) -> Response:
-    """Extends the lease, and tells which of its launches are wanted no more."""
+    """Extends the lease, and returns which of its launches are no longer wanted."""
     with here.database.write() as session:
         now = here.database.now(session)
         beat = leases.heartbeat(session, device_id, lease_id, now, here.settings.leases.ttl_s)
@@ -140,7 +140,7 @@ def heartbeat(lease_id: LeaseId, device_id: DeviceId, here: Here) -> Response:
     "/leases/{lease_id}/release",
     status_code=204,
     operation_id="release",
-    summary="Give launches back",
+    summary="Return launches",
     responses={204: {"description": "Given back"}, **errors(404)},
 )
 def release(
@@ -163,7 +163,7 @@ def _release(here: Context, device_id: str, lease_id: str, launch_ids: tuple[str
     "/launches/{launch_id}/start",
     status_code=204,
     operation_id="start_launch",
-    summary="Say that a launch begins",
+    summary="Report the start of a launch",
     responses={204: {"description": "Noted"}, **errors(404, 409)},
 )
 def start_launch(
@@ -172,7 +172,7 @@ def start_launch(
     device_id: DeviceId,
     here: Here,
 ) -> None:
-    """From here on, an agent that dies costs this launch one attempt; its batch-mates none."""
+    """From here on, if the agent dies, this launch loses one attempt; others of its batch lose none."""
     with here.database.write() as session:
         leases.start(session, device_id, launch_id, body.fence, here.database.now(session))
 

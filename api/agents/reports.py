@@ -29,7 +29,7 @@ def report(
     device_id: DeviceId,
     here: Here,
 ) -> Response:
-    """One receipt for each, in order. Sent again it is answered as the first time and counted once."""
+    """One receipt for each, in order. A report that is sent again gets the first answer and counts once."""
     devices.check_protocol_version(body.protocol_version)
     with here.database.write() as session:
         receipts = reports.accept(session, device_id, body, here.database.now(session))

@@ -70,7 +70,7 @@ Sort = Annotated[
     str,
     Query(
         pattern=f"^-?({'|'.join(SORTABLE)})$",
-        description="A column, with `-` before it for falling order; unmeasured candidates come last either way",
+        description="A column, with `-` before it for descending order; unmeasured candidates always come last",
         examples=["-proxy"],
     ),
 ]
@@ -105,7 +105,7 @@ async def list_candidates(
         Literal["json", "csv", "parquet"], Query(description="csv and parquet hold every candidate, in no pages")
     ] = "json",
 ) -> Any:
-    """The filters hold together, as in "measured, on the frontier, under 50 ms and 300 MB"."""
+    """The filters are combined by and, as in "measured, on the frontier, under 50 ms and 300 MB"."""
     if format == "json":
         return await run_in_threadpool(_page, here, person, job_id, filters, sort, cursor, limit)
     rows = partial(candidates.export_rows, principal=person, job_id=job_id, filters=filters, sort=sort)
@@ -149,13 +149,15 @@ def get_frontier(
     target: TargetName = None,
     max_latency_ms: LatencyBound = None,
     max_memory_mb: MemoryBound = None,
-    by: Annotated[Quality, Query(description="What stands for quality: the proxy, or what was trained")] = "proxy",
+    by: Annotated[
+        Quality, Query(description="The measure of quality: the proxy, or the perplexity of trained models")
+    ] = "proxy",
     dataset: Annotated[
         str | None, Query(max_length=200, description="Of the trainings; if absent that of most of them")
     ] = None,
     format: Literal["json", "csv"] = "json",  # noqa: A002
 ) -> Any:
-    """Without `target`, that of the job's first. The bounds leave points out ("the best under 50 ms and 300 MB")."""
+    """Without `target`, that of the job's first. The limits filter the points ("the best under 50 ms and 300 MB")."""
     with here.database.read() as session:
         view = frontier.frontier_view(
             session,

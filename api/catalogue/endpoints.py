@@ -24,10 +24,10 @@ from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, Sp
 _TOKENS = "Tokens of the pass in each sequence: 192, in decode 1, if absent."
 _MODE = (
     "forward: all at once, after memory_length others as a segment memory. prefill: all at once, keys and values kept. "
-    "decode: after memory_length others, whose keys and values are at hand."
+    "decode: after memory_length others, whose keys and values are given."
 )
 _MEMORY = "Tokens before them: 0, in decode 192, if absent."
-_WEIGHTS = "int8: a byte for each weight of the blocks' linear maps, float32 for the rest."
+_WEIGHTS = "int8: a byte for each weight of the blocks' linear layers, float32 for the rest."
 
 
 class PassOptions(BaseModel):
@@ -101,7 +101,7 @@ def list_algorithms(_asker: Anyone) -> list[AlgorithmView]:
 @router.post(
     "/describe",
     operation_id="describe",
-    summary="What an architecture costs, exactly, without running it",
+    summary="The exact cost of an architecture, without running it",
     responses=answer(examples.COSTS),
 )
 def describe(

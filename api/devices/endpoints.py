@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1/devices", tags=["devices"])
 def list_devices(
     person: Person, here: Here, cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
 ) -> DevicePage:
-    """Devices are shared: everyone sees them and may aim jobs at them."""
+    """Devices are shared: everyone sees them and may use them in jobs."""
     with here.database.read() as session:
         return devices.list_devices(session, person, here.database.now(session), cursor=cursor, limit=limit)
 
@@ -49,11 +49,11 @@ def get_device(device: DeviceName, asker: Anyone, here: Here) -> DeviceView:
 @router.post(
     "/{device_id}/drain",
     operation_id="drain_device",
-    summary="Give a device no more work",
+    summary="Drain a device: no further work",
     responses={**answer(examples.DEVICE), **errors(404, 409)},
 )
 def drain_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
-    """It finishes what it has begun. Its owner or an admin may ask."""
+    """It finishes its current launch. For its owner or an admin."""
     return _steer(here, devices.drain_device, person, device)
 
 
@@ -70,11 +70,11 @@ def activate_device(device: DeviceName, person: Person, here: Here) -> DeviceVie
 @router.post(
     "/{device_id}/revoke",
     operation_id="revoke_device",
-    summary="End a device's credential for good",
+    summary="Revoke a device's credential",
     responses={**answer(examples.DEVICE), **errors(404, 409)},
 )
 def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
-    """What it measured stays; what it holds goes back. To use the device again, enrol it anew."""
+    """Its measurements are kept; its launches go to other devices. To use the device again, enrol it again."""
     view = _steer(here, handover.revoke_device, person, device)
     here.credentials.forget()
     return view
@@ -83,11 +83,11 @@ def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
 @router.post(
     "/{device_id}/rotate",
     operation_id="rotate_credential",
-    summary="Trade a device's credential for a new one",
+    summary="Replace a device's credential",
     responses={**answer(examples.ENROL_RESPONSE), **errors(404, 409)},
 )
 def rotate_credential(device: DeviceName, asker: Anyone, here: Here) -> EnrolResponse:
-    """The old one ends within seconds. The device itself, its owner or an admin may ask."""
+    """The old one becomes invalid within seconds. For the device itself, its owner or an admin."""
     with here.database.write() as session:
         answer_ = devices.rotate_credential(session, asker, device, here.database.now(session))
     here.credentials.forget()

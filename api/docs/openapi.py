@@ -73,9 +73,9 @@ _EXAMPLES: dict[int, tuple[str, str, str, dict[str, Any]]] = {
     ),
     429: (
         "TooManyRequests",
-        "A rate bound was met; Retry-After says when to come back",
+        "A rate limit was reached; Retry-After says when to retry",
         "too-many-requests",
-        {"detail": "more than 6000 requests a minute; come back in 0.4 s"},
+        {"detail": "more than 6000 requests per minute; retry in 0.4 s"},
     ),
     500: (
         "InternalError",
@@ -85,9 +85,9 @@ _EXAMPLES: dict[int, tuple[str, str, str, dict[str, Any]]] = {
     ),
     503: (
         "Unavailable",
-        "The service or something it needs is away; try again after Retry-After",
+        "The service or something that it needs is unavailable; try again after Retry-After",
         "unavailable",
-        {"detail": "the database is away; try again"},
+        {"detail": "the database is unavailable; try again"},
     ),
 }
 _ALWAYS = (401, 403, 410, 429, 500, 503)

@@ -24,20 +24,20 @@ router = APIRouter(tags=["service"])
 CHECK_TIMEOUT_S = 5.0
 
 
-@router.get("/v1/health", operation_id="get_health", summary="Is it alive?", responses=answer(examples.HEALTH))
+@router.get("/v1/health", operation_id="get_health", summary="Liveness", responses=answer(examples.HEALTH))
 async def get_health() -> HealthView:
-    """200 as long as the process lives; says nothing of what it needs."""
+    """200 as long as the process runs; does not check the database or the broker."""
     return HealthView(status="ok", version=VERSION)
 
 
 @router.get(
     "/v1/ready",
     operation_id="get_ready",
-    summary="Can it work?",
+    summary="Readiness",
     responses={
         **answer(examples.READY),
         503: {
-            "description": "Something that it needs is away; `checks` says what",
+            "description": "Something that it needs is unavailable; `checks` says what",
             "model": HealthView,
             "content": {
                 "application/json": {
@@ -56,7 +56,7 @@ async def get_health() -> HealthView:
     },
 )
 async def get_ready(here: Here, response: Response) -> HealthView:
-    """Asks the database, whether its schema is this release's, and the broker."""
+    """Checks the database, its schema version, and the broker."""
     found: dict[str, str] = {}
     for name in checks.CHECKS:
         if name == "migrations" and found["database"] != "ok":

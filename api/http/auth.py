@@ -51,7 +51,7 @@ class Authenticate:
         state["credential"] = credential
         if credential.secret.startswith(ENROLMENT_PREFIX) and not credential.cookie:
             if scope["path"] != ENROL_PATH:
-                raise Unauthenticated("an enrolment token only enrols; use the credential that it was traded for")
+                raise Unauthenticated("an enrolment token only enrols; use the credential that it was exchanged for")
             context.rates.take(("enrol", address_of(scope)))
             return
         principal = context.credentials.remembered(credential)
@@ -103,7 +103,7 @@ def require_same_origin(headers: Headers, scheme: str) -> None:
 
 def _checked(secret: str) -> str:
     if len(secret) > MAX_SECRET or not secret.isascii() or not secret.isprintable():
-        raise Unauthenticated("this is no key: keys are short ASCII text")
+        raise Unauthenticated("this is not a key: keys are short ASCII text")
     return secret
 
 

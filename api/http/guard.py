@@ -93,7 +93,7 @@ class BodyBound:
         await self.app(scope, bounded, send)
 
     def _too_large(self) -> TooLarge:
-        return TooLarge(f"the body is larger than {self.max_bytes} bytes, the most that is taken here")
+        return TooLarge(f"the body is larger than {self.max_bytes} bytes, the limit here")
 
 
 def route_of(scope: Scope) -> str:

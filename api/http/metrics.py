@@ -81,7 +81,7 @@ class _State(Collector):
         for name, text, counts in (
             ("edgefront_jobs", "Jobs by state", self._overview.jobs),
             ("edgefront_targets", "Targets by state", self._overview.targets),
-            ("edgefront_launches_open", "Launches that are wanted or leased", self._overview.launches),
+            ("edgefront_launches_open", "Launches that are requested or leased", self._overview.launches),
             ("edgefront_devices", "Devices by state", self._overview.devices),
         ):
             family = GaugeMetricFamily(name, text, labels=("state",))

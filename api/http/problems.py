@@ -84,7 +84,7 @@ def of_error(error: EdgefrontError) -> Response:
     detail = error.detail
     if isinstance(error.__cause__, SQLAlchemyError):
         _log.warning("answered with %d: %s", error.status, detail)
-        detail = "the database is away or busy; try again"  # the driver's words name hosts and users
+        detail = "the database is unavailable or busy; try again"  # the driver's words name hosts and users
     return respond(error.status, error.kind, detail, headers=headers, extra=error.extra)
 
 
@@ -110,7 +110,7 @@ def of_http(error: HTTPException) -> Response:
 
 _PLAIN_DETAIL = {
     404: "There is nothing at this address.",
-    405: "This address does not take this method; the Allow header says which it takes.",
+    405: "This address does not support this method; the Allow header says which it supports.",
 }
 
 

@@ -32,7 +32,7 @@ class RateBound:
         if tokens < 1.0:
             wait = (1.0 - tokens) / self.rate
             raise TooManyRequests(
-                f"more than {self.rate * 60:.0f} requests a minute; come back in {wait:.1f} s", retry_after_s=wait
+                f"more than {self.rate * 60:.0f} requests per minute; retry in {wait:.1f} s", retry_after_s=wait
             )
         self._buckets[subject] = (tokens - 1.0, now)
         self._buckets.move_to_end(subject)
@@ -44,7 +44,7 @@ class RateBound:
         tokens, _ = self._level(subject)
         if tokens < 1.0:
             wait = (1.0 - tokens) / self.rate
-            raise TooManyRequests(f"too many attempts; come back in {wait:.1f} s", retry_after_s=wait)
+            raise TooManyRequests(f"too many attempts; retry in {wait:.1f} s", retry_after_s=wait)
 
     def _level(self, subject: Hashable) -> tuple[float, float]:
         now = self._clock()

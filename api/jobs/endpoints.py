@@ -87,7 +87,7 @@ def get_job(job_id: JobId, person: Person, here: Here) -> JobView:
     responses={**answer(examples.JOB), **errors(404, 409)},
 )
 def pause_job(job_id: JobId, person: Person, here: Here) -> JobView:
-    """No further launches; what is being measured is still taken in."""
+    """No further launches; running measurements are still accepted."""
     return _steer(here, jobs.pause_job, person, job_id)
 
 
@@ -98,7 +98,7 @@ def pause_job(job_id: JobId, person: Person, here: Here) -> JobView:
     responses={**answer(examples.JOB), **errors(404, 409)},
 )
 def resume_job(job_id: JobId, person: Person, here: Here) -> JobView:
-    """Goes on where it was paused."""
+    """Resumes where it was paused."""
     return _steer(here, jobs.resume_job, person, job_id)
 
 
@@ -109,7 +109,7 @@ def resume_job(job_id: JobId, person: Person, here: Here) -> JobView:
     responses={**answer(examples.JOB), **errors(404, 409)},
 )
 def cancel_job(job_id: JobId, person: Person, here: Here) -> JobView:
-    """Ends the job for good and keeps what it found."""
+    """Ends the job permanently and keeps its results."""
     return _steer(here, jobs.cancel_job, person, job_id)
 
 
@@ -121,7 +121,7 @@ def cancel_job(job_id: JobId, person: Person, here: Here) -> JobView:
     responses={204: {"description": "Deleted"}, **errors(404, 409)},
 )
 def delete_job(job_id: JobId, person: Person, here: Here) -> None:
-    """Removes the job with its candidates and events. Measurements stay: they are knowledge of the devices."""
+    """Removes the job with its candidates and events. Measurements are kept, for other jobs to use."""
     with here.database.write() as session:
         jobs.delete_job(session, person, job_id, here.database.now(session))
     here.changed()

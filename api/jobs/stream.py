@@ -38,11 +38,11 @@ async def follow_job(
     after: After = 0,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """First what is in the log behind `after`, then every event within a second of its commit; none is skipped.
+    """First the events of the log after `after`, then every event within a second of its commit; none is skipped.
 
     Each has the event's number as its id, its kind as its type, and an EventView as its data. A comment is sent every
-    15 s. The stream stays open after the job has ended (`job_state` says so): close it when you have seen enough. It
-    ends by itself when the server stops, the key is revoked or the job deleted; come back with the last number.
+    15 s. The stream stays open after the job has ended (`job_state` says so): close it when you need no more. It
+    ends by itself when the server stops, the key is revoked or the job deleted; reconnect with the last number.
     """
     begin = int(last_event_id) if last_event_id else after
     return await event_stream(

@@ -56,7 +56,7 @@ def list_keys(person: Person, here: Here) -> list[KeyView]:
     responses={204: {"description": "Revoked"}, **errors(404)},
 )
 def revoke_key(key_id: KeyId, person: Person, here: Here) -> None:
-    """Ends the key and its browser sessions: here at once, in other processes of the service within 5 seconds."""
+    """Revokes the key and its browser sessions: at once here, within 5 seconds in other processes of the service."""
     with here.database.write() as session:
         keys.revoke_key(session, person, key_id, here.database.now(session))
     here.credentials.forget()

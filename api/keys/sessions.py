@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1/session", tags=["access"], route_class=JsonRoute)
     "",
     status_code=201,
     operation_id="open_session",
-    summary="Trade a key for a cookie",
+    summary="Exchange a key for a session cookie",
     responses={
         **answer(examples.ME, status=201, description="Set-Cookie holds the session; no script can read it"),
         **errors(401, 403, 429),
@@ -36,7 +36,7 @@ async def open_session(
     response: Response,
     here: Here,
 ) -> MeView:
-    """For a week, or as long as the key. Needs no key but the one in the body."""
+    """For a week, or as long as the key. Only the key in the body is needed."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Forbidden("log in from this server's own page, not from another site's")
     address = address_of(request.scope)
@@ -80,7 +80,7 @@ def _open(here: Context, key: str) -> tuple[str, MeView]:
     responses={204: {"description": "Logged out"}},
 )
 async def close_session(_asker: Anyone, request: Request, here: Here) -> Response:
-    """Ends the session of the cookie that came along; without one, nothing."""
+    """Ends the session of the cookie; without one, does nothing."""
     credential: Credential = request.state.credential
     if credential.cookie:
         await run_in_threadpool(_close, here, credential.secret)

@@ -32,7 +32,7 @@ _BINARY = {"type": "string", "format": "binary"}
             "description": "The file. Its weights are untrained: random numbers from the candidate's seed.",
             "headers": {
                 "ETag": {"schema": {"type": "string"}, "description": "SHA-256 of the bytes, in quotes"},
-                "Content-Disposition": {"schema": {"type": "string"}, "description": "A file name that says so too"},
+                "Content-Disposition": {"schema": {"type": "string"}, "description": "A file name that also says so"},
                 "X-Edgefront-Weights": {"schema": {"type": "string", "enum": ["untrained-random", "none"]}},
             },
             "content": {
@@ -72,13 +72,13 @@ async def download_model(
     numbers: Annotated[
         Numbers,
         Query(
-            description="What an ONNX file computes in. int8: float32 with the blocks' linear maps dynamically "
-            "quantised, as a protocol's weights int8. Other formats know float32 alone"
+            description="What an ONNX file computes in. int8: float32 with the blocks' linear layers dynamically "
+            "quantised, as a protocol's weights int8. Other formats are float32 only"
         ),
     ] = "float32",
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Built at the first request, kept, and streamed. One Range with If-Range resumes a broken download."""
+    """Built at the first request, cached, and streamed. One Range with If-Range resumes a broken download."""
     folder = here.settings.artifact_folder
     build = partial(artifact_for, here.database, person, candidate_id, format, folder, numbers)
     artifact = await anyio.to_thread.run_sync(build, limiter=here.slow)

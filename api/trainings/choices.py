@@ -1,4 +1,4 @@
-"""`/v1/catalogue/recipes` and `/v1/datasets`: what a training can be told to use."""
+"""`/v1/catalogue/recipes` and `/v1/datasets`: what a training can use."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def recipes(_asker: Anyone) -> list[RecipeView]:
     responses=answer(examples.DATASETS),
 )
 async def datasets(_person: Person, here: Here) -> list[DatasetView]:
-    """What is prepared here, and what is built in. Workers with a data folder of their own may have others."""
+    """Prepared and built-in data sets. Workers with their own data folder may have others."""
     return await run_in_threadpool(list_datasets, here.settings.data_folder)

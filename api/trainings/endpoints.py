@@ -52,7 +52,7 @@ def create_trainings(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> TrainingPage:
-    """Stores one training for each architecture that is named. A worker that has room takes the oldest that waits."""
+    """Stores one training for each architecture. A worker with free capacity takes the oldest one that waits."""
     with here.database.write() as session:
         now = here.database.now(session)
         made = trainings.create_trainings(session, person, request, idempotency_key, here.settings, now)
@@ -91,7 +91,7 @@ def list_trainings(
     responses={**answer(examples.TRAINING), **errors(404)},
 )
 def get_training(training_id: TrainingId, person: Person, here: Here) -> TrainingView:
-    """Where it stands, what it scored, and what its candidate was measured at."""
+    """Its progress, its scores, and the measurements of its candidate."""
     with here.database.read() as session:
         return trainings.get_training(session, person, training_id)
 
@@ -109,7 +109,7 @@ def list_training_metrics(
     after: Annotated[int, Query(ge=-1, le=1 << 53, description="Only steps above this one")] = -1,
     limit: Annotated[int, Query(ge=1, le=MAX_METRICS)] = 1000,
 ) -> MetricPage:
-    """What the run reported, by rising step. What is done again after a crash is told once."""
+    """The reports of the run, by increasing step. Steps that were repeated after a crash appear once."""
     with here.database.read() as session:
         return trainings.list_metrics(session, person, training_id, after=after, limit=limit)
 
@@ -117,7 +117,7 @@ def list_training_metrics(
 @router.get(
     "/{training_id}/log",
     operation_id="read_training_log",
-    summary="What a training printed",
+    summary="The log of a training",
     response_class=PlainTextResponse,
     responses={
         **answer(
@@ -133,7 +133,7 @@ async def read_training_log(
     training_id: TrainingId,
     person: Person,
     here: Here,
-    tail: Annotated[int, Query(ge=1, le=100_000, description="So many of the last lines, at most 1 MiB")] = 200,
+    tail: Annotated[int, Query(ge=1, le=100_000, description="Number of last lines, at most 1 MiB")] = 200,
 ) -> Response:
     """Standard output and error of all its processes, over all starts."""
 
@@ -152,7 +152,7 @@ async def read_training_log(
     responses={**answer(examples.TRAINING), **errors(404, 409)},
 )
 def pause_training(training_id: TrainingId, person: Person, here: Here) -> TrainingView:
-    """Stops after the step at hand with a checkpoint, and leaves its place to others."""
+    """Stops after the current step with a checkpoint, and frees its slot for others."""
     return _steer(here, trainings.pause_training, person, training_id)
 
 
@@ -163,7 +163,7 @@ def pause_training(training_id: TrainingId, person: Person, here: Here) -> Train
     responses={**answer(examples.TRAINING), **errors(404, 409)},
 )
 def resume_training(training_id: TrainingId, person: Person, here: Here) -> TrainingView:
-    """Goes on from the last checkpoint, once a worker has room. One that failed has all its attempts again."""
+    """Resumes from the last checkpoint, once a worker has free capacity. A failed one gets all its attempts again."""
     return _steer(here, trainings.resume_training, person, training_id)
 
 
@@ -174,7 +174,7 @@ def resume_training(training_id: TrainingId, person: Person, here: Here) -> Trai
     responses={**answer(examples.TRAINING), **errors(404, 409)},
 )
 def cancel_training(training_id: TrainingId, person: Person, here: Here) -> TrainingView:
-    """Ends it for good and keeps its checkpoints."""
+    """Ends it permanently and keeps its checkpoints."""
     return _steer(here, trainings.cancel_training, person, training_id)
 
 
@@ -186,7 +186,7 @@ def cancel_training(training_id: TrainingId, person: Person, here: Here) -> Trai
     responses={204: {"description": "Deleted"}, **errors(404, 409)},
 )
 async def delete_training(training_id: TrainingId, person: Person, here: Here) -> None:
-    """Removes it with its log, curves and files, ending it if it runs. What it scored stays with the architecture."""
+    """Removes it with its log, curves and files, and stops it if it runs. Its scores are kept with the architecture."""
 
     def delete() -> None:
         with here.database.write() as session:

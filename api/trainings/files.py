@@ -79,7 +79,7 @@ async def download_training_file(
     here: Here,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Only what the list names. One Range with If-Range resumes a broken download."""
+    """Only files of the list. One Range with If-Range resumes a broken download."""
 
     def find() -> Download:
         with here.database.read() as session:

@@ -43,7 +43,7 @@ Records = Annotated[int, Query(ge=1, le=MAX_RECORDS, description="Records of eac
 @router.get(
     "/{training_id}/probabilities",
     operation_id="read_probabilities",
-    summary="What a supernet's layers choose",
+    summary="Block probabilities of a supernet's layers",
     responses={**answer(_EXAMPLE), **errors(404)},
 )
 def read(training_id: TrainingId, person: Person, here: Here, records: Records = 100) -> ProbabilitiesView:
@@ -55,7 +55,7 @@ def read(training_id: TrainingId, person: Person, here: Here, records: Records =
 @router.get(
     "/{training_id}/probabilities/picture",
     operation_id="draw_probabilities",
-    summary="The same as a picture",
+    summary="Block probabilities as a figure",
     response_class=Response,
     responses={**_PICTURE, **errors(404, 409)},
 )

@@ -38,10 +38,10 @@ async def follow_training(
     after: After = 0,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """First what is in the log behind `after`, then states, metrics and checkpoints as they come; none is skipped.
+    """First the events of the log after `after`, then states, metrics and checkpoints as they come; none is skipped.
 
-    Each has the event's number as its id, its kind as its type, and a TrainingEventView as its data. `rewound` takes
-    metrics back that a crash undid: they come again. The stream stays open after the training has ended.
+    Each has the event's number as its id, its kind as its type, and a TrainingEventView as its data. `rewound`
+    withdraws metrics of steps that a crash lost: they come again. The stream stays open after the training has ended.
     """
     begin = int(last_event_id) if last_event_id else after
     return await event_stream(

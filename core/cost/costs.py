@@ -66,8 +66,8 @@ def costs(
 ) -> Costs:
     """The costs of one pass over `batch` sequences of `sequence_length` tokens (192; 1 in decode).
 
-    forward: all at once, after `memory_length` others (0) as a segment memory, which is projected anew. prefill: all at
-    once, keys and values kept. decode: after `memory_length` others (192), whose keys and values are at hand. The
+    forward: all at once, after `memory_length` others (0) as a segment memory, which is projected again. prefill: all
+    at once, keys and values kept. decode: after `memory_length` others (192), whose keys and values are given. The
     source of a translation model is as long as the sequence, in decode as the memory.
 
     Raises `InvalidInput` that names the option, also where the positions do not reach so far, and for a mode or memory
@@ -136,13 +136,13 @@ def _reach(architecture: Architecture) -> tuple[int, str]:
     """Most tokens of a sequence, past and present, and why."""
     if architecture.max_length is None:
         return MAX_LENGTH, ""
-    return architecture.max_length, f"its position table has {architecture.max_length} rows"
+    return architecture.max_length, f"it has {architecture.max_length} learned positions"
 
 
 def _without_memory(architecture: Architecture, mode: str) -> str:
     """Why a pass of this mode has no tokens before it; empty where it may have."""
     if mode == "prefill":
-        return "prefill begins with nothing before it"
+        return "prefill starts without memory"
     if mode == "forward" and architecture.source is not None:
         return "a model with a source is run whole"
     return ""

@@ -48,14 +48,14 @@ def count(architecture: Architecture) -> Parameters:
 
 
 class LinearMaps(NamedTuple):
-    """What weights "int8" quantises: the blocks' linear maps, without biases and without the maps of distances."""
+    """What weights "int8" quantises: the blocks' linear layers, without biases and without the maps of distances."""
 
     weights: int
     maps: int
 
 
 def linear_maps(architecture: Architecture) -> LinearMaps:
-    """The linear maps of all blocks, those of the source included."""
+    """The linear layers of all blocks, those of the source included."""
     found = [_maps(block, architecture) for block in architecture.blocks]
     if architecture.source is not None:
         found.append(linear_maps(architecture.source))
@@ -147,7 +147,7 @@ def _output(architecture: Architecture) -> int:
 
 
 def _block(block: Block, architecture: Architecture) -> int:
-    """All parameters of a block: its linear maps, and its norm, biases and recurrence."""
+    """All parameters of a block: its linear layers, and its norm, biases and recurrence."""
     d, maps = architecture.d_model, _maps(block, architecture).weights
     if isinstance(block, Attention):
         width = attention_width(block, architecture)

@@ -70,7 +70,7 @@ def bleu(
             f"{len(hypotheses)} translations for {len(references)} references",
             field="hypotheses",
             value=len(hypotheses),
-            allowed="one for each reference, and one at least",
+            allowed="one for each reference, and at least one",
         )
     # Tokenised text is meant here, so sacrebleu's warning that it looks like it is not wanted.
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")

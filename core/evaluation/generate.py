@@ -115,7 +115,7 @@ def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int
     architecture = model.architecture
     if not architecture.causal or architecture.output.kind != "tokens" or architecture.source is not None:
         raise InvalidInput(
-            "this model does not go on after a text: it "
+            "this model cannot continue a text: it "
             + ("translates" if architecture.source is not None else "is an encoder, or has no output over tokens"),
             field="model",
             value=architecture.output.kind,
@@ -123,7 +123,7 @@ def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int
         )
     vocabulary, longest = architecture.embedding.vocab_size, architecture.max_length
     if not prompt:
-        raise InvalidInput("the prompt is empty", field="prompt", allowed="a token at least")
+        raise InvalidInput("the prompt is empty", field="prompt", allowed="at least one token")
     outside = [token for token in prompt if not 0 <= token < vocabulary]
     if outside:
         raise InvalidInput(
@@ -142,7 +142,7 @@ def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int
         room = longest - len(prompt) + 1
         raise InvalidInput(
             f"a prompt of {len(prompt)} tokens and {tokens} more are too many for the model's {longest} positions: "
-            + (f"{room} could follow" if room > 0 else "the prompt alone is too long"),
+            + (f"{room} fit after it" if room > 0 else "the prompt alone is too long"),
             field="tokens" if room > 0 else "prompt",
             value=tokens if room > 0 else len(prompt),
             allowed=f"{room} tokens at most, or a shorter prompt" if room > 0 else f"at most {longest} tokens",

@@ -76,7 +76,7 @@ def _training(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _changed(recipe: Mapping[str, Any]) -> str:
-    """The fields of a named recipe that were given anew, by which a model is not the paper's."""
+    """The fields of a named recipe that were overridden, by which a model is not the paper's."""
     known = recipes().get(recipe.get("name", ""))
     if known is None:
         return ""
@@ -97,7 +97,7 @@ def _evaluation(facts: Mapping[str, Any]) -> str:
     if not scores:
         return "None was recorded.\n"
     names = {
-        "loss": "loss (nats a token)",
+        "loss": "loss (nats per token)",
         "perplexity": "perplexity",
         "bpc": "bits per character",
         "word_perplexity": "perplexity a word",

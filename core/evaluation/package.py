@@ -96,8 +96,8 @@ def read_package(folder: Path | str) -> Package:
         values = StoredValues(folder / WEIGHTS)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFound(
-            f"{folder} is not a trained model: {Path(error.filename).name} is missing from it; a trained "
-            "model is the folder that a training leaves as its result"
+            f"{folder} is not a trained model: {Path(error.filename).name} is missing; a trained "
+            "model is the folder that a training produces"
         ) from None
     except ValueError as error:
         if isinstance(error, InvalidInput):
@@ -150,7 +150,7 @@ class Package:
         from edgefront.core.nn.load import load_safetensors
 
         if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-            raise Unavailable("there is no GPU that PyTorch can use on this machine: take device cpu")
+            raise Unavailable("PyTorch finds no GPU on this machine: use device cpu")
         model = load_safetensors(self.weights.path)
         for name, parameter in model.named_parameters():
             if not bool(parameter.isfinite().all()):
@@ -204,5 +204,5 @@ def _damaged(folder: Path, what: str) -> InvalidInput:
         f"the trained model in {folder} is damaged: {what}",
         field="model",
         value=str(folder),
-        allowed="the folder that a training leaves as its result, whole",
+        allowed="the complete folder that a training produces",
     )

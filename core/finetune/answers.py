@@ -73,7 +73,7 @@ def read_questions(path: Path) -> list[Question]:
     for one in found:
         for text, start in one.answers:
             if not text or one.context[start : start + len(text)] != text:
-                raise _wrong(path, f"the answer {text!r} of question {one.id} does not stand at character {start}")
+                raise _wrong(path, f"the answer {text!r} of question {one.id} is not at character {start}")
     if not found:
         raise _wrong(path, "it has no questions")
     return found

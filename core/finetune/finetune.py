@@ -136,7 +136,7 @@ def fine_tune(
     not a number.
     """
     if not rows:
-        raise InvalidInput("there is nothing to train on", field="rows", value=0, allowed="one row at least")
+        raise InvalidInput("there is nothing to train on", field="rows", value=0, allowed="at least one row")
     device = torch.device(device)
     steps = settings.epochs * math.ceil(len(rows) / settings.rows)
     rate = Optimizer(name="adamw", lr=settings.lr, eps=1e-6, weight_decay=settings.weight_decay)

@@ -97,7 +97,7 @@ def _overlap(found: str, answer: str) -> float:
 def squad_scores(found: Sequence[str], answers: Sequence[Sequence[str]]) -> dict[str, float]:
     """Means over all questions. Raises `InvalidInput` where there are none."""
     if not found:
-        raise InvalidInput("there are no questions to score", field="questions", allowed="one at least")
+        raise InvalidInput("there are no questions to score", field="questions", allowed="at least one")
     pairs = list(zip(found, answers, strict=True))
     return {
         "exact_match": 100 * float(np.mean([exact_match(*pair) for pair in pairs])),

@@ -75,14 +75,14 @@ def build(
 
     `window`: each token sees so many keys at most, itself included (Transformer-XL's same-length evaluation).
     `padding`: the graph takes masks for padded batches.
-    `precision`: int8 quantises linear maps (`core.graph.formats`), given weights too; with dtype float32.
+    `precision`: int8 quantises linear layers (`core.graph.formats`), given weights too; with dtype float32.
 
     With a cache the model holds only references, relative to the cache's folder, and a session over it maps the files:
 
         options.add_session_config_entry(EXTERNAL_FOLDER, str(cache.folder))
         session = onnxruntime.InferenceSession(build(..., weights=cache).SerializeToString(), options)
 
-    ONNX Runtime copies the weights of its linear maps once more into packed form while the session is made (and lets
+    ONNX Runtime copies the weights of its linear layers once more into packed form while the session is made (and lets
     go of the mapped ones), unless told not to by `session.disable_prepacking`: about 9 % slower on 16 layers of 512
     features and 192 tokens, with a tenth of the anonymous memory. Embedding tables stay mapped.
 

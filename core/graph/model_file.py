@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edgefront.core.graph.parameter_values import ParameterValues
 
 Numbers = Literal["float32", "float16", "bfloat16", "int8"]
-"""What an ONNX file computes in: a floating-point type, or float32 with int8 linear maps (`core.graph.formats`)."""
+"""What an ONNX file computes in: a floating-point type, or float32 with int8 linear layers (`core.graph.formats`)."""
 ModelFormat = Literal["onnx", "onnx-prefill", "onnx-decode", "onnx-segment", "safetensors", "architecture"]
 
 MODES: dict[ModelFormat, Mode] = {

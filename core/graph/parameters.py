@@ -102,7 +102,7 @@ def output_projection_specs(architecture: Architecture) -> tuple[ParameterSpec, 
 
 
 def parameters(architecture: Architecture) -> tuple[ParameterSpec, ...]:
-    """All parameters, in the order of the computation. Weights of linear maps are (out, in).
+    """All parameters, in the order of the computation. Weights of linear layers are (out, in).
 
     A tied output layer reads the embedding's tables, so those appear once. Its projections back from d_model are its
     own, the embedding's or, as in Transformer-XL's adaptive softmax, its own for the head and the embedding's for the

@@ -3,7 +3,7 @@
 The names are the same in torch and in ONNX. There are two forms, which hold the same past:
 
 - "cache": projected keys and values, for generating one token at a time;
-- "memory": each attention's layer inputs, projected anew in every pass: the segment memory of Transformer-XL
+- "memory": each attention's layer inputs, projected again in every pass: the segment memory of Transformer-XL
   (Dai et al. 2019, §3.2) and SRU++, through whose projections gradients flow.
 
 Either also has each recurrence's cell, and the number of tokens seen where positions are absolute.
@@ -102,7 +102,7 @@ def check_pass(
         )
     if padding and mode != "forward" and architecture.source is None:
         raise InvalidInput(
-            f"mode {mode} takes no padding: states of padded tokens would be carried on",
+            f"mode {mode} does not support padding: the state would include padded tokens",
             field="padding",
             value=padding,
             allowed="mode forward, or a model whose source is padded",

@@ -23,7 +23,7 @@ Dtype = Literal["float32", "float64", "float16", "bfloat16"]
 class GraphWriter:
     """A graph under construction over the int64 input `tokens` [batch, sequence].
 
-    The residual stream between the parts is two-dimensional, [batch·sequence, features]: each linear map is then one
+    The residual stream between the parts is two-dimensional, [batch·sequence, features]: each linear layer is then one
     Gemm with its bias, reading the weight as torch keeps it, (out, in).
     """
 

@@ -60,7 +60,7 @@ class MeasurementProtocol(BaseModel):
     dtype: Dtype = "float32"
     """Of weights, activations and state."""
     weights: Weights = "full"
-    """int8: the linear maps of the blocks hold int8, and their inputs are quantised at run time. int8_8bit: of stored
+    """int8: the linear layers of the blocks hold int8, and their inputs are quantised at run time. int8_8bit: of stored
     measurements alone, which were taken with weights of eight bits; no device measures it any more."""
     threads: Annotated[StrictInt, Field(ge=1, le=1024)] = 1
     warmup: Annotated[StrictInt, Field(ge=0, le=100)] = 2
@@ -96,21 +96,21 @@ class MeasurementProtocol(BaseModel):
         if self.mode == "decode" and self.sequence_length != 1:
             raise ProtocolError(
                 f"sequence_length: a pass of decode is one token, not {self.sequence_length}; "
-                "memory_length says how many come before it",
+                "memory_length is the number of tokens before it",
                 field="sequence_length",
                 value=self.sequence_length,
                 allowed="1, or no value",
             )
         if self.mode == "decode" and self.memory_length == 0:
             raise ProtocolError(
-                "memory_length: decode goes on after at least one token",
+                "memory_length: decode needs at least one token before it",
                 field="memory_length",
                 value=0,
                 allowed="1 to 65536",
             )
         if self.mode == "prefill" and self.memory_length:
             raise ProtocolError(
-                f"memory_length: prefill begins with nothing before it, not with {self.memory_length} tokens",
+                f"memory_length: prefill starts without memory, not with {self.memory_length} tokens",
                 field="memory_length",
                 value=self.memory_length,
                 allowed="0, or mode forward or decode",
@@ -149,7 +149,7 @@ class MeasurementProtocol(BaseModel):
 
     @property
     def quantisation(self) -> Quantisation:
-        """Whether the linear maps of the blocks hold int8, of whichever range."""
+        """Whether the linear layers of the blocks hold int8, of whichever range."""
         return "full" if self.weights == "full" else "int8"
 
     @property

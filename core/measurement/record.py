@@ -53,7 +53,7 @@ class PeakMemory(_Record):
     @model_validator(mode="after")
     def _parts_fit(self) -> PeakMemory:
         if max(self.forward_peak_bytes, self.mapped_weight_bytes) > self.peak_bytes:
-            raise ValueError("peak_bytes holds forward_peak_bytes and mapped_weight_bytes and cannot be less")
+            raise ValueError("peak_bytes includes forward_peak_bytes and mapped_weight_bytes and cannot be less")
         return self
 
 

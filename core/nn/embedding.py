@@ -62,7 +62,7 @@ class TokenEmbedding(nn.Module):
                 "this model has no segments",
                 field="segments",
                 value=list(segments.shape),
-                allowed="nothing, or a model with embedding.segments",
+                allowed="omit it, or a model with embedding.segments",
             )
         if positions is not None:
             rows = rows + positions

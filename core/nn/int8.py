@@ -55,7 +55,7 @@ class Int8Linear(nn.Module):
 
 
 def use_int8(model: LanguageModel, quantised: Quantised, *, with_memory: bool = False) -> LanguageModel:
-    """Puts int8 weights in the place of the linear maps of the blocks; returns the model, which is for inference now.
+    """Puts int8 weights in the place of the linear layers of the blocks; returns the model, which is for inference now.
 
     The model's other parameters, biases included, are filled already. `with_memory`: it will run segments after a
     memory, of which only keys and values are wanted, so they are packed apart from queries.

@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 RESAMPLES = 1000
 LEAST = 3
-"""Of fewer things no correlation is told: two are always in perfect order, one way or the other."""
+"""Fewer things have no meaningful correlation: two are always in perfect order, one way or the other."""
 
 
 def ranks(values: ArrayLike) -> Floats:

@@ -1,7 +1,7 @@
-"""Σ over the weights of linear maps of their channel's Δ = ½·mean over sequences of (Σ over tokens of a·∂L/∂a)².
+"""Σ over the weights of linear layers of their channel's Δ = ½·mean over sequences of (Σ over tokens of a·∂L/∂a)².
 
 Δ is what the loss loses if the channel is taken away (Theis et al. 2018, eq. 4), a being its activations: an output of
-a linear map at all tokens of a sequence. Each weight counts its channel's Δ, as in Abdelfattah et al. 2021.
+a linear layer at all tokens of a sequence. Each weight counts its channel's Δ, as in Abdelfattah et al. 2021.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Σ over linear maps of ‖∂L/∂W‖₂, the Euclidean norm of the whole gradient matrix (Abdelfattah et al. 2021, §3.2)."""
+"""Σ over linear layers of ‖∂L/∂W‖₂, the Euclidean norm of the whole gradient matrix (Abdelfattah et al. 2021, §3.2)."""
 
 from __future__ import annotations
 

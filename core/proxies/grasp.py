@@ -1,4 +1,4 @@
-"""Σ (−W ⊙ H·g), H the Hessian of the loss and g its gradient by the linear maps (Wang et al. 2020, eq. 8)."""
+"""Σ (−W ⊙ H·g), H the Hessian of the loss and g its gradient by the linear layers (Wang et al. 2020, eq. 8)."""
 
 from __future__ import annotations
 

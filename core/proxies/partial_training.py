@@ -1,6 +1,6 @@
 """Loss on the validation split after a few steps of training (LTS, arXiv 2203.02094, §4.2): nats a token.
 
-A training like any other, with a schedule as long as its steps: the same loop, data order and first values.
+A training like any other, with a schedule as long as its steps: the same loop, data order and initialisation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a proxy is, told without torch."""
+"""What a proxy is, described without torch."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ _PROXIES = (
     ),
     Proxy(
         name="grad_norm",
-        title="Sum of the norms of the linear maps' gradients",
+        title="Sum of the gradient norms of the linear layers",
         source=_ABDELFATTAH,
         needs_torch=True,
         higher_is_better=True,
@@ -95,7 +95,7 @@ _PROXIES = (
     ),
     Proxy(
         name="snip",
-        title="What the loss loses if a weight is taken away, summed over the weights",
+        title="Change of the loss if a weight is removed, summed over the weights",
         source="Lee et al. 2019 (arXiv 1810.02340)",
         needs_torch=True,
         higher_is_better=True,
@@ -104,7 +104,7 @@ _PROXIES = (
     ),
     Proxy(
         name="grasp",
-        title="What the gradient's flow loses if a weight is taken away, summed over the weights",
+        title="Change of the gradient flow if a weight is removed, summed over the weights",
         source="Wang et al. 2020 (arXiv 2002.07376)",
         needs_torch=True,
         # LTS's study turns the sign, as in its code: the score falls as language models get better.
@@ -114,7 +114,7 @@ _PROXIES = (
     ),
     Proxy(
         name="fisher",
-        title="What the loss loses if a channel is taken away, summed over the weights of the channels",
+        title="Change of the loss if a channel is removed, summed over the weights of the channels",
         source="Theis et al. 2018 (arXiv 1801.05787)",
         needs_torch=True,
         higher_is_better=True,
@@ -141,7 +141,7 @@ _PROXIES = (
     ),
     Proxy(
         name="relu_log_det",
-        title="How well the patterns of active units tell tokens apart",
+        title="How well the patterns of active units distinguish tokens",
         source="Mellor et al. 2021 (arXiv 2006.04647)",
         needs_torch=True,
         higher_is_better=True,
@@ -150,7 +150,7 @@ _PROXIES = (
     ),
     Proxy(
         name="partial_training",
-        title="Loss on the validation split after a few steps of training (nats a token)",
+        title="Loss on the validation split after a few steps of training (nats per token)",
         source="LTS (arXiv 2203.02094) §4.2, Table 1",
         needs_torch=True,
         higher_is_better=False,

@@ -30,7 +30,7 @@ def score(
     layers = [block for block in model.blocks if isinstance(block, FeedForwardBlock)]
     if not layers:
         raise InvalidInput(
-            "relu_log_det looks at the units of feed-forward blocks, and this model has none",
+            "relu_log_det needs feed-forward blocks, and this model has none",
             field="architecture",
             value=architecture.digest,
             allowed="a model with feed-forward blocks, or another proxy",

@@ -39,7 +39,7 @@ def score(architecture: Architecture, seed: int, settings: ProxySettings, device
     total = sum(flows((states @ direction).sum(), weights))
     if total == 0.0:
         raise InvalidInput(
-            "nothing flows through this model: its norms make zeros of ones, and no positions tell its places apart",
+            "nothing flows through this model: its norms turn ones into zeros, and it has no positions",
             field="architecture",
             value=architecture.digest,
             allowed="a model with norm post or with positions that are added to the embedding, or another proxy",
@@ -48,7 +48,7 @@ def score(architecture: Architecture, seed: int, settings: ProxySettings, device
 
 
 def flows(out: Tensor, weights: Sequence[Tensor]) -> list[float]:
-    """Σ |W ⊙ ∂out/∂W| of each weight. In a stack of linear maps it is `out` for each of them (Tanaka et al., §4)."""
+    """Σ |W ⊙ ∂out/∂W| of each weight. In a stack of linear layers it is `out` for each of them (Tanaka et al., §4)."""
     found = torch.autograd.grad(out, list(weights), materialize_grads=True)
     return [float((weight.detach() * gradient).abs().sum()) for weight, gradient in zip(weights, found, strict=True)]
 

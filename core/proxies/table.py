@@ -81,7 +81,7 @@ def read_table(path: Path) -> list[Row]:
     else:
         rows = [_line(path, number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not rows:
-        raise _wrong(path, "no rows", "a table with one trained model a row")
+        raise _wrong(path, "no rows", "a table with one trained model per row")
     return [_flat(row) for row in rows]
 
 
@@ -95,7 +95,7 @@ def quality_of(rows: Sequence[Row], wanted: str | None = None, higher_is_better:
         wanted = next((name for name in QUALITIES if name in columns), None)
         if wanted is None:
             raise InvalidInput(
-                f"no column tells the quality: none of {', '.join(QUALITIES)} is there",
+                f"no column has the quality: none of {', '.join(QUALITIES)} is there",
                 field="quality",
                 allowed=f"one of {', '.join(sorted(columns))}",
             )
@@ -108,7 +108,7 @@ def quality_of(rows: Sequence[Row], wanted: str | None = None, higher_is_better:
     direction = known if higher_is_better is None else higher_is_better
     if direction is None:
         raise InvalidInput(
-            f"whether a higher {wanted} is better is not known",
+            f"it is unknown whether a higher {wanted} is better",
             field="quality",
             value=wanted,
             allowed=f"{wanted}:higher or {wanted}:lower",
@@ -214,7 +214,7 @@ def _line(path: Path, number: int, line: str) -> Any:
     except ValueError as error:
         raise _wrong(path, f"line {number} is not JSON: {error}", "one JSON object a line") from None
     if not isinstance(row, dict):
-        raise _wrong(path, f"line {number} is no JSON object", "one JSON object a line")
+        raise _wrong(path, f"line {number} is not a JSON object", "one JSON object a line")
     return row
 
 

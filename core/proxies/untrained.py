@@ -57,7 +57,7 @@ def loss_of(model: LanguageModel, batch: Batch) -> Tensor:
 
 
 def linear_weights(model: LanguageModel) -> list[tuple[str, nn.Parameter]]:
-    """Weights of the linear maps of all blocks, the source's first, by name in the order of the computation.
+    """Weights of the linear layers of all blocks, the source's first, by name in the order of the computation.
 
     Tables, projections, norms, biases and the output layer are left out, as LTS leaves out embedding and softmax.
     """

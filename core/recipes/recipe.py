@@ -15,7 +15,7 @@ Task = Literal["streams", "sentences", "masked", "pairs"]
 """What a batch is: contiguous text a row with memory, shuffled sentences, BERT's masked sequences, translations."""
 Precision = Literal["float32", "bfloat16", "float16"]
 Scheme = Literal["gpt2", "opt", "transformer_xl", "transformer_xl_large", "srupp", "bert", "translation"]
-"""Of first values (`core.training.initialise`)."""
+"""Schemes of initialisation (`core.training.initialise`)."""
 NOT_LEARNT = {"title", "source", "compile", "micro_rows", "checkpoint_every", "checkpoints", "evaluation"}
 """Fields that do not change the weights."""
 
@@ -93,7 +93,7 @@ class Recipe(_Part):
     memory: Length = 0
     """Tokens of the past that training attends to, for models with memory; the recurrence's cell is always carried."""
     epoch_resets: StrictBool = False
-    """Memory and cell begin anew with each pass over the data (SRU++)."""
+    """Memory and cell are cleared with each pass over the data (SRU++)."""
     masked_fraction: Annotated[StrictFloat, Field(gt=0, lt=1)] = 0.15
     label_smoothing: Annotated[StrictFloat, Field(ge=0, lt=1)] = 0.0
     optimizer: Optimizer = Optimizer()

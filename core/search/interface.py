@@ -39,8 +39,8 @@ class Evaluated:
     parents: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.state not in {state.value for state in CandidateState}:
-            raise ValueError(f"state {self.state!r} is none of {sorted(state.value for state in CandidateState)}")
+        if self.state not in tuple(CandidateState):
+            raise ValueError(f"{self.id} has state {self.state!r}, which is none of {', '.join(CandidateState)}")
         if self.state == "measured" and (self.latency_ms is None or self.memory_bytes is None):
             raise ValueError(f"{self.id} is measured and needs latency_ms and memory_bytes")
 

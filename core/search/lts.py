@@ -4,7 +4,7 @@ How the paper's loop maps to generations that are asked for and measured elsewhe
 
 - Generation 0 is the first population: `population` uniform samples (100).
 - Every later generation takes `parents` (20) from the frontier F of everything measured so far, and makes `mutants`
-  (40, each gene drawn anew with probability 0.3) and `crossovers` (40, each gene from either parent with probability
+  (40, each gene resampled with probability 0.3) and `crossovers` (40, each gene from either parent with probability
   0.5) of them. Parents belong to the population of 100 but were measured before and are not measured again, so a later
   generation measures 80.
 - `iterations` (30) counts generations, the first included: 100 + 29 · 80 = 2,420 architectures in all.
@@ -62,11 +62,11 @@ class LtsSettings(BaseModel):
     parents: Annotated[int, Field(ge=1, le=10_000, description="Drawn from the frontier; not measured again.")] = 20
     mutants: Annotated[int, Field(ge=0, le=10_000, description="Mutated parents in each generation.")] = 40
     crossovers: Annotated[int, Field(ge=0, le=10_000, description="Children of two parents in each generation.")] = 40
-    mutation_probability: Annotated[float, Field(ge=0, le=1, description="That a gene of a mutant is drawn anew.")] = (
-        0.3
-    )
+    mutation_probability: Annotated[
+        float, Field(ge=0, le=1, description="Probability that a gene of a mutant is resampled.")
+    ] = 0.3
     crossover_probability: Annotated[
-        float, Field(ge=0, le=1, description="That a gene comes from the second parent.")
+        float, Field(ge=0, le=1, description="Probability that a gene comes from the second parent.")
     ] = 0.5
 
     @model_validator(mode="before")
@@ -87,7 +87,7 @@ class LtsSettings(BaseModel):
         together = self.parents + self.mutants + self.crossovers
         if self.mutants + self.crossovers == 0:
             raise InvalidInput(
-                "mutants and crossovers cannot both be 0: a generation would propose nothing",
+                "mutants and crossovers cannot both be 0: a generation would be empty",
                 field="mutants",
                 value=0,
                 allowed="1 or more, or crossovers of 1 or more",

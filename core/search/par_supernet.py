@@ -80,7 +80,7 @@ class ParSupernetSettings(SearchSettings):
     ] = None
     latency_target_ms: Annotated[
         Annotated[StrictFloat, Field(gt=0, le=1e9, allow_inf_nan=False)] | None,
-        Field(description="Latency of the blocks below which nothing is pushed."),
+        Field(description="Latency of the blocks below which there is no penalty."),
     ] = None
 
 
@@ -265,7 +265,7 @@ def block_latencies(results: Sequence[Evaluated]) -> tuple[float, float]:
     table = np.array([(1.0, attention, feed_forward) for _, attention, feed_forward, _ in known]).reshape(-1, 3)
     if np.linalg.matrix_rank(table) < table.shape[1]:
         raise InvalidInput(
-            f"the {len(known)} stacks that could be measured do not tell what a block costs: the latency term needs "
+            f"the {len(known)} measured stacks do not determine the cost of a block: the latency term needs "
             "probes that run on the target",
             field="algorithm.settings.latency_weight",
             allowed="null, or a target on which the deepest stacks of attention can be measured",
@@ -278,7 +278,7 @@ def block_latencies(results: Sequence[Evaluated]) -> tuple[float, float]:
             f"feed-forward block {feed_forward_ms:g} ms: other work on the device, or the rest of the model, hides "
             "what blocks cost",
             field="algorithm.settings.latency_weight",
-            allowed="null, or a device that does nothing else, with logits none in the protocol",
+            allowed="null, or a device without other load, with logits none in the protocol",
         )
     return attention_ms, feed_forward_ms
 
@@ -306,7 +306,7 @@ def _shape(space: SearchSpace) -> _Shape:
             assert isinstance(positions, RelativePositions)
             return _Shape(space.depth, stock, attention, feed_forward, positions)
     raise InvalidInput(
-        f"par-supernet chooses between attention and other blocks of one shape, which {space.name} does not leave it",
+        f"par-supernet chooses between attention and other blocks of one shape, which {space.name} does not permit",
         field="name",
         value="par-supernet",
         allowed="the space par-32, with attention and at least one other kind",

@@ -69,4 +69,4 @@ def _is_sound(item: Any, kind: type | tuple[type, ...]) -> bool:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")

@@ -69,11 +69,11 @@ class TrainingSettings(BaseModel):
     """Name of the worker, which holds the trainings that it runs; the host's name if absent. Two workers that share a
     host's slots share a name, two that have GPUs of their own have names of their own."""
     ttl_s: float = Field(default=60.0, gt=0, le=3600)
-    """The lease on a training expires so long after its last heartbeat, and another worker goes on with it."""
+    """The lease on a training expires so long after its last heartbeat, and another worker resumes it."""
     poll_s: float = Field(default=2.0, gt=0, le=60)
     """How often a running training's state is copied into the database, and a wish to pause or end it is seen."""
     grace_s: float = Field(default=120.0, ge=0, le=3600)
-    """A training that is told to stop gets so long to write its checkpoint before it is killed."""
+    """A training that is asked to stop gets so long to write its checkpoint before it is killed."""
     end_with_worker: bool = False
     """Stop the trainings when their worker stops: for where nothing survives it, as in a container."""
     command: tuple[str, ...] | None = None

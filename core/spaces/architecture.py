@@ -331,7 +331,7 @@ def _expanded(blocks: Mapping[str, Any]) -> list[Any]:
     for letter in letters:
         if len(letter) != 1 or not letter.islower() or letter == "x":
             raise ArchitectureError(
-                f"blocks.{letter}: beside the pattern stand its letters, each with its block",
+                f"blocks.{letter}: the pattern needs its letters beside it, each with its block",
                 field=f"blocks.{letter}",
                 value=letter,
                 allowed="one small letter other than x",

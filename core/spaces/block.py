@@ -36,7 +36,7 @@ class Attention(Part):
 
 
 class FeedForward(Part):
-    """Two linear maps with biases and the activation between: d_model → d_inner → d_model."""
+    """Two linear layers with biases and the activation between: d_model → d_inner → d_model."""
 
     kind: Literal["feed_forward"] = "feed_forward"
     d_inner: Width

@@ -131,13 +131,13 @@ class Output(Part):
                         f"output.{name} needs an output over the vocabulary, not {self.kind}",
                         field=name,
                         value=getattr(self, name),
-                        allowed="nothing, or kind tokens or masked_tokens",
+                        allowed="omit it, or kind tokens or masked_tokens",
                     )
         if self.tied_projections != "tails" and not self.tied:
             raise ArchitectureError(
                 f"output.tied_projections {self.tied_projections} needs a tied output",
                 field="tied_projections",
                 value=self.tied_projections,
-                allowed="nothing, or tied true",
+                allowed="omit it, or tied true",
             )
         return self

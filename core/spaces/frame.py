@@ -117,7 +117,7 @@ class FramedSpace(SearchSpace, ABC):
                 if name != "d_inner" or self.min_inner_ratio
             ]
             raise SpaceError(
-                f"nothing is left of {self.name}: no d_model in {given} goes with {wanted}",
+                f"no architecture is left in {self.name}: no d_model in {given} fits {wanted}",
                 field="d_model",
                 value=given,
                 allowed=", ".join(rules),

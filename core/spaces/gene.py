@@ -72,7 +72,7 @@ class Gene:
                 raise self._error(f"{key} of {self.name} must be {kind}, not {short(value)}", value, key)
         numbers = [option for option in self.options if isinstance(option, int)]
         if not numbers:
-            raise self._error(f"{self.name} has no range: it takes words", dict(wanted))
+            raise self._error(f"{self.name} has no range: its values are words", dict(wanted))
         low, high = wanted.get("min", numbers[0]), wanted.get("max", numbers[-1])
         inside = [number for number in numbers if low <= number <= high]
         start = low if low in numbers else (inside[0] if inside else low)

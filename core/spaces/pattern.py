@@ -33,7 +33,7 @@ def expand(pattern: str, letters: str = "sfi") -> str:
         raise _wrong(pattern, at, "the pattern is empty")
     while at < len(pattern):
         if pattern[at] != "(":
-            raise _wrong(pattern, at, "a group begins with (")
+            raise _wrong(pattern, at, "a group starts with (")
         start = at
         at += 1
         group = ""
@@ -53,11 +53,11 @@ def expand(pattern: str, letters: str = "sfi") -> str:
         if after < len(pattern) and pattern[after] == "x":
             match = _COUNT.match(pattern, at)
             if match is None:
-                raise _wrong(pattern, after + 1, "x is followed by how often the group comes")
+                raise _wrong(pattern, after + 1, "x is followed by the number of repetitions")
             # Five digits are beyond any bound, and Python reads no number of thousands of them.
             count, at = int(match.group(1).lstrip("0")[:5] or 0), match.end()
             if count < 1:
-                raise _wrong(pattern, match.start(1), "a group comes at least once")
+                raise _wrong(pattern, match.start(1), "a group is repeated at least once")
         if sum(map(len, found)) + count * len(group) > MAX_LETTERS:
             raise _wrong(pattern, start, f"this is more than {MAX_LETTERS} blocks")
         found.append(group * count)

@@ -89,7 +89,8 @@ class SandwichSpace(FramedSpace):
         if not pairs:
             least = int(self.gene("coefficient").values[0])
             raise SpaceError(
-                f"nothing is left of {self.name}: the coefficient is at least {least}, with pairs up to {given[-1]}",
+                f"no architecture is left in {self.name}: the coefficient is at least {least}, "
+                f"with pairs up to {given[-1]}",
                 field="coefficient",
                 value=list(self.gene("coefficient").values),
                 allowed="a coefficient below pairs",
@@ -111,8 +112,8 @@ SANDWICH = SandwichSpace(
     title="Sandwich Transformers: attention first, feed-forward last, over Transformer-XL's blocks",
     source="Press et al. (arXiv 1911.03864) §4; PAR (arXiv 2009.04534) Tables 1 and 2",
     caveat=(
-        "The proxy does not see the coefficient: it moves blocks and adds no parameters, and hardly any time. "
-        "Models that differ in it alone are told apart by training only."
+        "The proxy ignores the coefficient: it moves blocks and changes neither parameters nor, noticeably, time. "
+        "Models that differ only in it can be compared by training only."
     ),
     gene_list=(
         Gene("pairs", steps(2, 18, 1)),

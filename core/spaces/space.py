@@ -147,7 +147,7 @@ class SearchSpace(ABC):
         return genome
 
     def mutate(self, genome: Genome, rng: np.random.Generator, probability: float) -> Genome:
-        """A copy in which each place is drawn anew with this probability; the others stay or are repaired."""
+        """A copy in which each place is resampled with this probability; the others stay or are repaired."""
         mutated = self._blank()
         for locus in self.loci():
             allowed = self.permitted(locus, mutated)

@@ -248,7 +248,7 @@ class StackSpace(FramedSpace):
         kinds = ", ".join(map(str, self._kinds))
         if not self._choices:
             raise SpaceError(
-                f"nothing is left of {self.name}: kind is {kinds} alone",
+                f"no architecture is left in {self.name}: kind is {kinds} alone",
                 field="kind",
                 value=list(self._kinds),
                 allowed="at least one kind beside identity",
@@ -260,7 +260,7 @@ class StackSpace(FramedSpace):
             if 0 not in self._genes[name].values:
                 wanted = in_words(self._genes[name].values)
                 raise SpaceError(
-                    f"nothing is left of {self.name}: {name} is {wanted}, but of {kinds} none "
+                    f"no architecture is left in {self.name}: {name} is {wanted}, but of {kinds} none "
                     + ("attends to other tokens" if name == MIN_ATTENTION else "sees other tokens"),
                     field=name,
                     value=list(self._genes[name].values),

@@ -131,18 +131,20 @@ def unavailable_when_away() -> Iterator[None]:
     except PoolTimeout as error:
         raise Unavailable("the database is busy: no connection came free; try again", retry_after_s=2) from error
     except (OperationalError, InterfaceError) as error:
-        raise Unavailable(f"the database is away: {_first_line(error)}; try again", retry_after_s=2) from error
+        raise Unavailable(f"the database is unavailable: {_first_line(error)}; try again", retry_after_s=2) from error
     except psycopg.OperationalError as error:
-        raise Unavailable(f"the database is away: {_first_line(error)}; try again", retry_after_s=2) from error
+        raise Unavailable(f"the database is unavailable: {_first_line(error)}; try again", retry_after_s=2) from error
     except (DBAPIError, sqlite3.DatabaseError) as error:
         if _damaged(error):
             raise EdgefrontError(
-                f"the database file cannot be read: {_first_line(error)}; restore a copy, or move it away to begin anew"
+                f"the database file cannot be read: {_first_line(error)}; restore a copy, or remove it to start empty"
             ) from error
         if not isinstance(error, DBAPIError):
             raise
         if error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _TRY_AGAIN:
-            raise Unavailable(f"the database is away: {_first_line(error)}; try again", retry_after_s=2) from error
+            raise Unavailable(
+                f"the database is unavailable: {_first_line(error)}; try again", retry_after_s=2
+            ) from error
         raise
 
 

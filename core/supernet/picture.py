@@ -95,7 +95,7 @@ def _over_time(axes: Axes, history: Sequence[tuple[int, Rows]]) -> None:
     bar = axes.figure.colorbar(mesh, ax=axes, pad=0.02)
     bar.outline.set_visible(False)
     axes.set_yticks(_ticks(len(grid)))
-    axes.set_title("attention, over the steps", fontweight="normal")
+    axes.set_title("attention over the steps", fontweight="normal")
     axes.set_xlabel("step")
     axes.set_ylabel("layer")
 

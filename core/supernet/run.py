@@ -52,7 +52,7 @@ _REPORT_S = 10.0
 
 
 def run(spec: RunSpec, folder: Path, stop: Callable[[], bool] = lambda: False) -> int:
-    """Searches until every seed has its architecture, or until `stop` says so; goes on from the last checkpoint.
+    """Searches until every seed has its architecture, or until `stop` says so; resumes from the last checkpoint.
 
     A budget of steps or tokens is each search's, of hours all searches' together. Returns `EXIT_DONE`, or
     `EXIT_STOPPED` with a checkpoint left behind; `status.json` tells the same.

@@ -17,7 +17,7 @@ class Parts:
     """The data in two parts that never mix: the first steps of an epoch for weights, the others for the architecture.
 
     Of contiguous text that is the first part of each row, and the rest of it. Every pass over a part has the batches
-    of the first one; memory begins anew with each.
+    of the first one; memory is cleared with each.
     """
 
     def __init__(self, batches: Batches, architecture_fraction: float) -> None:

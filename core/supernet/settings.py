@@ -38,7 +38,7 @@ class LatencyTerm(BaseModel):
     attention_ms: _Milliseconds
     feed_forward_ms: _Milliseconds
     identity_ms: _Milliseconds = 0.0
-    weight: Annotated[_Rate, Field(description="Nats a token that a latency of R is worth.")] = 0.1
+    weight: Annotated[_Rate, Field(description="Penalty of a latency of R, in nats per token.")] = 0.1
     target_ms: Annotated[StrictFloat, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
 
     @property
@@ -70,7 +70,7 @@ class SearchSettings(BaseModel):
     temperature: Annotated[_Temperature, Field(description="Of the Gumbel-softmax, before it falls.")] = 5.0
     final_temperature: Annotated[_Temperature, Field(description="At the last step; it falls exponentially.")] = 0.087
     hard: Annotated[
-        StrictBool, Field(description="Each pass goes through one block a layer; gradients as if it were mixed.")
+        StrictBool, Field(description="Each pass uses one block per layer; straight-through gradients.")
     ] = False
     architecture_lr: Annotated[_Rate, Field(description="Of Adam, for the probabilities.")] = 1e-2
     architecture_weight_decay: _Rate = 5e-4

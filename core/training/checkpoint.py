@@ -201,5 +201,5 @@ def _unreadable(path: Path, error: Exception) -> InvalidInput:
         f"the checkpoint {path} cannot be read: {error}",
         field="checkpoint",
         value=str(path),
-        allowed="a whole checkpoint, or none: remove this folder to go on from the one before",
+        allowed="a complete checkpoint, or none: remove this folder to resume from the previous one",
     )

@@ -69,7 +69,7 @@ def read_metrics(path: Path, offset: int = 0) -> list[Metric]:
         if line.endswith(b"\n"):
             try:
                 found.append(Metric.model_validate_json(line))
-            except ValidationError:  # cut short by a crash, and then gone on with
+            except ValidationError:  # cut short by a crash, and then resumed
                 continue
     return found
 

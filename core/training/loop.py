@@ -1,4 +1,4 @@
-"""The training loop: a function of the step wherever it can be, so that it goes on anywhere as if never interrupted."""
+"""The training loop: a function of the step wherever it can be, so that it resumes anywhere as if never interrupted."""
 
 from __future__ import annotations
 
@@ -363,7 +363,9 @@ class Trainer:
         if before.ranks == self.ranks.ranks:
             self._remember(read_memory(latest, self.ranks.rank))
         else:
-            self.journal.note(f"It went on with {self.ranks.ranks} ranks instead of {before.ranks}: memory began anew.")
+            self.journal.note(
+                f"It resumed with {self.ranks.ranks} ranks instead of {before.ranks}: memory was cleared."
+            )
         # Rows at a time are those of now: this may be another device.
         self.progress = before.model_copy(update={"ranks": self.ranks.ranks, "micro_rows": self.progress.micro_rows})
         self._saved = before.step

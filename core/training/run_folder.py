@@ -22,13 +22,13 @@ from edgefront.core.recipes.recipe import Recipe
 
 EXIT_DONE = 0
 EXIT_STOPPED = 75
-"""Asked to stop by SIGTERM: a checkpoint is written, and the same command goes on from there."""
+"""Asked to stop by SIGTERM: a checkpoint is written, and the same command resumes from there."""
 EXIT_INVALID = 64
 """The spec or the data is wrong; `status.json` says what. Trying again is no use."""
 EXIT_FAILED = 70
 """Out of memory at the smallest batch, a loss that is not a number, a mistake of ours; `status.json` says what."""
 EXIT_SMALLER = 71
-"""Out of memory on one of several ranks: the same command goes on from the last checkpoint with half the micro rows.
+"""Out of memory on one of several ranks: the same command resumes from the last checkpoint with half the micro rows.
 
 Under `torchrun` any of these arrives as 1: then `status.json` tells which it was.
 """
@@ -97,7 +97,7 @@ class Metric(BaseModel):
     gradient_norm: float | None = None
     tokens_per_s: float | None = None
     mfu: float | None = None
-    """Model FLOPs used, as a share of what the device can do; None where that is not known."""
+    """Model FLOPs utilisation: share of the peak FLOPs of the device; None where that is not known."""
     valid_loss: float | None = None
     valid_perplexity: float | None = None
     valid_bpc: float | None = None

@@ -37,7 +37,7 @@ def begin_with(model: LanguageModel, weights: Path, data: Prepared) -> str:
 
 def _wrong(what: str, path: Path) -> InvalidInput:
     return InvalidInput(
-        f"start: the weights to begin with {what}",
+        f"start: the initial weights {what}",
         field="start",
         value=path.name,
         allowed="the weights of a training of the same architecture on the same tokens",

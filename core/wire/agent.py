@@ -50,7 +50,7 @@ class RuntimeFacts(_Message):
         dict[Annotated[str, Field(max_length=40)], Annotated[tuple[Number, ...], Field(max_length=8)]],
         Field(max_length=32),
     ] = Field(default_factory=dict)
-    """Provider → what it computes in, as tried out there; float32 alone for a provider that is not named."""
+    """Provider → what it computes in, as tested there; only float32 for a provider that is not named."""
 
 
 class DeviceFacts(_Message):
@@ -72,7 +72,7 @@ class DeviceFacts(_Message):
 
 
 class EnrolRequest(_Message):
-    """An enrolment token (as the bearer) is traded for the device's own credential."""
+    """An enrolment token (as the bearer) is exchanged for the device's own credential."""
 
     protocol_version: int = PROTOCOL_VERSION
     name: Name
@@ -99,7 +99,7 @@ class LeaseRequest(_Message):
 
 
 class LeaseItem(_Message):
-    """One launch to make. `fence` goes back with every word about it."""
+    """One launch to make. `fence` is part of every message about it."""
 
     launch_id: Identifier
     fence: int
@@ -125,7 +125,7 @@ class LeaseResponse(_Message):
 
 
 class StartRequest(_Message):
-    """The agent tells that it now starts this item: from here a death of the agent costs it an attempt."""
+    """The agent starts this item now: from here a death of the agent costs it an attempt."""
 
     fence: Fence
 
@@ -134,7 +134,7 @@ class HeartbeatResponse(_Message):
     expires_at: datetime
     state: Literal["active", "draining"] = "active"
     cancelled: tuple[Identifier, ...] = ()
-    """Launches of this lease that are wanted no more (job paused, cancelled): skip them if not yet started."""
+    """Launches of this lease that are no longer wanted (job paused, cancelled): skip them if not yet started."""
 
 
 class ReleaseRequest(_Message):

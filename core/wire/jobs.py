@@ -109,7 +109,7 @@ class JobRequest(_Request):
     )
     """Depths at which the stock model is measured; 1 to the deepest of the narrowed space if absent."""
     proxy: ProxyName = "decoder_parameters"
-    """What stands for quality. Scores that need torch are computed by the workers, each once for all jobs."""
+    """The proxy for quality. Scores that need torch are computed by the workers, each once for all jobs."""
     proxy_settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
     """The batch that models are scored on (rows, length, data); of partial_training data, recipe and steps."""
     proxy_seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 0
@@ -148,7 +148,7 @@ class CandidateView(_View):
     weight_bytes: int
     flops: int
     proxy: float
-    """Higher is better: the score, turned where a low one is good. 0 where a model could not be scored."""
+    """Higher is better: the score, with its sign flipped where lower is better. 0 where a model could not be scored."""
     latency_ms: float | None
     latency_half_width_ms: float | None
     """Half of the 95 % interval of the median, over launches with the launch variance pooled per device."""
@@ -186,11 +186,11 @@ class TargetView(_View):
     note: str
     """What a person should know: waiting for a device, paused, why it failed."""
     summary: str
-    """The claim in one sentence: so much faster and smaller than the baseline at an equal proxy."""
+    """The result in one sentence: how much faster and smaller than the baseline at an equal proxy."""
 
 
 class LiveTrust(_View):
-    """Spearman's ρ of the proxy with quality over models of this target that were trained alike, and its interval."""
+    """Spearman's ρ of proxy and quality over models of this target trained in the same way, and its interval."""
 
     dataset: str
     metric: str

@@ -1,4 +1,4 @@
-"""What is told of a supernet's training: the probability of each block in each layer, over the steps."""
+"""Reports of a supernet's training: the probability of each block in each layer, over the steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SearchProgress(_View):
 
     seed: int
     phase: Literal["weights", "tuning"]
-    """Weights alone, or weights and probabilities in turn."""
+    """Weights only, or weights and probabilities alternately."""
     pattern: str
     """The likeliest block of each layer so far: s attention, f feed-forward, i identity."""
     expected_ms: float | None = None

@@ -1,4 +1,4 @@
-"""What a training can be told to use: recipes and data sets."""
+"""What a training can use: recipes and data sets."""
 
 from __future__ import annotations
 

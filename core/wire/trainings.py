@@ -73,7 +73,7 @@ class TrainingRequest(_Request):
     name: Name | None = None
     """Shown to people; made from what is trained if absent."""
     architecture: dict[str, Any] | None = None
-    """A description as `docs/architecture.md` has it."""
+    """A description as in `docs/architecture.md`."""
     model: Text | None = None
     """A named model of the catalogue."""
     candidate: Identifier | None = None
@@ -82,9 +82,9 @@ class TrainingRequest(_Request):
     """A data set of the service by name, or a folder within its data folder; the recipe's own if absent."""
     recipe: Text = "quick"
     overrides: Annotated[dict[str, Any], Field(max_length=64)] = Field(default_factory=dict)
-    """Fields of the recipe that are to be others, as {"steps": 500, "optimizer": {"lr": 0.001}}."""
+    """Changes to fields of the recipe, as {"steps": 500, "optimizer": {"lr": 0.001}}."""
     start: Identifier | None = None
-    """A training of the same owner and architecture that is done: this one begins with its weights."""
+    """A training of the same owner and architecture that is done: this one is initialised with its weights."""
     budget: TrainingBudget = TrainingBudget()
     requires: Requirements = Requirements()
     seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 0
@@ -99,7 +99,7 @@ class TrainingRequest(_Request):
 
 
 class MetricView(_View):
-    """One report of a run. Losses are in nats a token, `seconds` and `tokens` over all starts."""
+    """One report of a run. Losses are in nats per token, `seconds` and `tokens` over all starts."""
 
     step: int
     tokens: int
@@ -109,7 +109,7 @@ class MetricView(_View):
     gradient_norm: float | None = None
     tokens_per_s: float | None = None
     mfu: float | None = None
-    """Model FLOPs used, as a share of what the device can do; None where that is not known."""
+    """Model FLOPs utilisation: share of the peak FLOPs of the device; None where that is not known."""
     valid_loss: float | None = None
     valid_perplexity: float | None = None
     valid_bpc: float | None = None
@@ -157,7 +157,7 @@ class TrainingView(_View):
     reason: str | None
     """Why it failed."""
     note: str
-    """What a person should know: the batch was halved, it went on from step 3000, it waits for a worker."""
+    """What a person should know: the batch was halved, it resumed from step 3000, it waits for a worker."""
     digest: str | None
     """Of the architecture as it was asked for: results belong to it. None for a supernet."""
     architecture: dict[str, Any]
@@ -174,7 +174,7 @@ class TrainingView(_View):
     recipe: dict[str, Any]
     """The whole of it, overrides included."""
     start: Identifier | None = None
-    """The training with whose weights it begins."""
+    """The training that it is initialised with."""
     budget: TrainingBudget
     requires: Requirements
     queue: str
@@ -191,7 +191,7 @@ class TrainingView(_View):
     seconds: float
     seconds_left: float | None
     last_metric: MetricView | None
-    """Each figure as it was told last: those of the last validation stand beside a later training loss."""
+    """The last report of each figure: those of the last validation appear beside a later training loss."""
     result: dict[str, Any] | None
     evaluations: tuple[EvaluationView, ...]
     created_at: datetime

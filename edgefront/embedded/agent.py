@@ -65,7 +65,9 @@ class AgentProcess:
             try:
                 process.wait(timeout_s)
             except subprocess.TimeoutExpired:
-                _log.warning("the agent did not drain within %g s and is killed; its item is measured again", timeout_s)
+                _log.warning(
+                    "the agent did not drain within %g s and is killed; its launch is measured again", timeout_s
+                )
             finally:  # also where a second Ctrl-C does not want to wait
                 if process.poll() is None:
                     process.kill()
@@ -94,7 +96,7 @@ class AgentProcess:
                 return
             if code in self._final:
                 self.ended_for_good = self.last_words() or f"exit code {code}"
-                _log.error("the agent has ended for good: %s", self.ended_for_good)
+                _log.error("the agent has ended permanently: %s", self.ended_for_good)
                 return
             delay_s = 0.5 if time.monotonic() - started > _STEADY_S else min(delay_s * 2, _MAX_DELAY_S)
             _log.warning("the agent ended with %s; started again in %g s. See %s", code, delay_s, self._log_path)

@@ -14,6 +14,6 @@ from edgefront.core.processes.locks import only_holder
 def own_home(home: Path) -> Iterator[None]:
     """Make the folder and hold it; `Conflict` if another process does."""
     home.mkdir(parents=True, exist_ok=True)
-    busy = Conflict(f"an edgefront service already runs in {home}: use it, end it, or give another folder with --home")
+    busy = Conflict(f"an edgefront service already runs in {home}: use it, stop it, or give another folder by --home")
     with only_holder(home / "lock", busy):
         yield

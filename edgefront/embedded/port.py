@@ -25,7 +25,9 @@ def bind(host: str, port: int | None) -> socket.socket:
             return _bound(host, tried)
         except Conflict:
             continue
-    raise Conflict(f"ports {DEFAULT_PORT} to {DEFAULT_PORT + _TRIED - 1} of {host} are all taken: give one with --port")
+    raise Conflict(
+        f"ports {DEFAULT_PORT} to {DEFAULT_PORT + _TRIED - 1} of {host} are all in use: choose one with --port"
+    )
 
 
 def address(bound: socket.socket, *, secure: bool = False) -> str:
@@ -55,9 +57,11 @@ def _bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         if error.errno == errno.EADDRINUSE:
-            raise Conflict(f"port {port} of {host} is taken: give another with --port, or 0 for any free one") from None
+            raise Conflict(
+                f"port {port} of {host} is in use: choose another with --port, or 0 for any free one"
+            ) from None
         if error.errno == errno.EACCES:
-            raise Conflict(f"port {port} of {host} needs more rights than yours: give one above 1023") from None
+            raise Conflict(f"port {port} of {host} needs more privileges: choose one above 1023") from None
         raise _bad_host(host, error.strerror or str(error)) from None
     return made
 

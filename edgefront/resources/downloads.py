@@ -130,7 +130,7 @@ class _Download:
 def _checksum(response: httpx.Response) -> str:
     match = _SHA256.match(response.headers.get("etag", ""))
     if match is None:
-        raise EdgefrontError(f"{response.request.url.copy_with(query=None)} names no SHA-256 for what it sends")
+        raise EdgefrontError(f"{response.request.url.copy_with(query=None)} sends no SHA-256 of the file")
     return match.group(1)
 
 

@@ -92,4 +92,4 @@ def _connection(transport: Transport, path: str, last: int, view: type[Event]) -
                 if message.data:
                     yield view.model_validate_json(message.data)
         except httpx.StreamError as error:
-            raise Unavailable(f"the event stream broke: {error}") from error
+            raise Unavailable(f"the event stream was interrupted: {error}") from error

@@ -53,7 +53,7 @@ def compare(onnx_file: Path, safetensors_file: Path, *, seed: int = 0) -> Agreem
     for wanted in session.get_inputs():
         if wanted.name not in inputs:
             raise InvalidInput(
-                f"{onnx_file} has an input {wanted.name}, which a forward pass of this architecture has not",
+                f"{onnx_file} has an input {wanted.name}, which a forward pass of this architecture does not have",
                 field=wanted.name,
                 value=str(onnx_file),
                 allowed=", ".join(inputs),

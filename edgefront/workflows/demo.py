@@ -102,8 +102,8 @@ class Demo:
         for frontier in frontiers:
             self.out.print(f"  {frontier.target}: {frontier.summary}", markup=False, soft_wrap=True)
         self.out.print(
-            "  Parameters stand for quality here, as in the paper: they rank the whole space well and its best tenth "
-            "less so. Nothing was trained.",
+            "  Decoder parameters are the proxy for quality, as in the paper: they rank the whole space well, its best "
+            "tenth less so. Nothing was trained.",
             style="dim",
             soft_wrap=True,
         )
@@ -119,7 +119,7 @@ class Demo:
         end = time.monotonic() + _ONLINE_S
         while not up.agent_is_ready(self.client, self.service):
             if time.monotonic() > end:
-                raise EdgefrontError(f"the agent did not come up within {_ONLINE_S:g} s: see {self.service.agent_log}")
+                raise EdgefrontError(f"the agent did not start within {_ONLINE_S:g} s: see {self.service.agent_log}")
             self._pause(0.25)
 
     def _search(self, request: JobRequest) -> JobView:
@@ -169,7 +169,7 @@ class Demo:
             f"{found.values:,} log-probabilities is {found.largest_difference:.1e}"
         )
         if not found.holds:
-            raise EdgefrontError(f"the two files do not agree: they differ by {found.largest_difference:.3g}")
+            raise EdgefrontError(f"the outputs of the two files differ by {found.largest_difference:.3g}")
         return list(paths.values()), found
 
     def _until_told(self, jobs: Iterator[JobView]) -> Iterator[JobView]:

@@ -30,7 +30,7 @@ class DemoFolder:
         if self.path.is_dir() and any(self.path.iterdir()):
             if not (self.path / _MARKER).exists():
                 raise Conflict(
-                    f"{self.path} holds other files, and a demo removes what it finds: give another folder (--output)"
+                    f"{self.path} contains other files, and the demo empties its folder: choose another one (--output)"
                 )
             if self.service.is_dir():
                 with own_home(self.service):  # another demo here is not to lose its files

@@ -57,7 +57,7 @@ def best_points(frontier: FrontierView, count: int) -> list[CandidateView]:
     """The `count` points of the highest proxy, the quickest first among equals. `InvalidInput` where there is none."""
     if not frontier.points:
         raise InvalidInput(
-            f"the frontier of {frontier.target} is empty: nothing that was measured keeps to the limits",
+            f"the frontier of {frontier.target} is empty: no measured model is within the limits",
             field="job",
             value=frontier.job_id,
             allowed="a job with a frontier: wider limits, or a space with smaller models",
@@ -91,7 +91,7 @@ def chosen(points: Sequence[CandidateView], trainings: Sequence[TrainingView]) -
     if not done:
         reasons = "; ".join(f"{one.training.id} {one.training.state}: {one.training.reason or NONE}" for one in found)
         raise EdgefrontError(
-            f"no model was trained to the end: {reasons}. Go on with one by `edgefront train resume`, or begin anew by "
+            f"no training finished: {reasons}. Resume one by `edgefront train resume`, or start again by "
             "`edgefront ship --job` with --again"
         )
     best = min(done)[2]

@@ -1,4 +1,4 @@
-"""`edgefront up`: runs the embedded service until it is told to end."""
+"""`edgefront up`: runs the embedded service until it is asked to end."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def run(
         if agent:
             _say_when_ready(session, service, ending)
         ending.wait()
-        session.note("ending: the agent finishes what it has begun (Ctrl-C again to end at once) …")
-    session.note("ended")
+        session.note("stopping: the agent finishes its current launch (Ctrl-C again to stop at once) …")
+    session.note("stopped")
 
 
 def announce(session: Session, service: EmbeddedService, out: Console) -> None:
     """Says where the service is."""
     if service.wanted_port is None and not service.url.endswith(f":{DEFAULT_PORT}"):
-        session.note(f"port {DEFAULT_PORT} is taken, so this is another one")
+        session.note(f"port {DEFAULT_PORT} is in use, so this is another one")
     out.print(f"[bold]edgefront[/] runs at [bold]{service.url}[/]")
     out.print(f"  page    {login_link(service)}", markup=False, soft_wrap=True)
     out.print(f"  data    {service.home}", markup=False, soft_wrap=True)
@@ -65,7 +65,7 @@ def _say_when_ready(session: Session, service: EmbeddedService, ending: threadin
                 if ending.wait(0.25):
                     return
         except EdgefrontError as error:
-            session.note(f"without an agent of its own: {error.detail}")
+            session.note(f"running without its agent: {error.detail}")
         else:
             session.note(f"this machine measures as device {DEVICE!r}")
 

@@ -309,7 +309,7 @@ def test_a_revoked_device_leaves_a_launch_unfinished(config):
         assert isinstance(run.error, Gone)
 
 
-def test_enrols_anew_where_the_server_has_forgotten_the_device(config):
+def test_enrols_again_where_the_server_does_not_know_the_device(config):
     script = Script()
     with ScriptedServer(script) as server:
         with running(config(server.url)) as run:

@@ -119,7 +119,7 @@ def test_exit_codes_say_what_is_wrong(start, run_here, tmp_path):
     with ScriptedServer(script) as server:
         for said, code, arguments in (
             ("plain HTTP", 2, ["http://far.example"]),
-            ("no list of cores", 2, [server.url, "--cores", "all"]),
+            ("not a list of cores", 2, [server.url, "--cores", "all"]),
         ):
             ended_with, words = run_here(*arguments)
             assert ended_with == code

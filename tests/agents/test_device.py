@@ -74,7 +74,7 @@ def _answer(reference: Any, value: int) -> int:
     return 0
 
 
-def test_a_gpu_tells_its_clocks_and_temperature_as_far_as_it_knows() -> None:
+def test_a_gpu_reports_its_clocks_and_temperature_where_it_can() -> None:
     assert Gpu(DRIVER, ctypes.c_void_p()).facts() == {
         "gpu_clock_mhz": 1410,
         "gpu_memory_clock_mhz": 1593,
@@ -107,7 +107,7 @@ def test_cores_are_named_by_lists():
     assert parse_cores("2,4-6") == (2, 4, 5, 6)
     assert numbers("0-1\n") == [0, 1]
     for text in ("", "a", "1-", "1,,2"):
-        with pytest.raises(InvalidInput, match="no list of cores"):
+        with pytest.raises(InvalidInput, match="not a list of cores"):
             parse_cores(text)
     with pytest.raises(InvalidInput, match="cannot measure"):
         CorePlan.of_device([100_000])
@@ -147,7 +147,7 @@ def test_control_groups_bound_the_memory(tmp_path, monkeypatch):
     assert available._limit_and_use(v1) is None
 
 
-def test_probe_tells_what_works_here_and_loads_no_runtime(facts):
+def test_probe_reports_what_works_here_and_loads_no_runtime(facts):
     code = (
         "import sys; from edgefront.agents.device.probe import probe; facts = probe(); print(facts.model_dump_json())\n"
         "assert not {'torch', 'onnxruntime'} & set(sys.modules)"

@@ -33,7 +33,7 @@ def children(measurer: Measurer, runtime: str = "onnxruntime") -> list[psutil.Pr
 
 
 @pytest.mark.parametrize("protocol", [ORT, TORCH], ids=["onnxruntime", "pytorch"])
-def test_a_launch_tells_everything(measurer, protocol):
+def test_a_launch_reports_everything(measurer, protocol):
     result = measurer.measure(subjects.gpt(), protocol, seed=3)
     assert result.outcome == "done", result.message
     assert len(result.latency.warmup_ms) == 2

@@ -37,7 +37,7 @@ def test_plain_http_beyond_this_machine_only_if_asked_for():
         check_url("http://localhost.evil.example")
     assert check_url("http://10.0.0.1:8090", insecure=True) == "http://10.0.0.1:8090"
     for url in ("far.example", "ftp://far.example", ""):
-        with pytest.raises(errors.InvalidInput, match="no URL"):
+        with pytest.raises(errors.InvalidInput, match="not the URL"):
             check_url(url)
 
 
@@ -131,7 +131,7 @@ def ask(server: ScriptedServer, credential: str = CREDENTIAL, wait_s: float = 0.
 
 
 def test_a_proxys_page_is_a_server_that_is_away():
-    with ScriptedServer(Script(garbage=True)) as server, pytest.raises(errors.Unavailable, match="no LeaseResponse"):
+    with ScriptedServer(Script(garbage=True)) as server, pytest.raises(errors.Unavailable, match="not a LeaseResponse"):
         ask(server)
 
 

@@ -59,7 +59,7 @@ def test_pytorch_maps_its_weights_and_holds_its_logits(measurer):
 
 
 def test_onnxruntime_packs_its_weights_once_more(measurer):
-    """The table stays mapped for the lookup; the linear maps, and the table as output layer, lie packed in memory."""
+    """The table stays mapped for the lookup; the linear layers, and the table as output layer, lie packed in memory."""
     model = subjects.gpt(layers=4, d_model=256, vocabulary=20000)
     result = measurer.measure(model, MeasurementProtocol(logits="last"), seed=3)
     assert result.outcome == "done", result.message

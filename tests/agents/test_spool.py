@@ -37,7 +37,7 @@ def test_what_is_put_is_there_after_a_restart_in_order(tmp_path):
     assert launches(Spool(tmp_path / "spool")) == ["lau_11"]
 
 
-def test_a_broken_file_is_set_aside_and_the_others_go_on(tmp_path):
+def test_a_broken_file_is_set_aside_and_the_others_are_sent(tmp_path):
     spool = Spool(tmp_path)
     for number in range(3):
         spool.put(entry(number))

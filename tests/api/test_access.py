@@ -53,7 +53,7 @@ def test_wrong_headers_are_refused(sqlite_service: Service, authorization: str) 
     problem(sqlite_service.client(None).get("/v1/me", headers=headers), 401)  # type: ignore[arg-type]
 
 
-def test_a_key_tells_whose_it_is(service: Service) -> None:
+def test_a_key_has_an_owner(service: Service) -> None:
     me = service.client("user", "bob").get("/v1/me").json()
     assert (me["owner"], me["role"], me["device_id"]) == ("bob", "user", None)
 

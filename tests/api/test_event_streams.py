@@ -121,7 +121,7 @@ def test_readers_of_one_job_share_a_feed_that_ends_with_them(
     assert service.context.feeds._feeds == {}
 
 
-def test_a_whole_job_is_told(service: Service, client: httpx.Client) -> None:
+def test_a_whole_job_is_streamed(service: Service, client: httpx.Client) -> None:
     agent = SimulatedAgent(service.database)
     made = service.submit(client)
     with follow(client, f"/v1/jobs/{made['id']}") as events:

@@ -164,7 +164,7 @@ def test_huge_exponents_in_the_environment_are_refused(sqlite_service: Service) 
     assert problem(refused, 422)["field"] == "reports.0.result.environment.load"
 
 
-def test_an_agent_of_another_protocol_version_is_told(sqlite_service: Service) -> None:
+def test_an_agent_of_another_protocol_version_is_refused(sqlite_service: Service) -> None:
     agent = sqlite_service.agent()
     assert "version" in problem(agent.post("/v1/leases", json={"protocol_version": 99}), 409)["detail"]
     body = {**examples.REPORT_REQUEST, "protocol_version": 99}

@@ -105,14 +105,12 @@ def test_numbers_as_they_should_be(sqlite_service: Service) -> None:
     ],
     ids=str,
 )
-def test_errors_are_told_in_words_of_json(
-    sqlite_service: Service, body: Any, field: str, detail: str, allowed: str
-) -> None:
+def test_errors_are_worded_for_json(sqlite_service: Service, body: Any, field: str, detail: str, allowed: str) -> None:
     document = problem(post_job(sqlite_service.client(), json.dumps(body)), 422)
     assert (document["field"], document["detail"], document["allowed"]) == (field, detail, allowed)
 
 
-def test_forms_of_text_are_told_in_words(sqlite_service: Service) -> None:
+def test_forms_of_text_are_described(sqlite_service: Service) -> None:
     document = problem(post_job(sqlite_service.client(), json.dumps({"targets": [{}], "name": "a\nb"})), 422)
     assert document["detail"].startswith("name: must be letters, digits, spaces")
     protocol = {"provider": "CUDA"}
@@ -188,7 +186,7 @@ def test_what_was_sent_comes_back_short(sqlite_service: Service) -> None:
     assert len(document["errors"]) == 20
 
 
-def test_a_crash_tells_nothing_but_an_instance_that_is_logged(
+def test_a_crash_reveals_only_an_instance_that_is_logged(
     sqlite_service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(health, "VERSION", object())

@@ -207,7 +207,7 @@ def test_points_of_a_frontier_are_trained(sqlite_service: Service, bob: httpx.Cl
     assert left["architecture"] == points[0]["architecture"]
 
 
-def test_what_a_training_can_be_told_to_use(bob: httpx.Client, sqlite_service: Service) -> None:
+def test_recipes_and_data_sets_are_listed(bob: httpx.Client, sqlite_service: Service) -> None:
     recipes = {view["name"]: view for view in bob.get("/v1/catalogue/recipes").json()}
     assert set(recipes) == set(all_recipes())
     assert recipes["quick"]["recipe"] == all_recipes()["quick"].model_dump(mode="json")

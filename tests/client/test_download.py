@@ -64,7 +64,7 @@ def test_into_a_folder_under_the_servers_name(rough: Rough, client: Client, tmp_
     assert left_in(tmp_path) == [path.name]
 
 
-def test_a_broken_download_goes_on_where_it_stopped(rough: Rough, client: Client, tmp_path: Path) -> None:
+def test_a_broken_download_resumes_where_it_stopped(rough: Rough, client: Client, tmp_path: Path) -> None:
     rough.answers = [model(stop_after=300_000), model(stop_after=300_000), model()]
     path = client.models.download("cnd_1", "onnx", tmp_path / "mine.onnx")
     assert path.read_bytes() == MODEL
@@ -72,7 +72,7 @@ def test_a_broken_download_goes_on_where_it_stopped(rough: Rough, client: Client
     assert left_in(tmp_path) == ["mine.onnx"]
 
 
-def test_a_later_call_goes_on_too(rough: Rough, client: Client, tmp_path: Path) -> None:
+def test_a_later_call_resumes_too(rough: Rough, client: Client, tmp_path: Path) -> None:
     rough.answers = [model(stop_after=500_000), answer(404, b"{}")]
     with pytest.raises(NotFound):
         client.models.download("cnd_1", "onnx", tmp_path / "mine.onnx")

@@ -50,7 +50,7 @@ def test_a_search_two_trainings_and_the_better_model_by_one_command(pool: Runnin
     assert len(list(pool.client.trainings.list(job=told["job"]))) == 2  # nothing was trained twice
 
 
-def test_a_wrong_recipe_is_told_before_anything_is_searched(pool: Running) -> None:
+def test_a_wrong_recipe_is_refused_before_anything_is_searched(pool: Running) -> None:
     before = len(list(pool.client.jobs.list()))
     for wrong, said in (
         (("--set", "steps"), "FIELD=VALUE"),
@@ -64,7 +64,7 @@ def test_a_wrong_recipe_is_told_before_anything_is_searched(pool: Running) -> No
     assert len(list(pool.client.jobs.list())) == before
 
 
-def test_a_job_without_a_frontier_is_told(pool: Running) -> None:
+def test_a_job_without_a_frontier_is_reported(pool: Running) -> None:
     run = edgefront("ship", "--job", pool.job.id, "--max-latency-ms", "0.000001", *RECIPE, home=pool.home)
     assert run.returncode == exits.REFUSED
     assert "is empty" in run.stderr

@@ -89,7 +89,7 @@ def test_steered_from_the_command_line(pool: Running, tmp_path: Path) -> None:
         pool.client.trainings.get(training)
 
 
-def test_what_a_training_can_be_told_to_use(pool: Running) -> None:
+def test_recipes_and_data_sets_are_listed(pool: Running) -> None:
     listed = edgefront("train", "recipes", home=pool.home)
     assert {recipe.name for recipe in pool.client.catalogue.recipes()} >= {"quick", "srupp-enwik8-base"}
     assert "srupp-enwik8-base" in listed.stdout

@@ -61,7 +61,7 @@ def test_the_command_migrates_a_new_database(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["postgresql+psycopg://nobody@127.0.0.1:1/nothing"])
-def test_the_command_says_that_the_database_is_away(tmp_path: Path, url: str) -> None:
+def test_the_command_says_that_the_database_is_unavailable(tmp_path: Path, url: str) -> None:
     environment = {**os.environ, "EDGEFRONT_DATABASE__URL": url}
     command = [sys.executable, "-m", "edgefront.api.setup", str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -79,7 +79,7 @@ def test_every_choice_has_a_digest_of_its_own() -> None:
     assert len({MeasurementProtocol(**choice).digest for choice in choices}) == len(choices)
 
 
-def test_decode_is_one_token_after_192_unless_told_otherwise() -> None:
+def test_decode_is_one_token_after_192_by_default() -> None:
     decode = MeasurementProtocol(mode="decode")
     assert (decode.sequence_length, decode.memory_length) == (1, 192)
     assert MeasurementProtocol(mode="decode", sequence_length=1, memory_length=7).memory_length == 7

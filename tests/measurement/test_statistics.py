@@ -79,7 +79,7 @@ def test_log_launches_equal_the_two_pass_formula():
     assert launches.sum_squares == pytest.approx(sum((value - mean) ** 2 for value in logs), rel=1e-9)
 
 
-def test_one_launch_alone_tells_no_variance():
+def test_one_launch_alone_gives_no_variance():
     variance = LaunchVariance.pooled([(1, 0.0), (1, 0.0)])
     assert variance == LaunchVariance(0.0, 0)
     assert variance.relative is None

@@ -21,7 +21,7 @@ SPEC = ParameterSpec("blocks.0.up.weight", (3, 5))
         (9223372036854775807, "blocks.31.down.weight", "3ce90e0a bc05ed69 3b99c414 bcfe0a1e"),
     ],
 )
-def test_first_values_are_golden(seed: int, name: str, first: str) -> None:
+def test_initial_weights_are_golden(seed: int, name: str, first: str) -> None:
     found = values(ParameterSpec(name, (4,)), seed)
     assert found.astype(">f4").tobytes().hex(" ", 4) == first
 

@@ -112,7 +112,7 @@ assert backend("cuda") is vectorised
 
 
 def test_importing_it_loads_neither_library() -> None:
-    code = "import sys, core.nn.recurrence; assert not {'numba', 'triton'} & set(sys.modules)"
+    code = "import sys, edgefront.core.nn.recurrence; assert not {'numba', 'triton'} & set(sys.modules)"
     python(code)
 
 

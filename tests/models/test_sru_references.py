@@ -32,12 +32,12 @@ CARRIED = [
     *("srupp/every_layer", "srupp/every_second_two_heads", "srupp/last_layer_banded"),
 ]
 NOT_DESCRIBED = {
-    "sru/newer_names_projected": "rnn_lst.0 maps to 64 features, not to candidate, forget and reset of 16 each",
+    "sru/newer_names_projected": "rnn_lst.0 projects to 64 features, not to candidate, forget and reset of 16 each",
     "sru/norm_after": "layer_norm.* has no place",
     "sru/norm_before": "layer_norm.* has no place",
     "sru/projected_rescaled": r"scale_x is 1\.\d+: no description rescales the highway",
-    "sru/wider_than_input": "rnn_lst.0 maps to 64 features",
-    "srupp/norm_after_wider_than_input": "rnn_lst.0 maps to 64 features",
+    "sru/wider_than_input": "rnn_lst.0 projects to 64 features",
+    "srupp/norm_after_wider_than_input": "rnn_lst.0 projects to 64 features",
     "srupp/norm_before_rescaled": "the state dict has no rnn_lst.0.transform_module.layer_norm.weight",
 }
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -319,7 +319,9 @@ def test_a_layer_of_another_kind_or_too_few_layers_are_refused() -> None:
         from_srupp(state, golden.architecture(blocks=blocks[:1]))
     with pytest.raises(InvalidInput, match=r"no rnn_lst\.2\.transform_module\.linear1\.weight"):
         from_srupp(state, golden.architecture(blocks=[*blocks, blocks[0]]))
-    with pytest.raises(InvalidInput, match=r"rnn_lst\.1 maps to 12 features, not to candidate, forget and reset of 16"):
+    with pytest.raises(
+        InvalidInput, match=r"rnn_lst\.1 projects to 12 features, not to candidate, forget and reset of 16"
+    ):
         from_srupp(state, golden.architecture(blocks=[blocks[0], {**blocks[1], "attends": "none"}]))
 
 

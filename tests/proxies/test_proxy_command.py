@@ -54,7 +54,7 @@ def test_proxies_are_listed_and_score_a_model(tmp_path: Path) -> None:
     assert values["decoder_parameters"]["score"] == 3312
 
 
-def test_a_wrong_proxy_or_table_is_told(tmp_path: Path) -> None:
+def test_a_wrong_proxy_or_table_is_reported(tmp_path: Path) -> None:
     for arguments, said in (
         (("score", "gpt2-small", "-p", "nothing"), "no proxy 'nothing'; there are decoder_parameters"),
         (("study", str(tmp_path / "none.jsonl")), r"none\.jsonl: No such file or directory"),

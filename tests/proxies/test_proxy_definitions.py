@@ -45,13 +45,13 @@ class Subject:
         return -float(chances[wanted].gather(1, targets[wanted].unsqueeze(1)).mean())
 
     def entries(self) -> Iterator[tuple[torch.Tensor, int]]:
-        """Every entry of every linear map."""
+        """Every entry of every linear layer."""
         for weight in self.weights:
             for index in range(weight.numel()):
                 yield weight.view(-1), index
 
     def slopes(self) -> list[np.ndarray[Any, Any]]:
-        """∂L/∂W of each linear map, by differences."""
+        """∂L/∂W of each linear layer, by differences."""
         return [self._slopes(weight) for weight in self.weights]
 
     def _slopes(self, weight: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -112,7 +112,7 @@ def test_grasp_is_minus_the_weights_times_hessian_times_gradient(name: str) -> N
 
 
 class Scaled(TorchFunctionMode):
-    """Multiplies one channel of a linear map, for one sequence, by a factor."""
+    """Multiplies one channel of a linear layer, for one sequence, by a factor."""
 
     def __init__(self, weight: torch.Tensor, channel: int, sequence: int, factor: torch.Tensor) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ def test_relu_log_det_counts_where_patterns_agree() -> None:
     assert score(MODELS["deeper"], "relu_log_det", SEED, SMALL) == pytest.approx(np.linalg.slogdet(kernel)[1], rel=1e-4)
 
 
-def test_tokens_that_no_unit_tells_apart_count_once() -> None:
+def test_tokens_that_no_unit_distinguishes_count_once() -> None:
     active = torch.tensor([[1, 0, 1, 0], [0, 1, 1, 0], [1, 0, 1, 0]], dtype=torch.bool)
     kernel, distinct = torch.zeros(3, 3), torch.zeros(2, 2)
     add_patterns(kernel, active)

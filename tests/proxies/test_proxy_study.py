@@ -214,14 +214,14 @@ TINY = ProxySettings(rows=2, length=3)
     ("name", "text", "message"),
     [
         ("a.jsonl", '{"ppl": 1}\n{"ppl": ', "line 2 is not JSON"),
-        ("a.jsonl", "[1]\n", "line 1 is no JSON object"),
+        ("a.jsonl", "[1]\n", "line 1 is not a JSON object"),
         ("a.json", '{"ppl": 1}', "no list of JSON objects"),
         ("a.json", "[", "not JSON"),
         ("a.csv", "ppl,layers\n", "no rows"),
         ("a.jsonl", b"\xff\xfe\x00", "not UTF-8 text"),
     ],
 )
-def test_what_is_no_table_is_told(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:
+def test_what_is_no_table_is_reported(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:
     file = tmp_path / name
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InvalidInput, match=message):
@@ -240,13 +240,13 @@ def test_a_table_may_be_csv_or_json(tmp_path: Path) -> None:
     assert number_in({"a": float("nan")}, "a") is None
 
 
-def test_quality_must_be_known_or_told() -> None:
+def test_quality_must_be_known_or_given() -> None:
     rows: list[Row] = [{"x": 1.0}]
-    with pytest.raises(InvalidInput, match="no column tells the quality"):
+    with pytest.raises(InvalidInput, match="no column has the quality"):
         quality_of(rows)
     with pytest.raises(InvalidInput, match="no column 'y'; there are x"):
         quality_of(rows, "y")
-    with pytest.raises(InvalidInput, match="whether a higher x is better is not known"):
+    with pytest.raises(InvalidInput, match="it is unknown whether a higher x is better"):
         quality_of(rows, "x")
     assert quality_of(rows, "x", higher_is_better=True) == Quality("x", True)
     with pytest.raises(InvalidInput, match="1 rows have a number in x: a ranking needs at least 3"):

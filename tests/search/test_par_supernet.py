@@ -110,7 +110,7 @@ def test_a_latency_term_comes_from_probes_on_the_target() -> None:
     proposals = search.given([rows("sffisffi")]).ask(5, 1, snapshot)
     assert proposals[0].operator == "supernet"
     assert not {proposal.architecture.digest for proposal in proposals} & {r.digest for r in snapshot.results}
-    with pytest.raises(InvalidInput, match="do not tell what a block costs"):
+    with pytest.raises(InvalidInput, match="do not determine the cost of a block"):
         block_latencies(snapshot.results[:2])
     noisy = [replace(result, latency_ms=10.0 + 5 * index) for index, result in enumerate(snapshot.results)]
     with pytest.raises(InvalidInput, match="hides what blocks cost"):
@@ -119,7 +119,7 @@ def test_a_latency_term_comes_from_probes_on_the_target() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(spaces()) - {"par-32"}))
 def test_other_spaces_are_refused(name: str) -> None:
-    with pytest.raises(InvalidInput, match=f"which {name} does not leave it"):
+    with pytest.raises(InvalidInput, match=f"which {name} does not permit"):
         algorithm(spaces()[name])
 
 

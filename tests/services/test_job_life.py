@@ -472,7 +472,7 @@ def test_a_revoked_device_fails_its_target_and_says_why(service: Service) -> Non
     lost, going_on = service.get(job.id).targets
     assert (lost.state, going_on.state) == ("failed", "baselines")
     assert lost.note == (
-        f"The device {revoked.name!r} was revoked. Enrol it anew, or choose another, and submit the job again."
+        f"The device {revoked.name!r} was revoked. Enrol it again, or choose another, and submit the job again."
     )
     with service.database.read() as session:
         of_device = select(Launch.state).where(Launch.device_key == f"device:{revoked.device_id}")
@@ -500,7 +500,7 @@ def test_a_class_whose_last_device_is_revoked_waits_for_a_new_one(service: Servi
     assert service.get(job.id).state == "finished"
 
 
-def test_a_protocol_that_turns_out_unsupported_is_told(service: Service) -> None:
+def test_a_protocol_that_turns_out_unsupported_is_reported(service: Service) -> None:
     agent = SimulatedAgent(service.database, failing("unsupported"))
     job = service.submit()
     assert 0 < service.run(agent) <= BASELINE_LAUNCHES * 3  # no more than it had leased by then
@@ -508,7 +508,7 @@ def test_a_protocol_that_turns_out_unsupported_is_told(service: Service) -> None
     assert (target.state, target.devices_online) == ("baselines", 1)
     assert target.note == (
         f"No agent online for class {CLASS!r} can measure onnxruntime on cpu in float32 (simulated): waiting for one "
-        "that can, or for it to be started anew."
+        "that can, or for a restart of its agent."
     )
     able = SimulatedAgent(service.database)
     able.step()

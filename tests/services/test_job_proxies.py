@@ -265,7 +265,7 @@ def test_paused_and_cancelled_jobs_have_nothing_scored(service: Service) -> None
     assert count(service, ProxyWait) == 0
 
 
-def test_the_sweep_finds_scores_that_no_message_told_of(sqlite_service: Service) -> None:
+def test_the_sweep_finds_scores_whose_message_was_lost(sqlite_service: Service) -> None:
     service = sqlite_service
     SimulatedAgent(service.database, by_size())
     job = service.submit(asking("snip", proxy_settings=TINY))
@@ -369,7 +369,7 @@ def test_a_child_that_is_killed_costs_an_attempt(
 
 
 @pytest.mark.parametrize("name", ["nothing", "../elsewhere", "./other", "python"])
-def test_data_that_is_not_in_the_services_folder_is_told(
+def test_data_that_is_not_in_the_services_folder_is_reported(
     sqlite_service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     service = sqlite_service

@@ -86,12 +86,12 @@ def test_the_same_key_at_once_makes_one_job(service: Service, agent: SimulatedAg
         (
             {"space": {"name": "lts-gpt2", "narrow": {"d_model": [1024], "d_inner": [256]}}},
             "space.narrow.d_model",
-            "nothing is left",
+            "no architecture is left",
         ),
         ({"algorithm": {"name": "lts", "settings": {"iterations": 0}}}, "algorithm.settings.iterations", "1"),
         ({"algorithm": {"name": "lts", "settings": {"speed": 1}}}, "algorithm.settings.speed", ""),
         ({"baseline_layers": []}, "baseline_layers", "depths"),
-        ({"parameters": {"min_decoder": 10, "max_decoder": 5}}, "parameters.min_decoder", "nothing is left"),
+        ({"parameters": {"min_decoder": 10, "max_decoder": 5}}, "parameters.min_decoder", "no model fits"),
         ({"parameters": {"max_decoder": 1000}}, "parameters.max_decoder", "decoder parameters"),
         ({"parameters": {"min_decoder": 1, "max_total": 1000}}, "parameters", "decoder parameters"),
         (
@@ -104,7 +104,7 @@ def test_the_same_key_at_once_makes_one_job(service: Service, agent: SimulatedAg
             "targets.0.protocol.sequence_length",
             "1024",
         ),
-        ({"space": {"narrow": {"n_layer": [2, 3, 2]}}}, "space.narrow.n_layer", "2 stands more than once"),
+        ({"space": {"narrow": {"n_layer": [2, 3, 2]}}}, "space.narrow.n_layer", "2 occurs more than once"),
         (
             {"targets": [{"device_class": CLASS, "protocol": {"mode": "decode", "memory_length": 1024}}]},
             "targets.0.protocol.memory_length",
@@ -170,7 +170,7 @@ def test_what_devices_have_only_apart_is_named(service: Service, agent: Simulate
     assert (caught.value.field, caught.value.allowed) == ("targets.0.protocol.threads", "1 to 2")
 
 
-def test_what_a_device_tried_in_vain_is_told(service: Service, agent: SimulatedAgent) -> None:
+def test_what_a_device_tried_in_vain_is_reported(service: Service, agent: SimulatedAgent) -> None:
     asked = request(targets=[{"device_class": CLASS, "protocol": {"repeats": 7}}])
     with service.database.write() as session:
         device = devices.own_device(session, agent.device_id)
@@ -181,7 +181,7 @@ def test_what_a_device_tried_in_vain_is_told(service: Service, agent: SimulatedA
     service.create(request())
 
 
-def test_jobs_that_listed_a_value_twice_go_on(service: Service, agent: SimulatedAgent) -> None:
+def test_jobs_that_listed_a_value_twice_continue(service: Service, agent: SimulatedAgent) -> None:
     """An earlier release took such a list."""
     job = service.create()
     with service.database.write() as session:
@@ -253,7 +253,7 @@ def test_pages_of_jobs(service: Service, agent: SimulatedAgent) -> None:
 # Pausing and resuming ------------------------------------------------------------------------------------------------
 
 
-def test_a_paused_job_asks_for_nothing_and_goes_on(service: Service, agent: SimulatedAgent) -> None:
+def test_a_paused_job_requests_nothing_and_resumes(service: Service, agent: SimulatedAgent) -> None:
     job = service.submit()
     lease = agent.lease(2)
     paused = service.act("pause", job.id)

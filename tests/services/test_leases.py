@@ -51,7 +51,7 @@ def test_a_device_takes_only_what_it_can_run(world: World) -> None:
     assert len(world.claim(other, 16).items) == 9
 
 
-def test_a_device_takes_the_number_formats_that_it_told_of(world: World) -> None:
+def test_a_device_takes_the_number_formats_that_it_reported(world: World) -> None:
     """By provider; a device that told nothing (its facts are older) computes in float32."""
     runtime = {"runtime": "onnxruntime", "version": "1", "providers": ["cpu"], "memory_methods": ["anonymous"]}
     silent = world.device("silent", runtimes=[runtime])

@@ -241,7 +241,7 @@ WRONG: list[tuple[str, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("url", "kind", "said"), WRONG)
-def test_a_wrong_url_is_told_without_what_is_secret(url: str, kind: type[Exception], said: str) -> None:
+def test_a_wrong_url_is_reported_without_secrets(url: str, kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said) as found:
         check_store(url)
     assert "hidden" not in repr(found.value) + str(vars(found.value))

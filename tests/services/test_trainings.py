@@ -236,7 +236,7 @@ def test_a_lost_worker_costs_a_started_run_an_attempt(pool: Pool) -> None:
 # Reports -------------------------------------------------------------------------------------------------------------
 
 
-def test_reports_that_were_taken_back_are_told_once(pool: Pool) -> None:
+def test_reports_that_were_withdrawn_are_shown_once(pool: Pool) -> None:
     training = pool.submit()
     claim = pool.claim()
     assert claim is not None
@@ -298,7 +298,7 @@ def test_scores_tell_which_of_them_compare(sqlite_pool: Pool) -> None:
     assert len({first, longer, shorter}) == 3
 
 
-def test_a_training_begins_with_the_weights_of_one_that_is_done(sqlite_pool: Pool) -> None:
+def test_a_training_is_initialised_with_the_weights_of_one_that_is_done(sqlite_pool: Pool) -> None:
     pool = sqlite_pool
     first, open_one = pool.submit(), pool.submit()
     claim = pool.claim()

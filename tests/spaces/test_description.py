@@ -198,7 +198,7 @@ def test_what_is_wrong_is_named(change: dict[str, Any], field: str) -> None:
     assert str(caught.value)
 
 
-def test_an_unknown_kind_is_told_what_there_is() -> None:
+def test_an_unknown_kind_gets_the_list_of_kinds() -> None:
     with pytest.raises(ArchitectureError, match=r"blocks\.0\.kind: there is no 'convolution'; there are attention, "):
         Architecture.parse({**BASE, "blocks": [{"kind": "convolution"}]})
 

@@ -17,7 +17,7 @@ ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.s
 
 
 @pytest.mark.parametrize("one", spaces().values(), ids=lambda one: one.name)
-def test_each_space_stands_there_with_its_size(one: SearchSpace) -> None:
+def test_each_space_is_listed_with_its_size(one: SearchSpace) -> None:
     (row,) = [row for row in ROWS if row[0] == f"`{one.name}`" and len(row) == 4]
     mantissa, exponent = f"{float(one.size()):.1e}".split("e+")
     rough = f"{mantissa}·10{exponent.translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
@@ -26,12 +26,12 @@ def test_each_space_stands_there_with_its_size(one: SearchSpace) -> None:
     assert [int(depth) for depth in last] == [len(one.baselines())] or one.name == "hybrid"
 
 
-def test_each_gene_stands_there() -> None:
+def test_each_gene_is_listed() -> None:
     documented = {name for row in ROWS for name in re.findall(r"`(\w+)`", row[0])}
     assert {gene.name for one in spaces().values() for gene in one.gene_list} <= documented
 
 
-def test_each_caveat_stands_there() -> None:
+def test_each_caveat_is_listed() -> None:
     told = {row[0].strip("`") for row in ROWS if len(row) == 2}
     assert told == {name for name, one in spaces().items() if one.caveat}
 

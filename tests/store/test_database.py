@@ -192,7 +192,7 @@ def test_a_password_is_not_shown(tmp_path: Path) -> None:
 def test_a_database_that_cannot_be_reached_is_unavailable(open_database: Callable[..., Database]) -> None:
     database = open_database("postgresql+psycopg://postgres@127.0.0.1:1/none")
     for session in (database.read, database.write):
-        with pytest.raises(Unavailable, match="away"), session() as opened:
+        with pytest.raises(Unavailable, match="unavailable"), session() as opened:
             opened.execute(select(1))
 
 
@@ -227,7 +227,7 @@ def _cut(database: Database) -> None:
         )
 
 
-def test_a_file_that_is_no_database_is_told_apart_from_one_that_is_away(
+def test_a_file_that_is_no_database_is_distinguished_from_an_unavailable_one(
     tmp_path: Path, open_database: Callable[..., Database]
 ) -> None:
     path = tmp_path / "edgefront.db"

@@ -63,7 +63,7 @@ def test_attention_is_found_where_the_task_needs_it() -> None:
     assert max(row[0] for row in local.probabilities) < 0.3
 
 
-def test_what_is_found_is_told_in_full() -> None:
+def test_the_result_is_reported_in_full() -> None:
     what = found(2)
     assert what.pattern == contract(what.letters)
     assert expand(what.pattern) == what.letters
@@ -101,7 +101,7 @@ def test_an_architecture_step_leaves_the_weights_alone() -> None:
 
 
 @pytest.mark.parametrize("changes", [{}, {"memory": 12, "hard": True}])
-def test_a_search_that_was_interrupted_goes_on_as_if_it_had_not_been(changes: dict[str, Any]) -> None:
+def test_a_search_that_was_interrupted_resumes_as_if_it_had_not_been(changes: dict[str, Any]) -> None:
     whole = make(weight_steps=8, **changes)
     losses = run(whole)
     first = make(weight_steps=8, **changes)

@@ -95,7 +95,7 @@ def test_it_leaves_the_architecture_of_each_seed(done: Path) -> None:
     assert summary["searches"][0]["pattern"] == result.searches[0].pattern
 
 
-def test_it_tells_of_each_step_and_of_the_probabilities(done: Path) -> None:
+def test_it_reports_each_step_and_the_probabilities(done: Path) -> None:
     metrics = lines(done)
     result = SupernetResult.parse((done / RESULT / "supernet.json").read_bytes())
     total = sum(search.steps for search in result.searches)
@@ -112,7 +112,7 @@ def test_it_tells_of_each_step_and_of_the_probabilities(done: Path) -> None:
 
 
 @pytest.mark.parametrize("stops", [[7], [24, 3], [10, 10, 10]])
-def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(
+def test_a_run_that_is_stopped_resumes_as_if_it_had_not_been(
     data: Path, done: Path, tmp_path: Path, stops: list[int]
 ) -> None:
     for steps in stops:
@@ -127,7 +127,7 @@ def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(
         assert (tmp_path / RESULT / name).read_bytes() == (done / RESULT / name).read_bytes()
 
 
-def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(
+def test_a_run_that_was_killed_resumes_from_its_last_checkpoint(
     data: Path, done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step, made = Search.step, iter(range(17))
@@ -207,7 +207,7 @@ def test_hours_that_are_over_too_early_are_an_error(data: Path, tmp_path: Path) 
         ({"rows": 10_000}, "one batch of 10000 rows"),
     ],
 )
-def test_what_does_not_go_together_is_told_before_the_first_step(
+def test_what_does_not_go_together_is_refused_before_the_first_step(
     data: Path, tmp_path: Path, recipe: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
@@ -223,7 +223,7 @@ def test_data_that_was_changed_is_refused_before_the_first_step(data: Path, tmp_
         run(spec(changed), tmp_path)
 
 
-def test_damaged_results_are_told(done: Path, tmp_path: Path) -> None:
+def test_damaged_results_are_reported(done: Path, tmp_path: Path) -> None:
     shutil.copy(done / RESULT / "supernet.json", tmp_path)
     text = (tmp_path / "supernet.json").read_text()
     with pytest.raises(InvalidInput, match="not JSON"):

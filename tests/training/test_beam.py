@@ -149,7 +149,7 @@ def test_the_mask_of_the_source_is_heeded() -> None:
         assert_same(one, other)
 
 
-def test_scores_that_are_no_numbers_and_wrong_numbers_are_told() -> None:
+def test_scores_that_are_no_numbers_and_wrong_numbers_are_reported() -> None:
     model, (tokens, mask) = translator(), sources()
     for field, given in (("beam", 0), ("length_penalty", math.nan), ("end", 6), ("min_length", 200), ("never", [END])):
         with pytest.raises(InvalidInput) as refused:

@@ -30,7 +30,7 @@ def test_perfect_translations_have_all_of_it_and_others_by_the_definition() -> N
     assert short.score == pytest.approx(100 * math.exp(1 - 8 / 6))
 
 
-def test_how_words_are_told_apart_is_in_the_signature() -> None:
+def test_the_tokenisation_is_in_the_signature() -> None:
     with_points = bleu(["Die Katze."] * 2, ["Die Katze ."] * 2)
     assert with_points.score == pytest.approx(bleu(["a b c"], ["a b c"]).score)
     assert "tok:13a" in with_points.signature

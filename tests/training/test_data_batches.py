@@ -58,7 +58,7 @@ def test_every_token_is_a_target_once_an_epoch(
 
 
 @given(SENTENCES, st.integers(1, 4), st.integers(1, 12))
-def test_a_row_goes_on_where_it_ended_through_epochs(lengths: list[int], rows: int, segment: int) -> None:
+def test_a_row_continues_where_it_ended_through_epochs(lengths: list[int], rows: int, segment: int) -> None:
     split = split_of(lengths)
     size = len(split.tokens)
     batches = streams(split, "streams", rows, segment, range(rows))
@@ -99,7 +99,7 @@ def test_ranks_share_the_rows(lengths: list[int], task: str, ranks: int, step: i
     assert np.array_equal(np.concatenate([part.targets for part in parts]), whole.targets)
 
 
-def test_memory_begins_anew_at_step_0_and_with_epochs_if_asked() -> None:
+def test_memory_is_cleared_at_step_0_and_with_epochs_if_asked() -> None:
     split = split_of([40])
     assert [streams(split, "streams", 2, 8, range(2))(step).starts for step in range(7)] == [True] + [False] * 6
     resets = streams(split, "streams", 2, 8, range(2), resets=True)
@@ -263,9 +263,9 @@ def test_a_step_is_the_same_whenever_and_however_often_it_is_asked(home: Path, t
     [
         ({"rows": 64, "segment": 512}, {}, "has 6,749 tokens, and one batch of 64 rows of 512 tokens needs 32,768"),
         ({}, {"split": "tset"}, "has no split 'tset'; it has train, valid, test"),
-        ({"rows": 4}, {"ranks": 3}, "4 rows cannot be shared equally by 3"),
+        ({"rows": 4}, {"ranks": 3}, "4 rows cannot be divided equally among 3"),
         ({}, {"rank": 2, "ranks": 2}, "rank must be from 0 to 1"),
-        ({"task": "pairs"}, {}, "no parallel text"),
+        ({"task": "pairs"}, {}, "not parallel text"),
         ({"task": "masked"}, {}, "has no <mask>, <cls>, <sep>"),
     ],
 )

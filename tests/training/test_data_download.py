@@ -95,9 +95,9 @@ def test_an_archive_is_fetched_once_and_prepared(server: Server, small: DataSet,
     assert server.asked == [None]
 
 
-def test_a_broken_download_is_gone_on_with(server: Server, small: DataSet, tmp_path: Path) -> None:
+def test_a_broken_download_is_resumed(server: Server, small: DataSet, tmp_path: Path) -> None:
     server.stop_after = 300
-    with pytest.raises(Unavailable, match=r"text8.zip broke off after 300 bytes .*: the same command goes on there"):
+    with pytest.raises(Unavailable, match=r"text8.zip broke off after 300 bytes .*: the same command resumes it"):
         download(small, tmp_path)
     assert (tmp_path / ".text8.zip.part").stat().st_size == 300
     download(small, tmp_path)
@@ -106,7 +106,7 @@ def test_a_broken_download_is_gone_on_with(server: Server, small: DataSet, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["text8"]
 
 
-def test_another_file_at_the_server_begins_anew(server: Server, small: DataSet, tmp_path: Path) -> None:
+def test_a_changed_file_at_the_server_is_downloaded_again(server: Server, small: DataSet, tmp_path: Path) -> None:
     server.stop_after = 300
     with pytest.raises(Unavailable):
         download(small, tmp_path)

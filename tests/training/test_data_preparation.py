@@ -141,7 +141,7 @@ def change(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("harm", [change, cut_short, drop, break_manifest, other_format, lead_outside])
-def test_damage_is_named_and_prepared_anew(text: Path, home: Path, harm: Callable[[Path], str]) -> None:
+def test_damage_is_named_and_prepared_again(text: Path, home: Path, harm: Callable[[Path], str]) -> None:
     folder = prepare(str(text), home, settings=Preparation(level="bytes")).folder
     said = harm(folder)
     with pytest.raises(InvalidInput, match=said) as caught:
@@ -160,7 +160,7 @@ def test_a_changed_byte_is_found_by_verifying(text: Path, home: Path) -> None:
     open_prepared(folder)
     with pytest.raises(InvalidInput, match=r"test.tokens is not what was written"):
         open_prepared(folder, verify=True)
-    with pytest.raises(NotFound, match="is no prepared data set"):
+    with pytest.raises(NotFound, match="is not a prepared data set"):
         open_prepared(home)
 
 
@@ -337,7 +337,7 @@ def test_parallel_text_keeps_its_pairs(tmp_path: Path, home: Path) -> None:
         (b"a", {"level": "bytes"}, "the split train of text has no text"),
         (b"some text\n" * 30, {"level": "bytes", "vocab_size": 9}, "bytes have no vocab_size"),
         (b"some text\n" * 30, {"vocab_size": 100}, "vocab_size must be at least 261"),
-        (b"some text\n" * 30, {"valid_percent": 50, "test_percent": 50}, "together at most 90|cannot be"),
+        (b"some text\n" * 30, {"valid_percent": 50, "test_percent": 50}, "together at most 90|are not possible"),
         (b"some text\n" * 30, {"vocabulary": "/nowhere/words.txt"}, "there is no file /nowhere/words.txt"),
     ],
 )

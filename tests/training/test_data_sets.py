@@ -61,7 +61,7 @@ def test_wikitext_by_words_has_its_published_counts(tmp_path: Path, home: Path) 
     assert prepared.vocab_size == vocabulary
     assert len(prepared.splits["test"].tokens) == words["test"]
     assert len(prepared.splits["test"].starts) - 1 == test.count("\n")
-    with pytest.raises(InvalidInput, match=r"words in the vocabulary, and wikitext-2 has 33,278: it is broken"):
+    with pytest.raises(InvalidInput, match=r"words in the vocabulary, and wikitext-2 has 33,278: it is damaged"):
         prepare("wikitext-2", home, origin=folder)
     (tmp_path / "own.txt").write_text("<eos>\n<unk>\nthe\n")
     own = prepare(
@@ -99,7 +99,7 @@ def test_enwik8_is_cut_at_its_bytes_and_has_the_bytes_that_occur(tmp_path: Path,
 def test_a_download_that_was_cut_short_or_changed_is_refused(tmp_path: Path, home: Path) -> None:
     known = hutter(tmp_path, b"a" * 1000)
     (tmp_path / "enwik8").write_bytes(b"a" * 999 + b"b")
-    with pytest.raises(InvalidInput, match=r"has the MD5 .*, and enwik8 has .*: it is broken or another"):
+    with pytest.raises(InvalidInput, match=r"has the MD5 .*, and enwik8 has .*: it is damaged or a different one"):
         prepare(known, home, origin=tmp_path)
     (tmp_path / "enwik8").write_bytes(b"a" * 10)
     with pytest.raises(InvalidInput, match=r"has 10 bytes, and enwik8 has 1,000"):
@@ -153,7 +153,7 @@ def test_iwslt_has_two_languages_of_its_published_length(tmp_path: Path, home: P
     assert prepared.source_tokenizer().decode(prepared.splits["test"].source.tokens[:3]).startswith("ein")
     with pytest.raises(InvalidInput, match=r"has 40 lines, and iwslt14 has 160,239"):
         prepare("iwslt14", home, origin=tmp_path)
-    with pytest.raises(InvalidInput, match="which bytes have none of"):
+    with pytest.raises(InvalidInput, match="which level bytes does not have"):
         prepare(known, home, origin=tmp_path, settings=Preparation(level="bytes"))
 
 
@@ -184,7 +184,7 @@ def test_the_splits_of_the_standard_library_share_no_file_and_mix_the_packages()
     assert standard_library(Shares()) == corpus
 
 
-def test_an_installation_without_source_is_told(tmp_path: Path) -> None:
+def test_an_installation_without_source_is_reported(tmp_path: Path) -> None:
     (tmp_path / "os.py").write_text("x = 1\n")
     with pytest.raises(NotFound, match="has no source of its standard library"):
         standard_library(Shares(), tmp_path)

@@ -95,7 +95,7 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
         ("text".encode("utf-16"), "at byte 0; it seems to be UTF-16"),
     ],
 )
-def test_what_is_not_utf8_is_told_with_its_place(tmp_path: Path, raw: bytes, said: str) -> None:
+def test_what_is_not_utf8_is_reported_with_its_place(tmp_path: Path, raw: bytes, said: str) -> None:
     path = tmp_path / "text"
     path.write_bytes(raw)
     with pytest.raises(InvalidInput, match=said) as caught:
@@ -117,20 +117,20 @@ def test_json_lines_give_their_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{", "line 2 of .* is no JSON"),
+        ("{", "line 2 of .* is not JSON"),
         ('{"body": "x"}', "line 2 of .* has no text field 'text': it has body"),
         ('{"text": 3}', "line 2 of .* has no text field 'text'"),
         ("[1]", "line 2 of .* has no text field 'text': it has list"),
     ],
 )
-def test_a_wrong_json_line_is_told_with_its_number(tmp_path: Path, line: str, said: str) -> None:
+def test_a_wrong_json_line_is_reported_with_its_number(tmp_path: Path, line: str, said: str) -> None:
     path = tmp_path / "text.jsonl"
     path.write_text(f'{{"text": "x"}}\n{line}\n')
     with pytest.raises(InvalidInput, match=said):
         list(json_lines([Part.whole(path)], "text", nothing))
 
 
-def test_a_file_that_shrinks_meanwhile_is_told(tmp_path: Path) -> None:
+def test_a_file_that_shrinks_meanwhile_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_text("abc")
     with pytest.raises(InvalidInput, match="became shorter while it was read"):

@@ -109,7 +109,7 @@ def test_a_given_list_of_words_is_taken_in_its_order(tmp_path: Path) -> None:
         ("", "the vocabulary has no <eos>"),
     ],
 )
-def test_a_wrong_list_of_words_is_told(tmp_path: Path, content: str, said: str) -> None:
+def test_a_wrong_list_of_words_is_reported(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "words.txt"
     path.write_text(content)
     with pytest.raises(InvalidInput, match=said) as caught:
@@ -143,7 +143,7 @@ def _again(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
     return load_tokenizer(folder)
 
 
-def test_what_cannot_be_encoded_or_decoded_is_told(pieces: Pieces) -> None:
+def test_what_cannot_be_encoded_or_decoded_is_reported(pieces: Pieces) -> None:
     with pytest.raises(InvalidInput, match="character 'x' is not in the vocabulary"):
         Characters("abc").encode("abxc")
     with pytest.raises(InvalidInput, match="byte 120 is not in the vocabulary"):
@@ -160,13 +160,13 @@ def test_what_cannot_be_encoded_or_decoded_is_told(pieces: Pieces) -> None:
 @pytest.mark.parametrize(
     "content", ["{", "[]", '{"format": 9}', '{"format": 1, "level": "syllables"}', '{"format": 1, "level": "bytes"}']
 )
-def test_a_damaged_tokenizer_is_told(tmp_path: Path, content: str) -> None:
+def test_a_damaged_tokenizer_is_reported(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE).write_text(content)
     with pytest.raises(InvalidInput, match=f"{FILE} is damaged"):
         load_tokenizer(tmp_path)
 
 
-def test_a_missing_or_damaged_file_of_pieces_is_told(pieces: Pieces, tmp_path: Path) -> None:
+def test_a_missing_or_damaged_file_of_pieces_is_reported(pieces: Pieces, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="there is no tokenizer"):
         load_tokenizer(tmp_path)
     pieces.save(tmp_path)
@@ -177,5 +177,5 @@ def test_a_missing_or_damaged_file_of_pieces_is_told(pieces: Pieces, tmp_path: P
     with pytest.raises(NotFound, match=PIECES_FILE):
         load_tokenizer(tmp_path)
     (tmp_path / "given.json").write_text("no json")
-    with pytest.raises(InvalidInput, match=r"given.json is no tokenizer.json"):
+    with pytest.raises(InvalidInput, match=r"given.json is not a tokenizer.json"):
         Pieces.given(tmp_path / "given.json")

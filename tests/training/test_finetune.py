@@ -166,7 +166,7 @@ def test_padding_changes_no_score() -> None:
         np.testing.assert_allclose(scores_of(model, [row])[0], scores, rtol=1e-4, atol=1e-6)
 
 
-def test_a_head_stands_on_the_trained_body() -> None:
+def test_a_head_is_added_to_the_trained_body() -> None:
     body = encoder(99)
     tuned, other = with_head(body, "classes", 4, seed=1), with_head(body, "classes", 4, seed=2)
     shared = dict(body.named_parameters())
@@ -181,7 +181,7 @@ def test_a_head_stands_on_the_trained_body() -> None:
         with_head(lively(DESCRIPTIONS["gpt2"]), "classes", 2)
 
 
-def test_what_cannot_be_tuned_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_tuned_is_reported(tmp_path: Path) -> None:
     model = with_head(encoder(99), "classes", 2)
     with pytest.raises(InvalidInput, match="nothing to train on"):
         fine_tune(model, [], QUICK)
@@ -287,14 +287,14 @@ def test_a_question_without_an_answer_is_answered_by_nothing() -> None:
     assert np.mean([said == (not one.answers) for said, one in zip(empty, train, strict=True)]) > 0.8
 
 
-def test_files_that_are_not_of_squads_form_are_told(tmp_path: Path) -> None:
+def test_files_that_are_not_of_squads_form_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "squad"
     for text, said in (("{", "JSONDecodeError"), ('{"data": [{"paragraphs": [{}]}]}', "KeyError"), ("[]", "TypeError")):
         path.write_text(text)
         with pytest.raises(InvalidInput, match=said):
             read_questions(path)
     wrong = Question("7", "q", "some text", (("text", 4),))
-    with pytest.raises(InvalidInput, match="does not stand at character 4"):
+    with pytest.raises(InvalidInput, match="is not at character 4"):
         read_questions(squad(path, [wrong]))
     with pytest.raises(InvalidInput, match="no questions"):
         read_questions(squad(path, []))

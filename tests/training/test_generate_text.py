@@ -83,14 +83,14 @@ def test_a_model_with_so_many_positions_says_when_they_are_exceeded(name: str) -
     if name == "transformer-xl":
         assert len(generate(model, [1] * 10, 80, GREEDY)) == 80
         return
-    with pytest.raises(InvalidInput, match="40 positions: 31 could follow") as refused:
+    with pytest.raises(InvalidInput, match="40 positions: 31 fit after it") as refused:
         generate(model, [1] * 10, 32, GREEDY)
     assert refused.value.field == "tokens"
     with pytest.raises(InvalidInput, match="the prompt alone is too long"):
         generate(model, [1] * 41, 1, GREEDY)
 
 
-def test_it_ends_with_the_end_token_and_tells_each_token() -> None:
+def test_it_ends_with_the_end_token_and_reports_each_token() -> None:
     model, seen = lively(DESCRIPTIONS["sru"]), list[int]()
     whole = generate(model, [7], 12, GREEDY)
     end = whole[-1]
@@ -125,7 +125,7 @@ def pieces_of(texts: list[str]) -> Pieces:
 
 
 @pytest.mark.parametrize("level", ["bytes", "words", "bpe"])
-def test_text_is_told_as_it_comes_and_never_in_half_characters(level: str) -> None:
+def test_text_is_streamed_in_whole_characters(level: str) -> None:
     text = "Grüße aus Tōkyō 🎉\nund noch eine Zeile\n\nEnde"
     tokenizer = {"bytes": Bytes, "words": lambda: Words(["<eos>", "<unk>", *dict.fromkeys(text.split())])}.get(
         level, lambda: pieces_of([text, "Straße ⛩"])

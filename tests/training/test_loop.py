@@ -139,7 +139,7 @@ def assert_same_end(one: Path, other: Path) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(model: str, data: Path, tmp_path: Path) -> None:
+def test_a_training_that_was_stopped_resumes_as_if_it_had_not_been(model: str, data: Path, tmp_path: Path) -> None:
     spec = spec_of(data, model)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert trainer(spec, whole).train() == "done"
@@ -150,7 +150,7 @@ def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(model: str, d
     assert_same_end(whole, parts)
 
 
-def test_the_losses_that_no_report_has_told_go_on_too(
+def test_losses_that_no_report_has_had_survive_a_restart(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "_REPORTS", 2)  # one in four steps
@@ -165,7 +165,7 @@ def test_the_losses_that_no_report_has_told_go_on_too(
     assert_same_end(whole, parts)
 
 
-def test_a_step_of_many_parts_is_given_up_for_a_stop_and_made_anew(data: Path, tmp_path: Path) -> None:
+def test_a_step_of_many_parts_is_abandoned_for_a_stop_and_repeated(data: Path, tmp_path: Path) -> None:
     spec = spec_of(data, micro_rows=1)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     trainer(spec, whole).train()
@@ -175,7 +175,7 @@ def test_a_step_of_many_parts_is_given_up_for_a_stop_and_made_anew(data: Path, t
     assert_same_end(whole, parts)
 
 
-def test_in_float16_every_rank_goes_on_with_the_same_loss_scale(data: Path, tmp_path: Path) -> None:
+def test_in_float16_every_rank_resumes_with_the_same_loss_scale(data: Path, tmp_path: Path) -> None:
     made = trainer(spec_of(data, precision="float16"), tmp_path / "run", after(3))
     made._scaler.set_growth_interval(2)
     made.train()
@@ -186,7 +186,7 @@ def test_in_float16_every_rank_goes_on_with_the_same_loss_scale(data: Path, tmp_
     assert trainer(made.spec, tmp_path / "run")._scaler.state_dict() == made._scaler.state_dict()
 
 
-def test_killed_at_any_moment_it_goes_on_from_the_last_checkpoint(data: Path, tmp_path: Path) -> None:
+def test_killed_at_any_moment_it_resumes_from_the_last_checkpoint(data: Path, tmp_path: Path) -> None:
     spec = spec_of(data, steps=12)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     trainer(spec, whole).train()
@@ -272,7 +272,7 @@ def test_a_loss_that_is_not_a_number_is_in_no_checkpoint_of_a_training_that_is_s
     assert made.checkpoints.latest() is None
 
 
-def test_it_begins_with_another_s_weights(data: Path, tmp_path: Path) -> None:
+def test_it_is_initialised_with_another_s_weights(data: Path, tmp_path: Path) -> None:
     first = folder_with(spec_of(data), tmp_path / "first")
     assert run_here(first, threading.Event()) == EXIT_DONE
     weights = first / RESULT / "model.safetensors"
@@ -444,7 +444,7 @@ def test_two_ranks_learn_what_one_learns(sharding: str, data: Path, tmp_path: Pa
     assert scores[0] == pytest.approx(scores[1], rel=2e-4)
 
 
-def test_a_failure_is_told_before_the_other_ranks_are_left(
+def test_a_failure_is_reported_before_the_other_ranks_are_left(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, left = folder_with(spec_of(data), tmp_path / "run"), []
@@ -463,7 +463,7 @@ def test_a_failure_is_told_before_the_other_ranks_are_left(
     assert [status.state for status in left if status is not None] == ["smaller"]
 
 
-def test_a_wrong_spec_and_a_failure_are_told_in_the_status(data: Path, tmp_path: Path) -> None:
+def test_a_wrong_spec_and_a_failure_are_reported_in_the_status(data: Path, tmp_path: Path) -> None:
     wrong = folder_with(spec_of(data), tmp_path / "wrong")
     (wrong / SPEC).write_text('{"recipe": {}}')
     failing = folder_with(spec_of(data), tmp_path / "failing")

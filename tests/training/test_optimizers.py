@@ -206,7 +206,7 @@ def test_groups_by_decay(decays: Any) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_trains_and_goes_on_from_its_state(name: Any) -> None:
+def test_each_trains_and_resumes_from_its_state(name: Any) -> None:
     torch.manual_seed(0)
     settings = Optimizer(name=name, lr=0.01, weight_decay=0.01)
     tokens = torch.randint(60, (2, 9))

@@ -184,7 +184,7 @@ def test_streams_cut_a_text_into_all_of_its_predictions(size: int, rows: int) ->
 
 @pytest.mark.parametrize("begin", [None, 5])
 @pytest.mark.parametrize("name", ["transformer-xl", "srupp", "gpt2"])
-def test_sentences_begin_anew(name: str, begin: int | None) -> None:
+def test_sentences_start_without_memory(name: str, begin: int | None) -> None:
     model, split = lively({**MODELS, "gpt2": GPT2}[name]), text(50, documents=9)
     split.starts[3] = split.starts[2]  # an empty one among them
     total, count = 0.0, 0
@@ -274,7 +274,7 @@ def test_an_untaught_model_is_as_wide_as_its_vocabulary() -> None:
     assert evaluate(model, text(60)).perplexity == pytest.approx(VOCABULARY, rel=1e-6)
 
 
-def test_a_loss_that_is_no_number_is_told() -> None:
+def test_a_loss_that_is_no_number_is_reported() -> None:
     model = lively(GPT2)
     with torch.no_grad():
         model.embedding.tables[0][3] = math.nan

@@ -39,7 +39,7 @@ def test_page_recovers_when_the_server_restarts(browser: Browser, tmp_path: Path
             assert agent.measure(3) == 3
             seen.until("Number(document.getElementById('progress').value) > 0")
             seen.page.evaluate("window.neverReloaded = true")
-        seen.until(f"{LIVE}.includes('trying again')")
+        seen.until(f"{LIVE}.includes('reconnecting')")
         with EmbeddedService(home, port=port, agent=False, isolated=True):
             seen.until(LIVE, "live")
             job = agent.finish(api, job_id)

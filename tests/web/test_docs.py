@@ -61,7 +61,7 @@ def test_exit_codes_are_those_of_the_command() -> None:
     assert documented == {code for code, _ in exits.TABLE}
 
 
-def test_rest_walk_through_runs_as_it_stands(tmp_path: Path) -> None:
+def test_rest_walk_through_runs_as_it_is(tmp_path: Path) -> None:
     """Every `sh` block of docs/rest.md in one shell that stops at the first failure."""
     if shutil.which("curl") is None:
         pytest.fail("the REST walk-through needs curl (Debian: apt-get install curl)")

@@ -75,7 +75,7 @@ def test_without_an_agent_the_page_says_that_the_job_waits(
 
 def test_a_job_that_is_not_there(watch: Watch, member: BrowserContext) -> None:
     seen = watch(member, "/jobs/job_nothing")
-    seen.page.get_by_text("There is no such job").wait_for()
+    seen.page.get_by_text("This job does not exist").wait_for()
     seen.forgive(404)
 
 

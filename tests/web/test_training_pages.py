@@ -116,7 +116,7 @@ def test_curves_grow_without_reload_and_the_result_stands_beside_the_files(
     seen.until(STATE, "queued")
     seen.until(LIVE, "live")
     seen.page.evaluate("window.neverReloaded = true")
-    expect(seen.page.locator("#curves")).to_contain_text("No report yet")
+    expect(seen.page.locator("#curves")).to_contain_text("No data yet")
     claim = pool.claim()
     validated = {"valid_loss": 3.5, "valid_perplexity": 33.1, "valid_bpc": 1.4}
     metrics = [metric(10), metric(20), metric(30, 3.0, **validated)]
@@ -184,7 +184,7 @@ def test_pause_resume_cancel_and_delete_ask_before_they_destroy(
     seen.page.wait_for_url(f"{seen.origin}/trainings")
     assert api.get(f"/v1/trainings/{training}").status_code == 404
     seen.page.goto(f"/trainings/{training}")
-    seen.page.get_by_text("There is no such training").wait_for()
+    seen.page.get_by_text("This training does not exist").wait_for()
     seen.forgive(404)
 
 
@@ -285,7 +285,7 @@ def test_a_selected_candidate_is_trained_and_its_perplexity_stands_beside_it(
     link.wait_for()
     expect(bar).to_have_text("1 training: python, quick (perplexity 43.2)")
     seen.page.get_by_label("Quality", exact=True).select_option("perplexity")
-    seen.page.get_by_text("Only the models that were trained: perplexity on the test split of python").wait_for()
+    seen.page.get_by_text("Only trained models: perplexity on the test split of python").wait_for()
     seen.until(FRONTIER_POINTS, [[made["candidate_id"], 43.21]])
     seen.until("document.getElementById('chart').layout.scene.zaxis.title.text", "perplexity")
     seen.page.get_by_label("Quality", exact=True).select_option("proxy")

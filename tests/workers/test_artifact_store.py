@@ -68,7 +68,7 @@ def go(pool: Pool, training: str) -> None:
     (pool.folder(training) / "go").touch()
 
 
-def test_killed_on_one_machine_it_goes_on_elsewhere(machine: Machine) -> None:
+def test_killed_on_one_machine_it_resumes_elsewhere(machine: Machine) -> None:
     here, there = machine("a"), machine("b")
     training = here.submit("wait 5", steps=7)
     here.start()

@@ -85,7 +85,7 @@ def test_a_training_to_its_end(
     assert pool.inbox[-1] == ("edgefront.train", {"queue": "cpu"})
 
 
-def test_a_run_is_told_with_whose_weights_it_begins(pool: Pool) -> None:
+def test_a_run_is_given_the_weights_that_it_is_initialised_with(pool: Pool) -> None:
     first = pool.submit()
     supervise(pool)
     second = pool.submit(start=first)
@@ -112,12 +112,12 @@ def test_data_that_went_away_fails_at_once(pool: Pool) -> None:
     assert pool.starts(training) == []
 
 
-def test_failures_in_a_row_end_it_and_progress_begins_them_anew(pool: Pool) -> None:
+def test_failures_in_a_row_end_it_and_progress_resets_their_count(pool: Pool) -> None:
     training = pool.submit("fail 3", steps=9)
     supervise(pool)
     view = pool.get(training)
     assert (view.state, view.attempts, view.checkpoint) == ("queued", 1, 2)
-    assert "attempt 1 of 3 failed: the loss is not a number; it goes on from step 2" in view.note
+    assert "attempt 1 of 3 failed: the loss is not a number; it resumes from step 2" in view.note
     supervise(pool)
     assert pool.get(training).attempts == 2
     pool.change(training, checkpoint=1, failed_at_checkpoint=1)  # as if step 2 had been new this time
@@ -130,7 +130,7 @@ def test_failures_in_a_row_end_it_and_progress_begins_them_anew(pool: Pool) -> N
     assert pool.act("resume", training).attempts == 0
 
 
-def test_a_smaller_batch_and_a_killed_run_go_on(pool: Pool) -> None:
+def test_a_smaller_batch_and_a_killed_run_resume(pool: Pool) -> None:
     smaller, killed = pool.submit("smaller 2", steps=4), pool.submit("kill 3", steps=4)
     supervise(pool)
     assert (pool.get(smaller).state, pool.get(smaller).attempts) == ("queued", 0)
@@ -303,7 +303,7 @@ def test_a_database_that_hangs_does_not_keep_a_run_beyond_its_lease(sqlite_url: 
         database.dispose()
 
 
-def test_a_log_with_zeros_in_it_can_be_told_of(pool: Pool) -> None:
+def test_a_log_with_zeros_in_it_can_be_shown(pool: Pool) -> None:
     path = pool.folder("any")
     path.mkdir(parents=True)
     (path / "log.txt").write_bytes(b"before the power went\0\0\n")

@@ -68,7 +68,7 @@ def test_a_database_that_is_away_for_a_moment(sqlite_url: str) -> None:
         database.dispose()
 
 
-def test_an_error_in_the_search_is_told_and_not_repeated(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_search_is_reported_and_not_repeated(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = SimulatedAgent(service.database)
     job = service.submit()
 
@@ -143,7 +143,7 @@ def test_the_command_line_finds_the_application(tmp_path: Path) -> None:
     assert "transport:redis" in found.stdout
 
 
-def test_a_sweep_starts_what_nobody_was_told_of(sqlite_url: str, open_database: Callable[..., Database]) -> None:
+def test_a_sweep_starts_what_no_message_announced(sqlite_url: str, open_database: Callable[..., Database]) -> None:
     service = Service(open_database(sqlite_url))
     SimulatedAgent(service.database)
     job = service.create()

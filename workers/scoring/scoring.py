@@ -77,7 +77,7 @@ class Scoring:
             while self._wanted():
                 while not self._stopping and self._one():
                     pass
-        except EdgefrontError as error:  # the database is away: the sweep asks again
+        except EdgefrontError as error:  # the database is unavailable: the sweep asks again
             _log.warning("scores are put off: %s", error)
         except Exception:
             _log.exception("scores are put off")

@@ -1,4 +1,4 @@
-"""Supervisors of trainings as detached processes: started, found again, and told to stop.
+"""Supervisors of trainings as detached processes: started, found again, and asked to stop.
 
 A supervisor holds the lock of a file in `<home>/supervisors/<host>` for as long as it lives. The system frees the lock
 however its holder ends, so the files tell without doubt which supervisors run on this machine, whoever started them.

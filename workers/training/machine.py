@@ -46,7 +46,7 @@ def cannot_train(settings: Settings) -> str | None:
     if sys.platform == "win32":
         return "trainings run on Linux and macOS"
     if settings.training.command is None and importlib.util.find_spec("torch") is None:
-        return "trainings need the extra: train"
+        return "a training needs torch, which is not installed: pip install 'edgefront-lm[train]'"
     return None
 
 
@@ -74,7 +74,7 @@ def system_gpus() -> dict[int, int]:
             for number, memory in (line.split(",") for line in done.stdout.splitlines() if line.strip())
         }
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        _log.warning("the GPUs of this machine cannot be told: %s", error)
+        _log.warning("the GPUs of this machine could not be listed: %s", error)
         return {}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:

@@ -126,7 +126,7 @@ class RunState:
             more = "; perhaps the system ran out of memory" if -code == signal.SIGKILL else ""
             return f"the process was killed by {name}{more}"
         if code == EXIT_STOPPED:
-            return "the process was told to stop from outside"
+            return "the process was asked to stop from outside"
         lines = [line.strip() for line in tail(self._folder / LOG, 20).splitlines() if line.strip()]
         return f"the process ended with exit code {code}" + (f": {lines[-1][:500]}" if lines else "")
 
@@ -182,7 +182,7 @@ def _parsed(text: bytes) -> list[dict[str, Any]]:
     for line in text.splitlines():
         try:
             metric = Metric.model_validate_json(line)
-        except ValidationError:  # cut short by a crash, and then gone on with
+        except ValidationError:  # cut short by a crash, and then resumed
             continue
         if metric.step >= 0:
             found.append(metric.model_dump(mode="json", exclude_none=True, exclude_defaults=True) | _counted(metric))

@@ -61,7 +61,7 @@ def main() -> None:
     try:
         supervise(given.training, given.fence)
     except Exception:
-        _log.exception("the supervisor failed; its lease runs out, and another goes on")
+        _log.exception("the supervisor failed; its lease expires, and another takes over")
         sys.exit(1)
 
 

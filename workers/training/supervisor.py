@@ -308,7 +308,7 @@ class Supervisor:
         self._hold(note)
         if self.told_to_end or self._wanted != "run":
             self._give_back("")
-            raise LeaseLost("told to end before the run had started")
+            raise LeaseLost("asked to end before the run had started")
 
     def _hold(self, note: str) -> None:
         """Holds the lease while something is waited for, and says what."""

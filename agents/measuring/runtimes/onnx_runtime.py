@@ -32,7 +32,7 @@ _CPU = "CPUExecutionProvider"
 _CUDA = {"use_tf32": "1"}
 _BFLOAT16 = "tensor(bfloat16)"
 _FLOATS: dict[str, Format] = {"tensor(float)": "f32", "tensor(float16)": "f16", _BFLOAT16: "bf16"}
-# Operators that do a linear map, in ONNX Runtime's own names, and the type that profiles give their inputs.
+# Operators that do a linear layer, in ONNX Runtime's own names, and the type that profiles give their inputs.
 _PRODUCTS = frozenset({"Gemm", "FusedGemm", "MatMul", "FusedMatMul"})
 _INT8_PRODUCTS = frozenset({"DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulInteger"})
 _PROFILED = {"float32": "float", "bfloat16": "bfloat16", "float16": "float16"}
@@ -54,7 +54,7 @@ def works(provider: str) -> bool:
 
 
 def computes_in(number: Number, request: LaunchRequest) -> bool:
-    """Whether the request's provider does the linear maps of its model in numbers of this kind, by running a pass.
+    """Whether the request's provider does the linear layers of its model in numbers of this kind, by running a pass.
 
     ONNX Runtime takes most graphs: what a provider lacks is cast to float32 or moved to the CPU. That would be measured
     under a wrong name, so the profile of the pass tells which kernels ran, and on what.
@@ -234,7 +234,7 @@ def _finite(array: Any) -> bool:
 
 
 def _is_product(kernel: dict[str, Any], number: Number) -> bool:
-    """Whether a profiled kernel does linear maps; with int8 only those that it quantises count."""
+    """Whether a profiled kernel does linear layers; with int8 only those that it quantises count."""
     return kernel["op_name"] in (_INT8_PRODUCTS if number == "int8" else _PRODUCTS)
 
 

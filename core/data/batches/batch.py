@@ -19,7 +19,7 @@ class Batch:
     """The rows of one optimiser step; all arrays have the same first axis.
 
     `inputs` and `targets` are [rows, length]; `targets` are `IGNORED` where nothing is to be predicted. `mask` is False
-    where a row is padded, None where none is. `starts` says that the rows follow nothing: memory begins anew.
+    where a row is padded, None where none is. `starts` says that the rows follow nothing: memory is cleared.
     `source` [rows, source] and `source_mask` are what is translated, `segments` BERT's kinds of segments.
     """
 
@@ -49,7 +49,7 @@ class Batch:
 
 
 class Batches(Protocol):
-    """Batches by number: a pure function of the step, so that a training goes on anywhere with the same data."""
+    """Batches by number: a pure function of the step, so that a training resumes anywhere with the same data."""
 
     @property
     def steps_per_epoch(self) -> int:

@@ -28,7 +28,7 @@ def make_batches(
         raise InvalidInput(f"rank must be from 0 to {ranks - 1}, not {rank}", field="rank", value=rank)
     if recipe.rows % ranks:
         raise InvalidInput(
-            f"{recipe.rows} rows cannot be shared equally by {ranks} GPUs",
+            f"{recipe.rows} rows cannot be divided equally among {ranks} GPUs",
             field="rows",
             value=recipe.rows,
             allowed=f"a multiple of {ranks}",

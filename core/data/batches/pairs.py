@@ -31,7 +31,7 @@ class Pairs:
     def __init__(self, split: Split, tokenizer: Tokenizer, rows: int, longest: int, seed: int, *, mine: range) -> None:
         if split.source is None or tokenizer.eos is None:
             raise InvalidInput(
-                "the data is no parallel text, which translation needs",
+                "the data is not parallel text, which translation needs",
                 field="task",
                 value="pairs",
                 allowed="data prepared from two files whose lines correspond",

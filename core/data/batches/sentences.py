@@ -1,4 +1,4 @@
-"""Sentences (or documents) in an order that is shuffled anew for each epoch, as LM1B is trained on."""
+"""Sentences (or documents) in an order that is reshuffled for each epoch, as LM1B is trained on."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Streams:
 
     Args:
         mine: the rows of this rank. Which row reads what does not depend on how many ranks there are.
-        resets: begin anew with each epoch, and not only at step 0.
+        resets: clear the memory with each epoch, and not only at step 0.
     """
 
     def __init__(self, text: Text, rows: int, segment: int, *, mine: range, resets: bool) -> None:

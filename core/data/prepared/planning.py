@@ -160,7 +160,7 @@ def _check(level: Level, unit: Unit, corpus: Corpus, settings: Preparation) -> N
                 )
         if corpus.sources:
             raise InvalidInput(
-                f"translation needs tokens that end a sentence, which {level} have none of",
+                f"translation needs tokens that end a sentence, which level {level} does not have",
                 field="level",
                 value=level,
                 allowed="words or bpe",

@@ -150,7 +150,7 @@ class Prepared:
     def source_tokenizer(self) -> Tokenizer:
         """Of what is translated. `InvalidInput` where the data is no parallel text."""
         if self.source_vocab_size is None:
-            raise InvalidInput(f"the data set {self.name} is no parallel text: it has no source", field="data")
+            raise InvalidInput(f"the data set {self.name} is not parallel text: it has no source", field="data")
         return load_tokenizer(self.folder / SOURCE_FOLDER)
 
 
@@ -161,7 +161,7 @@ def read_manifest(folder: Path) -> Manifest:
         text = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(
-            f"{folder} is no prepared data set: it has no {MANIFEST}; make one with `edgefront data prepare`"
+            f"{folder} is not a prepared data set: it has no {MANIFEST}; create one with `edgefront data prepare`"
         ) from None
     try:
         manifest = Manifest.model_validate_json(text)

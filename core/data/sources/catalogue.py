@@ -24,7 +24,7 @@ def data_sets() -> Mapping[str, DataSet]:
 def data_set(name: str) -> DataSet:
     """The data set of that name; `NotFound` that says which there are."""
     if name not in data_sets():
-        raise NotFound(f"there is no data set {name!r}; there are {', '.join(data_sets())}, and any text by its path")
+        raise NotFound(f"there is no data set {name!r}; there are {', '.join(data_sets())}, or give the path of a text")
     return data_sets()[name]
 
 

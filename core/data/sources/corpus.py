@@ -39,7 +39,7 @@ class Shares:
     def __post_init__(self) -> None:
         if min(self.valid, self.test) < 1 or self.valid + self.test > 90:
             raise InvalidInput(
-                f"{self.valid} % for validation and {self.test} % for the test cannot be",
+                f"{self.valid} % for validation and {self.test} % for the test are not possible",
                 field="shares",
                 value=[self.valid, self.test],
                 allowed="each at least 1, and together at most 90",

@@ -132,7 +132,7 @@ class DataSet:
     def wrong(self, path: Path, detail: str) -> InvalidInput:
         """The error for a file that is not the published one."""
         return InvalidInput(
-            f"{detail}: it is broken or another; get it anew ({self.origin}), or prepare it by its path",
+            f"{detail}: it is damaged or a different one; download it again ({self.origin}), or prepare it by its path",
             field="data",
             value=str(path),
             allowed=f"the files of {self.name} as published",

@@ -1,4 +1,4 @@
-"""Fetches the published files of a data set. A broken download is gone on with; what was there is not fetched again."""
+"""Fetches the published files of a data set. A broken download resumes; what was there is not fetched again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def download(known: DataSet, folder: Path, *, url: str | None = None, progress: 
 
     Raises:
         InvalidInput: nothing can be fetched for it; the archive is broken.
-        Unavailable: the server is away, or broke off: the same call goes on from there. Or the disk is full.
+        Unavailable: the server is away, or broke off: the same call resumes from there. Or the disk is full.
     """
     urls = ([url] if url else list(known.archives[:1])) + list(known.archives[1:])
     if not urls:
@@ -46,7 +46,7 @@ def download(known: DataSet, folder: Path, *, url: str | None = None, progress: 
 
 
 def _fetch(url: str, folder: Path, progress: Progress) -> Path:
-    """The `.part` file with all that is behind the address; what an earlier call left of it is gone on with."""
+    """The `.part` file with all that is behind the address; an earlier call is resumed."""
     name = _name(url)
     part, note = folder / f".{name}.part", folder / f".{name}.json"
     headers = {"Accept-Encoding": "identity"}
@@ -76,9 +76,7 @@ def _fetch(url: str, folder: Path, progress: Progress) -> Path:
         told = str(error) or type(error).__name__
         if part.exists() and part.stat().st_size:
             here = part.stat().st_size
-            raise Unavailable(
-                f"{url} broke off after {here:,} bytes ({told}): the same command goes on there"
-            ) from None
+            raise Unavailable(f"{url} broke off after {here:,} bytes ({told}): the same command resumes it") from None
         raise Unavailable(f"{url} cannot be read ({told}): {_instead()}") from None
     note.unlink(missing_ok=True)
     return part
@@ -88,7 +86,7 @@ def _name(url: str) -> str:
     try:
         return httpx.URL(url).path.rpartition("/")[2] or "archive"
     except httpx.InvalidURL as error:
-        raise InvalidInput(f"{url} is no address: {error}", field="url", value=url) from None
+        raise InvalidInput(f"{url} is not an address: {error}", field="url", value=url) from None
 
 
 def _note(path: Path) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def _field(part: Part, raw: bytes, field: str, number: int, at: int) -> str:
     try:
         record: Any = json.loads(line)
     except ValueError as error:
-        raise _wrong(part.path, f"{place} is no JSON: {error}", "one JSON object a line") from None
+        raise _wrong(part.path, f"{place} is not JSON: {error}", "one JSON object a line") from None
     text = record.get(field) if isinstance(record, dict) else None
     if not isinstance(text, str):
         there = ", ".join(map(str, record)) if isinstance(record, dict) else type(record).__name__

@@ -88,7 +88,7 @@ class Pieces(Tokenizer):
             raise
         except Exception as error:  # the package raises Exception itself
             raise InvalidInput(
-                f"{path} is no tokenizer.json of Hugging Face's tokenizers: {error}",
+                f"{path} is not a tokenizer.json of Hugging Face's tokenizers: {error}",
                 field="vocabulary",
                 value=str(path),
                 allowed="a tokenizer.json",

@@ -18,7 +18,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise ValueError(f"it is no tokenizer of format {FORMAT}")
+            raise ValueError(f"it is not a tokenizer of format {FORMAT}")
         return _loaded(content, folder)
     except FileNotFoundError as error:
         raise NotFound(f"there is no tokenizer in {folder}: {error.filename} is missing") from None

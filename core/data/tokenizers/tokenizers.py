@@ -218,7 +218,7 @@ def _table(values: NDArray[Any], size: int) -> Ids:
     table = np.full(size, -1, np.int32)
     table[values] = np.arange(len(values), dtype=np.int32)
     if int((table >= 0).sum()) != len(values):
-        raise ValueError("a token stands twice")
+        raise ValueError("a token occurs twice")
     return table
 
 

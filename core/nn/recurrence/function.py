@@ -24,7 +24,7 @@ def sru_recurrence(
         r[t] = σ(u₂[t] + v₁⊙c[t−1] + b₁)          h[t] = x[t] + (c[t] − x[t])⊙mask⊙r[t]
 
     Args:
-        u: [batch, sequence, 3, d], what one linear map to 3·d puts out: candidate, forget, reset.
+        u: [batch, sequence, 3, d], what one linear layer to 3·d puts out: candidate, forget, reset.
         x: [batch, sequence, d], the input that the highway carries past the recurrence.
         v, b: [2, d], weights of the state and biases of the forget and the reset gate.
         cell: [batch, d], c[−1]: zeros, or the last cell of the segment before.

@@ -33,7 +33,7 @@ _PHASE_1 = Recipe(
 _PHASE_2 = _PHASE_1.model_copy(
     update={
         "name": "par-bert-phase2",
-        "title": "PAR BERT Base, phase 2: goes on from phase 1 with sequences of 512",
+        "title": "PAR BERT Base, phase 2: continues phase 1 with sequences of 512",
         "source": _SOURCE.format(2),
         "steps": 1_563,
         "rows": 32_768,

@@ -3,7 +3,7 @@
 The table gives optimiser, steps, batch, learning rate, schedule, warm-up and dropout; Appendix B the lengths, 192 and
 32 tokens, and metaseq for the Pile. What neither gives is taken from the code that they name: NVIDIA's Transformer-XL,
 with which WikiText-103 has its lowest learning rate and the gradients their clip, and OPT for the Pile: a tenth of the
-highest rate at the end, first values of 0.006. GPT-2's rows are of 50,264 pieces, whatever the data sets usually are.
+highest rate at the end, initialisation with 0.006. GPT-2's rows have 50,264 pieces, whatever is usual for the data.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def authenticate(session: Session, secret: str, now: datetime) -> Principal:
         Gone: the credential of a device that was revoked.
     """
     if not secret.startswith(("efk_", "efa_")):
-        raise Unauthenticated("this is no API key: keys begin with efk_, device credentials with efa_")
+        raise Unauthenticated("this is not an API key: keys start with efk_, device credentials with efa_")
     return _principal(access.key_by_hash(session, hash_secret(secret)), now)
 
 
@@ -107,7 +107,7 @@ def _principal(found: tuple[ApiKey, str | None] | None, now: datetime) -> Princi
         raise Unauthenticated("the key is not known here")
     key, device_state = found
     if device_state == "revoked":
-        raise Gone("this device was revoked; enrol it anew to use it again")
+        raise Gone("this device was revoked; enrol it again to use it")
     if key.revoked_at is not None:
         raise Unauthenticated("the key was revoked")
     if key.expires_at is not None and key.expires_at <= now:

@@ -125,7 +125,7 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
 def _usable_token(session: Session, secret: str, now: datetime) -> EnrolmentToken:
     token = access.enrolment_token_by_hash(session, hash_secret(secret)) if secret.startswith("efe_") else None
     if token is None:
-        raise Unauthenticated("this enrolment token is not known here; they begin with efe_")
+        raise Unauthenticated("this server has no such enrolment token; they start with efe_")
     if token.revoked_at is not None:
         raise Unauthenticated("this enrolment token was revoked")
     if token.expires_at <= now:
@@ -156,7 +156,7 @@ def rotate_credential(session: Session, principal: Principal, id_or_name: str, n
     """A new credential for the device; the old one ends at once. The device itself, its owner or an admin may ask."""
     device = _locked(session, principal, id_or_name, itself=True)
     if device.state == "revoked":
-        raise Gone("this device was revoked; enrol it anew to use it again")
+        raise Gone("this device was revoked; enrol it again to use it")
     access.revoke_device_keys(session, device.id, now)
     return _credential(session, device, now)
 
@@ -186,7 +186,7 @@ def own_device(session: Session, device_id: str) -> Device:
     if device is None:
         raise NotFound(f"no device {device_id}")
     if device.state == "revoked":
-        raise Gone("this device was revoked; enrol it anew to use it again")
+        raise Gone("this device was revoked; enrol it again to use it")
     return device
 
 
@@ -203,7 +203,7 @@ def activate_device(session: Session, principal: Principal, id_or_name: str, _no
 def _turn(session: Session, principal: Principal, id_or_name: str, state: Literal["active", "draining"]) -> Device:
     device = _locked(session, principal, id_or_name)
     if device.state == "revoked":
-        raise Gone("this device was revoked; enrol it anew to use it again")
+        raise Gone("this device was revoked; enrol it again to use it")
     device.state = state
     session.flush()
     return device

@@ -80,7 +80,7 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("total_parameters", "all parameters"),
     ("weight_bytes", "bytes of all weights"),
     ("flops", "floating-point operations of one forward pass"),
-    ("proxy", "score that stands for quality; higher is better"),
+    ("proxy", "score used in place of quality; higher is better"),
     ("latency_ms", "median latency of a forward pass, ms"),
     ("latency_half_width_ms", "half of its 95 % interval, ms"),
     ("latency_p90_ms", "90th percentile, ms; empty below 20 samples"),
@@ -187,8 +187,7 @@ def _conditions(session: Session, job: Job, filters: CandidateFilter) -> list[Co
     if filters.target is not None:
         conditions.append(Candidate.target_id == target_of(session, job, filters.target).id)
     if filters.state is not None:
-        states = [state.value for state in CandidateState]
-        conditions.append(Candidate.state == one_of("state", filters.state, states))
+        conditions.append(Candidate.state == one_of("state", filters.state, tuple(CandidateState)))
     if filters.role is not None:
         conditions.append(Candidate.role == one_of("role", filters.role, ("baseline", "search")))
     if filters.on_frontier is not None:

@@ -136,13 +136,13 @@ def list_jobs(
 
 
 def pause_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
-    """No further launches; what is being measured is still taken in. Pausing a paused job changes nothing."""
+    """No further launches; running measurements are still accepted. Pausing a paused job changes nothing."""
     job, targets = _locked(session, principal, job_id)
     if job.state == "paused":
         return _view(session, job, now)
     _must_live(job, "paused")
     withdrawn = demand.withdraw(session, [target.id for target in targets], now)
-    # What was not launched is not spent: it is asked for again when the job goes on.
+    # What was not launched is not spent: it is requested again when the job resumes.
     unspent = demand.refinements_among(session, withdrawn)
     for target in targets:
         target.refinements -= unspent.get(target.id, 0)
@@ -152,7 +152,7 @@ def pause_job(session: Session, principal: Principal, job_id: str, now: datetime
 
 
 def resume_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
-    """Goes on where it was paused; the time of the pause does not count. Conflict if the job has ended."""
+    """Resumes where it was paused; the time of the pause does not count. Conflict if the job has ended."""
     job, targets = _locked(session, principal, job_id)
     if job.state == "running":
         return _view(session, job, now)
@@ -170,7 +170,7 @@ def resume_job(session: Session, principal: Principal, job_id: str, now: datetim
 
 
 def cancel_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
-    """Ends the job for good; keeps what it found. Cancelling a cancelled job changes nothing; Conflict if finished."""
+    """Ends the job permanently; keeps its results. Cancelling a cancelled job changes nothing; Conflict if finished."""
     job, targets = _locked(session, principal, job_id)
     if job.state == "cancelled":
         return _view(session, job, now)
@@ -181,7 +181,7 @@ def cancel_job(session: Session, principal: Principal, job_id: str, now: datetim
 
 
 def delete_job(session: Session, principal: Principal, job_id: str, now: datetime) -> None:
-    """Removes the job, its candidates and events. Measurements stay: they are knowledge of the devices."""
+    """Removes the job, its candidates and events. Measurements are kept, for other jobs to use."""
     job, targets = _locked(session, principal, job_id)
     withdrawn = demand.withdraw(session, [target.id for target in targets], now)
     demand.remove_launches(session, withdrawn)

@@ -141,7 +141,7 @@ def _hash(path: Path) -> tuple[str, int]:
 
 def _unavailable(error: OSError) -> Unavailable:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Unavailable("the server's disk is full: the model cannot be built until its admin makes room")
+        return Unavailable("the server's disk is full: the model cannot be built until an admin frees some space")
     return Unavailable(f"the server cannot write the model: {error.strerror or error}")
 
 

@@ -60,7 +60,7 @@ def _check_narrowing(request: JobRequest) -> None:
         for value in wanted if isinstance(wanted, list) else ():
             if repr(value) in seen:
                 raise SpaceError(
-                    f"space.narrow.{gene}: {short(value)} stands more than once in the list",
+                    f"space.narrow.{gene}: {short(value)} occurs more than once in the list",
                     field=f"space.narrow.{gene}",
                     value=value,
                     allowed="each value once",
@@ -75,7 +75,7 @@ def _devices(session: Session, target: TargetRequest, field: str) -> tuple[str, 
         if device is None:
             raise NotFound(f"no device {target.device!r} is enrolled", field=f"{field}.device", value=target.device)
         if device.state == "revoked":
-            raise Conflict(f"device {device.name!r} was revoked; enrol it anew to use it again")
+            raise Conflict(f"device {device.name!r} was revoked; enrol it again to use it")
         return f"device:{device.id}", device.name, [device]
     classes = rows.device_classes(session)
     name = target.device_class
@@ -139,7 +139,7 @@ def _check_search(request: JobRequest, target: TargetRequest, field: str) -> Non
     bounds = request.parameters
     if bounds.min_decoder is not None and bounds.max_decoder is not None and bounds.min_decoder > bounds.max_decoder:
         raise InvalidInput(
-            f"parameters.min_decoder {bounds.min_decoder} is above max_decoder {bounds.max_decoder}: nothing is left",
+            f"parameters.min_decoder {bounds.min_decoder} is above max_decoder {bounds.max_decoder}: no model fits",
             field="parameters.min_decoder",
             value=bounds.min_decoder,
             allowed=f"at most {bounds.max_decoder}",
@@ -192,7 +192,7 @@ def _check_limits(plan: Plan, target: TargetRequest, field: str) -> None:
         f"no architecture of {plan.space.name} was found within these limits; most have {'; '.join(spreads)}",
         field=cause,
         value=value,
-        allowed="wider limits, or a space narrowed to what is within them",
+        allowed="wider limits, or a space narrowed to models within them",
     )
 
 

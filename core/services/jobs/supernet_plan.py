@@ -98,7 +98,7 @@ def pause(session: Session, target_ids: Collection[str], now: datetime) -> None:
 
 
 def resume(session: Session, target_ids: Collection[str], now: datetime) -> None:
-    """Goes on with those of targets whose job goes on."""
+    """Resumes those of targets whose job resumes."""
     for training in rows.open_supernets(session, target_ids):
         if training.wanted != "cancel":
             training_steering.resume(session, training, now)

@@ -61,7 +61,7 @@ def advance(session: Session, target_id: str, now: datetime, settings: Settings 
     request = JobRequest.model_validate(job.request)
     revoked = job_rows.revoked_device(session, target.device_key)
     if revoked is not None:
-        note = f"The device {revoked!r} was revoked. Enrol it anew, or choose another, and submit the job again."
+        note = f"The device {revoked!r} was revoked. Enrol it again, or choose another, and submit the job again."
         end_target(session, target, "failed", note, now)
         return False
     if progress.out_of_time(request, target, now):
@@ -79,7 +79,7 @@ def advance(session: Session, target_id: str, now: datetime, settings: Settings 
 
 
 def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
-    """Ends a target that cannot go on, and says why. One that has ended is left as it is."""
+    """Ends a target that cannot continue, and says why. One that has ended is left as it is."""
     target = job_rows.lock_target(session, target_id)
     if target is not None and target.state in ACTIVE_TARGETS:
         end_target(session, target, "failed", note, now)
@@ -125,13 +125,13 @@ def _baselines(
     every = candidate_rows.baselines(session, target.id)
     if not points:
         reasons = sorted({baseline.reason or baseline.state for baseline in every})
-        note = f"None of the {len(every)} baselines could be measured, so there is nothing to compare with: "
+        note = f"None of the {len(every)} baselines could be measured, so there is no baseline to compare with: "
         end_target(session, target, "failed", note + "; ".join(reasons[:3]), now)
         return False
     target.reference = reference(rows_of(points))
     without = len(every) - len(points)
     note = (
-        f"{without} of {len(every)} baselines could not be measured; the others are compared with." if without else ""
+        f"{without} of {len(every)} baselines could not be measured; the comparison uses the others." if without else ""
     )
     change_state(session, target, "searching", note, now)
     return True
@@ -148,7 +148,9 @@ def _search(session: Session, job: Job, target: Target, plan: Plan, settings: Se
     if not plan.has_generation(number) or (left is not None and left <= 0):
         return _end_search(session, target, "", now)
     if number >= BARREN and not candidate_rows.measured_since(session, target.id, number - BARREN):
-        return _end_search(session, target, f"The last {BARREN} generations held nothing that could be measured.", now)
+        return _end_search(
+            session, target, f"The last {BARREN} generations had no candidate that could be measured.", now
+        )
     if proxy_rows.waiting(session, [target.id]):
         return False
     if job_rows.has_generation(session, target.id, number):  # it was asked for, and has waited for its scores

@@ -137,7 +137,7 @@ def held(session: Session, training_id: str, fence: int) -> Training:
 
 def _under(training: Training, fence: int) -> Training:
     if training.fence != fence or training.state not in LIVE_TRAININGS:
-        raise Conflict(f"training {training.id} is no longer held under fence {fence}", state=training.state)
+        raise Conflict(f"training {training.id} is no longer leased under fence {fence}", state=training.state)
     return training
 
 
@@ -258,7 +258,7 @@ def _count_attempt(session: Session, training: Training, reason: str, now: datet
         _end(session, training, "failed", now)
     else:
         where = "from the beginning" if training.checkpoint is None else f"from step {training.checkpoint}"
-        note = f"attempt {training.attempts} of {MAX_ATTEMPTS} failed: {reason}; it goes on {where}"
+        note = f"attempt {training.attempts} of {MAX_ATTEMPTS} failed: {reason}; it resumes {where}"
         _give_back(session, training, now, note)
 
 

@@ -147,9 +147,9 @@ def _picked(session: Session, principal: Principal, pick: FrontierPick, name: st
     members = rows.frontier(session, target.id)
     within = [member for member in members if _is_within(member, pick)]
     if not within:
-        what = "its frontier is empty" if not members else f"none of the {len(members)} points lies within the bounds"
+        what = "its frontier is empty" if not members else f"none of the {len(members)} points is within the limits"
         raise InvalidInput(
-            f"frontier: there is nothing to train on target {target.name!r}: {what}",
+            f"frontier: there is no model to train on target {target.name!r}: {what}",
             field="frontier",
             allowed="bounds that hold a point of the frontier",
         )
@@ -203,7 +203,7 @@ def _check_start(start: Training, subjects: Sequence[Subject]) -> None:
     if start.kind != "training" or start.state != "done" or start.trained is None:
         what = "of a supernet" if start.kind != "training" else start.state
         raise InvalidInput(
-            f"start: training {start.id} is {what} and has no weights to begin with",
+            f"start: training {start.id} is {what} and has no weights to start from",
             field="start",
             value=start.id,
             allowed="a training that is done",

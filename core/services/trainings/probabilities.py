@@ -40,7 +40,7 @@ def read_probabilities(
 def draw_probabilities(view: ProbabilitiesView, ending: Literal["png", "svg"]) -> bytes:
     """The picture of all searches. Conflict before the first report; `Unavailable` without matplotlib."""
     if not view.searches:
-        raise Conflict(f"training {view.training_id} has reported nothing yet: there is nothing to draw")
+        raise Conflict(f"training {view.training_id} has no probabilities yet, so there is no figure")
     panels = [
         (
             f"seed {search.seed}: {search.pattern}",

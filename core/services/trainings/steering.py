@@ -1,4 +1,4 @@
-"""What becomes of a training that is paused or goes on: of locked rows, whoever asked."""
+"""What becomes of a training that is paused or resumed: of locked rows, whoever asked."""
 
 from __future__ import annotations
 

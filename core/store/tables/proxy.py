@@ -39,7 +39,7 @@ class ProxyScore(Base):
 
 
 class ProxyWait(Base):
-    """A target cannot go on before this score is known."""
+    """A target waits until this score is known."""
 
     __tablename__ = "proxy_wait"
 

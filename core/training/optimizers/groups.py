@@ -43,7 +43,7 @@ def make_optimizer(model: nn.Module, settings: Optimizer) -> torch.optim.Optimiz
 
 
 def is_matrix(name: str, parameter: torch.Tensor) -> bool:
-    """Whether it is a linear map or a table: no bias, norm or gate of a single number a feature."""
+    """Whether it is a linear layer or a table: no bias, norm or gate of a single number a feature."""
     owner, _, last = name.rpartition(".")
     return parameter.ndim >= 2 and last not in _VECTORS and not owner.endswith("recurrence")
 

@@ -32,11 +32,11 @@ class ForeignState:
         return self._state[name]
 
     def pair(self, ours: str, theirs: str) -> Weights:
-        """Weight and bias of a linear map or a norm."""
+        """Weight and bias of a linear layer or a norm."""
         return {f"{ours}.{part}": self[f"{theirs}.{part}"] for part in ("weight", "bias")}
 
     def joined(self, ours: str, theirs: Sequence[str]) -> Weights:
-        """Weights and biases of several linear maps of one input, as one map with their rows in this order."""
+        """Weights and biases of several linear layers of one input, as one map with their rows in this order."""
         return {f"{ours}.{part}": torch.cat([self[f"{one}.{part}"] for one in theirs]) for part in ("weight", "bias")}
 
     def tied(self, copy: str, original: str) -> None:

@@ -90,7 +90,7 @@ def _by_gate(weight: Tensor, d_model: int, layer: str) -> Tensor:
     """Rows of candidate, forget and reset in turn, feature by feature → all of one before all of the next."""
     if weight.shape[0] != 3 * d_model:
         raise InvalidInput(
-            f"{layer} maps to {weight.shape[0]} features, not to candidate, forget and reset of {d_model} each",
+            f"{layer} projects to {weight.shape[0]} features, not to candidate, forget and reset of {d_model} each",
             field=layer,
             value=weight.shape[0],
             allowed=f"{3 * d_model}: one direction, and inputs as wide as the hidden state",
@@ -117,7 +117,7 @@ def _adaptive_ends(names: ForeignState, architecture: Architecture) -> Weights:
     parts = clusters(architecture)
     if architecture.embedding.div == 1:
         raise InvalidInput(
-            "embedding.div is 1, but the state dict has a table of its own for every cluster",
+            "embedding.div is 1, but the state dict has a separate embedding for every cluster",
             field="embedding.div",
             value=1,
             allowed="the div_val that the model was made with, above 1",

@@ -218,7 +218,7 @@ function hover(point) {
     mebibytes(point.memory_bytes),
     `${millions(point.decoder_parameters)} ${parametersOf(point)}`,
     ...(point.trained?.value ? [plain(point.trained.text.endsWith("bpc") ? point.trained.text : `perplexity ${point.trained.text}`)] : []),
-    ...(versus ? [`the baseline takes ${times(versus.speedup)} the time`, `and ${times(versus.memory_ratio)} the memory`] : []),
+    ...(versus ? [`speed-up over the baseline ${times(versus.speedup)}`, `memory ratio ${times(versus.memory_ratio)}`] : []),
   ].join("<br>");
 }
 

@@ -33,7 +33,7 @@ export class Curves {
     this.node.setAttribute("aria-label", spoken(metrics));
     if (metrics.length === 0) {
       if (this.node.data) window.Plotly.purge(this.node);
-      this.node.replaceChildren(element("p", { class: "empty", text: "No report yet." }));
+      this.node.replaceChildren(element("p", { class: "empty", text: "No data yet." }));
       return;
     }
     if (!this.node.data) this.node.replaceChildren();
@@ -66,7 +66,7 @@ const CONFIG = {
 function spoken(metrics) {
   const last = (name) => metrics.findLast((each) => Number.isFinite(each[name]));
   const [loss, valid] = [last("loss"), last("valid_loss")];
-  if (!loss && !valid) return "No report yet";
+  if (!loss && !valid) return "No data yet";
   return [
     ...(loss ? [`training loss ${lossText(loss.loss)} at step ${whole(loss.step)}`] : []),
     ...(valid ? [`validation loss ${lossText(valid.valid_loss)} at step ${whole(valid.step)}`] : []),
@@ -137,7 +137,7 @@ function layout(metrics, axis) {
     hoverlabel: { bgcolor: colour("card"), bordercolor: line, font: { color: ink } },
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: narrow ? 11 : 12 }, traceorder: "reversed" },
     xaxis: { ...common, title: title(over), rangemode: "tozero" },
-    yaxis: { ...common, title: title("loss (nats a token)") },
+    yaxis: { ...common, title: title("loss (nats per token)") },
     yaxis2: { ...common, title: title("learning rate"), overlaying: "y", side: "right", showgrid: false, rangemode: "tozero", tickmode: "auto", nticks: 6, tickformat: "~g" },
   };
 }

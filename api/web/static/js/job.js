@@ -99,7 +99,7 @@ async function loadJob() {
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     stream?.close();
-    setNotice(byId("notice"), error.status === 404 ? "There is no such job, or it is not yours. It may have been deleted." : error.message, "bad");
+    setNotice(byId("notice"), error.status === 404 ? "This job does not exist, was deleted, or belongs to someone else." : error.message, "bad");
     byId("job").hidden = true;
     throw error;
   }
@@ -121,7 +121,7 @@ function showJob() {
   ].join(" · "));
   const reason = job.reason ? `: ${job.reason}` : "";
   if (job.state === "failed") setNotice(byId("notice"), `This job failed${reason}`, "bad");
-  else if (job.state === "paused") setNotice(byId("notice"), `Paused${reason}. Nothing new is measured until it is resumed.`, "warn");
+  else if (job.state === "paused") setNotice(byId("notice"), `Paused${reason}. Nothing is measured until it is resumed.`, "warn");
   else setNotice(byId("notice"), job.state === "cancelled" ? `Cancelled${reason}` : "");
   showTrust();
   showQuality();
@@ -175,7 +175,7 @@ function showByPerplexity(found) {
   };
   if (!found) return;
   const { dataset, split, recipe } = found.scored[0];
-  setText(byId("quality-note"), `Only the models that were trained: perplexity on the ${splitTitle(split)} split of ${dataset}, by ${recipe}.`);
+  setText(byId("quality-note"), `Only trained models: perplexity on the ${splitTitle(split)} split of ${dataset}, by ${recipe}.`);
 }
 
 function wantedTarget() {

@@ -6,7 +6,7 @@ import { figure, whole } from "./format.js";
 const TITLES = { attention: "attention", feed_forward: "feed-forward", identity: "identity" };
 const COLOURS = { attention: "frontier", feed_forward: "baseline", identity: "line" };
 const LETTERS = { attention: "s", feed_forward: "f", identity: "i" };
-const PHASES = { weights: "weights alone are trained", tuning: "weights and probabilities are trained in turn" };
+const PHASES = { weights: "training weights only", tuning: "training weights and probabilities alternately" };
 const CONFIG = { displaylogo: false, displayModeBar: false, responsive: true };
 
 export class Layers {
@@ -38,7 +38,7 @@ export class Layers {
     for (const id of ["layer-bars", "layer-steps", "layer-numbers"]) byId(id).hidden = !search;
     byId("picture-png").parentElement.hidden = !search;
     if (!search) {
-      setText(byId("layers-note"), "Nothing was reported yet.");
+      setText(byId("layers-note"), "No data yet.");
       return;
     }
     const last = search.records.at(-1);
@@ -52,7 +52,7 @@ export class Layers {
     const depth = last.probabilities.length;
     window.Plotly.react(byId("layer-bars"), bars(last.probabilities, this.view.choices), layout("layer", "probability", depth, { barmode: "stack", showlegend: true }), CONFIG);
     const attention = this.view.choices.indexOf("attention");
-    window.Plotly.react(byId("layer-steps"), overSteps(search.records, attention), layout("step", "layer", depth, { title: "attention, over the steps" }), CONFIG);
+    window.Plotly.react(byId("layer-steps"), overSteps(search.records, attention), layout("step", "layer", depth, { title: "attention over the steps" }), CONFIG);
   }
 
   #table(rows) {

@@ -12,7 +12,7 @@ export function setLive(state, text) {
 export function followLive(path, after, hear, refresh) {
   const stream = new EventStream((number) => `${path}/events?after=${number}`, after, hear, (state) => {
     if (state === "live") setLive("live", "live");
-    else if (state === "lost") setLive("lost", "connection lost; trying again");
+    else if (state === "lost") setLive("lost", "connection lost; reconnecting");
     else setLive("", "");
     if (state === "live") refresh();
   });

@@ -1,4 +1,4 @@
-// The events of a job or a training over SSE: goes on by itself after any break, from the last event it saw.
+// The events of a job or a training over SSE: reconnects by itself, from the last event it saw.
 
 const OF_JOBS = ["job_state", "target_state", "generation", "candidate", "frontier", "launch"];
 const OF_TRAININGS = ["state", "metric", "rewound", "checkpoint", "note", "evaluation"];

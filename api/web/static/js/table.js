@@ -97,7 +97,7 @@ export class CandidateTable {
     byId("next").disabled = this.page === pages - 1;
     byId("previous").parentElement.hidden = pages === 1;
     byId("table-empty").hidden = wanted.length > 0;
-    setText(byId("table-empty"), this.candidates.length ? "No candidate here yet." : "No candidates yet: the baselines come first.");
+    setText(byId("table-empty"), this.candidates.length ? "No candidate here yet." : "No candidates yet. The baselines are measured first.");
   }
 
   /** Rows are kept and only changed where needed, so that focus and selection survive the stream of events. */

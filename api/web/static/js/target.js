@@ -47,7 +47,7 @@ function noteOf(target, job) {
   if (target.state === "failed") return [target.note || "This target failed.", "bad"];
   const waits = job.state === "running" && !isEnded(target.state) && target.devices_online === 0;
   if (!waits) return [target.note, ""];
-  const text = target.note || `No agent is online for ${target.device}. Measuring goes on by itself when one connects.`;
+  const text = target.note || `No agent is online for ${target.device}. Measuring resumes when one connects.`;
   return [text, "warn"];
 }
 

@@ -61,7 +61,7 @@ export class TrainDialog {
   #explain() {
     const [set, recipe] = [this.sets.get(byId("dataset").value), this.#recipe()];
     setText(byId("dataset-says"), set ? [set.title, `read by ${set.level}${set.vocab_size ? `, ${count(set.vocab_size, "symbol")}` : ""}`].filter(Boolean).join("; ") : "");
-    setText(byId("recipe-says"), recipe ? `${recipe.title}${recipe.dataset ? `; made for ${recipe.dataset}` : ""}` : "There is no recipe for such a model.");
+    setText(byId("recipe-says"), recipe ? `${recipe.title}${recipe.dataset ? `; made for ${recipe.dataset}` : ""}` : "No recipe fits this model.");
     byId("steps").placeholder = recipe ? String(recipe.steps) : "";
     byId("training-go").disabled = !set || !recipe;
   }
@@ -69,7 +69,7 @@ export class TrainDialog {
   async #submit() {
     const steps = byId("steps").value.trim();
     if (byId("steps").validity.badInput || (steps && !/^[1-9]\d*$/.test(steps))) {
-      setText(byId("training-problem"), "Steps: a whole number from 1, or nothing.");
+      setText(byId("training-problem"), "Steps must be a whole number of at least 1, or empty.");
       byId("steps").focus();
       return;
     }

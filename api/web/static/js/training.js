@@ -53,7 +53,7 @@ async function loadTraining() {
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     stream?.close();
-    setNotice(byId("notice"), error.status === 404 ? "There is no such training, or it is not yours. It may have been deleted." : error.message, "bad");
+    setNotice(byId("notice"), error.status === 404 ? "This training does not exist, was deleted, or belongs to someone else." : error.message, "bad");
     byId("training").hidden = true;
     for (const name of ["pause", "resume", "cancel", "delete"]) byId(name).hidden = true;
     throw error;
@@ -113,7 +113,7 @@ function showProgress() {
   setText(byId("time-spent"), training.seconds ? duration(training.seconds) : MISSING);
 }
 
-const METRIC_TITLES = { loss: "Loss", perplexity: "Perplexity", bpc: "Bits per character", word_perplexity: "Perplexity a word", bleu: "BLEU" };
+const METRIC_TITLES = { loss: "Loss", perplexity: "Perplexity", bpc: "Bits per character", word_perplexity: "Perplexity per word", bleu: "BLEU" };
 
 /** To the digits that papers give; perplexities of words are large before a model has learnt much. */
 function scoreText(value) {
@@ -124,7 +124,7 @@ function scoreText(value) {
 /** A sentence where the candidate was measured over other tokens than it is trained over. */
 function otherVocabulary({ architecture, trained }) {
   const [before, now] = [architecture, trained].map((each) => each?.embedding?.vocab_size);
-  return before && now && before !== now ? ` It was measured over ${whole(before)} tokens, and is trained over ${whole(now)}.` : "";
+  return before && now && before !== now ? ` It was measured with a vocabulary of ${whole(before)} tokens, and is trained with ${whole(now)}.` : "";
 }
 
 /** What it scores beside what its candidate was measured at. */
@@ -140,7 +140,7 @@ function showModel() {
   setText(byId("parameters"), millions(training.decoder_parameters));
   setText(byId("measured-note"), measured
     ? `Latency and peak memory as the candidate was measured on ${measured.target}${measured.on_frontier ? ", on whose frontier it is" : ""}.${otherVocabulary(training)}`
-    : "Not measured: no candidate of a job was trained.");
+    : "Not measured: this training is not of a job's candidate.");
   showScores();
 }
 
@@ -167,7 +167,7 @@ function showRecipe() {
   const { recipe, budget } = training;
   setText(byId("recipe-facts"), [
     recipe.title || recipe.name, `${recipe.optimizer.name}, learning rate ${recipe.optimizer.lr}`,
-    `${count(recipe.rows, "row")} of ${count(recipe.segment, "token")} a step`, recipe.precision,
+    `${count(recipe.rows, "row")} of ${count(recipe.segment, "token")} per step`, recipe.precision,
     ...Object.entries(budget).filter(([, value]) => value !== null).map(([name, value]) => `at most ${value} ${name}`),
     ...(recipe.source ? [recipe.source] : []),
   ].join(" · "));
@@ -264,8 +264,8 @@ async function control(action) {
 }
 
 const QUESTIONS = {
-  cancel: ["Cancel this training?", "It ends after the step at hand and cannot be resumed. Its checkpoints, curves and log stay.", "Cancel the training"],
-  delete: ["Delete this training?", "Its log, curves and files are removed for good, and a run of it is ended. What it scored stays with the architecture.", "Delete the training"],
+  cancel: ["Cancel this training?", "It stops after the current step and cannot be resumed. Its checkpoints, curves and log are kept.", "Cancel the training"],
+  delete: ["Delete this training?", "Its log, curves and files are deleted permanently; if it is running, it is stopped. Its scores are kept with the architecture.", "Delete the training"],
 };
 
 function ask(action) {

@@ -61,7 +61,7 @@ function show() {
   byId("trainings").hidden = all.length === 0;
   byId("empty").hidden = all.length > 0;
   const narrowed = ["job", "digest", "state"].some((name) => asked.get(name));
-  setText(byId("empty-says"), narrowed ? "No such trainings." : "No trainings yet.");
+  setText(byId("empty-says"), narrowed ? "No trainings match." : "No trainings yet.");
   byId("how").hidden = narrowed;
   byId("loading").hidden = true;
   byId("more").hidden = nextCursor === null;
