@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import statistics
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import subjects
@@ -12,6 +15,7 @@ from edgefront.agents.measuring.measure import Measurer
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.measurement.protocol import MeasurementProtocol
 
+ROOT = Path(__file__).parent.parent.parent
 MIB = 1 << 20
 RUNTIME = 6 * MIB  # what a runtime holds for itself: 4 to 5 MiB
 RUNTIMES = ("onnxruntime", "pytorch")
@@ -135,23 +139,29 @@ def test_mapped_ranges_count_once(tmp_path):
 
 
 def test_the_high_water_mark_is_of_anonymous_memory(tmp_path):
-    """A file that is mapped and read meanwhile adds nothing; memory that is allocated and freed does."""
-    import mmap
+    """A file that is mapped and read meanwhile adds nothing; memory that is allocated and freed does.
 
-    import numpy as np
-
-    from edgefront.agents.measuring.rulers import AnonymousRuler
-
+    In a process of its own: one that has run many tests may give memory back while this is measured.
+    """
     path = tmp_path / "file"
     path.write_bytes(b"\1" * (32 * MIB))
-    ruler = AnonymousRuler(())
-    ruler.start()
-    ruler.built()
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        for _ in range(2):
-            assert sum(mapped[::4096]) > 0
-            np.ones(16 * MIB, np.uint8).sum()
-        assert ruler.read().forward_peak_bytes == pytest.approx(16 * MIB, abs=2 * MIB)
+    program = (
+        "import mmap, sys\n"
+        "import numpy as np\n"
+        "from edgefront.agents.measuring.rulers import AnonymousRuler\n"
+        "ruler = AnonymousRuler(())\n"
+        "ruler.start()\n"
+        "ruler.built()\n"
+        "with open(sys.argv[1], 'rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:\n"
+        "    for _ in range(2):\n"
+        "        assert sum(mapped[::4096]) > 0\n"
+        f"        np.ones({16 * MIB}, np.uint8).sum()\n"
+        "    print(ruler.read().forward_peak_bytes)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert int(done.stdout) == pytest.approx(16 * MIB, abs=2 * MIB)
 
 
 def test_an_unfit_cache_folder_says_so(tmp_path):
