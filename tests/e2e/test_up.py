@@ -145,7 +145,7 @@ def test_a_taken_default_port_becomes_the_next_one(tmp_path: Path, mark: str) ->
             found = server_of(home)
             assert found is not None
             assert not found.url.endswith(":8090")
-            until(lambda: "port 8090 is taken" in said(log))
+            until(lambda: "port 8090 is in use" in said(log))
             service.terminate()
             assert service.wait(60) == exits.OK
 

@@ -72,5 +72,5 @@ def test_another_seed_does_not_agree(tmp_path: Path) -> None:
 def test_a_graph_with_state_is_refused(tmp_path: Path) -> None:
     _, weights = _files(MODELS["plain"], tmp_path)
     onnx.save(build(MODELS["plain"], mode="decode"), tmp_path / "decode.onnx")
-    with pytest.raises(InvalidInput, match=r"has an input position, which a forward pass .* has not"):
+    with pytest.raises(InvalidInput, match=r"has an input position, which a forward pass .* does not have"):
         compare(tmp_path / "decode.onnx", weights)
