@@ -80,9 +80,10 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
     app.add_middleware(BodyBound, max_bytes=settings.http.max_body_bytes)
     app.add_middleware(Guard)
     problems.install(app)
+    app.include_router(leases.hot_router)  # the hot paths come first: routes are tried in order
     for module in (
-        leases,  # the hot paths come first: routes are tried in order
         reports,
+        leases,
         enrolment,
         jobs,
         stream,

@@ -29,13 +29,13 @@ from edgefront.core.wire.agent import (
 )
 
 router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
-_hot = APIRouter(route_class=HotRoute)
+hot_router = APIRouter(prefix="/v1", tags=["agents"], route_class=HotRoute)
 
 DRAINING_WAIT_S = 5.0
 """A draining device is told so at once the first time it matters, and need not ask more often than this."""
 
 
-@_hot.post(
+@hot_router.post(
     "/leases",
     operation_id="lease",
     summary="Lease launches, or wait for some",
@@ -175,6 +175,3 @@ def start_launch(
     """From here on, if the agent dies, this launch loses one attempt; others of its batch lose none."""
     with here.database.write() as session:
         leases.start(session, device_id, launch_id, body.fence, here.database.now(session))
-
-
-router.include_router(_hot)
