@@ -118,11 +118,16 @@ async def _context(request: Request) -> Context:
     return context
 
 
-async def _anyone(request: Request) -> Principal:
+def principal_of(request: Request) -> Principal:
+    """Whose key the request has; `Unauthenticated` for an enrolment token."""
     principal: Principal | None = getattr(request.state, "principal", None)
     if principal is None:
         raise Unauthenticated("this needs an API key, not an enrolment token")
     return principal
+
+
+async def _anyone(request: Request) -> Principal:
+    return principal_of(request)
 
 
 async def _person(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
@@ -139,9 +144,7 @@ async def _admin(principal: Annotated[Principal, Depends(_anyone)]) -> Principal
 
 def device_of(request: Request) -> str:
     """The device of the agent that asks; `Forbidden` for anybody else."""
-    principal: Principal | None = getattr(request.state, "principal", None)
-    if principal is None:
-        raise Unauthenticated("this needs an API key, not an enrolment token")
+    principal = principal_of(request)
     if principal.role != "agent" or principal.device_id is None:
         raise Forbidden(f"this needs an agent's credential, not a key of the role {principal.role}")
     return principal.device_id

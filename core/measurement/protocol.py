@@ -24,8 +24,7 @@ Number = Literal["float32", "bfloat16", "float16", "int8", "int8_8bit"]
 DECODE_MEMORY_LENGTH = 192
 _LATER_FIELDS: Mapping[str, Any] = {"memory_length": 0, "weights": "full"}
 """Fields that came after protocols were first stored, with their defaults: at those they leave digests as they were."""
-RETIRED_WEIGHTS = "int8_8bit"
-_WEIGHTS_IN_IDENTITY = {"int8": "int8_7bit", RETIRED_WEIGHTS: "int8"}
+_WEIGHTS_IN_IDENTITY = {"int8": "int8_7bit", "int8_8bit": "int8"}
 """In digests `int8` stands for weights of eight bits, as it did when they had eight; those measurements keep theirs."""
 
 

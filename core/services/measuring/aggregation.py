@@ -1,4 +1,4 @@
-"""What a measurement says when one more of its launches has ended."""
+"""What a measurement says, from all its launches."""
 
 from __future__ import annotations
 

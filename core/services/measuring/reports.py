@@ -21,12 +21,13 @@ from edgefront.core.services.fleet import queries as devices
 from edgefront.core.services.fleet.capability import device_keys, without
 from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring.queries import launches
-from edgefront.core.services.measuring.verdict import LaunchSoFar, Verdict, judge
+from edgefront.core.services.measuring.verdict import LaunchSoFar, Verdict, charged, judge
 from edgefront.core.states import ACTIVE_TARGETS, LaunchState
 from edgefront.core.store import outbox
 from edgefront.core.store.tables import Device
 from edgefront.core.wire.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
 
+_COUNTS = frozenset({"done", "infeasible", "failed", "again", "elsewhere"})
 _ACCEPTED: dict[Verdict, str] = {
     "again": "an attempt is spent; it will be launched again",
     "elsewhere": "it goes to another device; skipped on this device until its agent restarts",
@@ -85,9 +86,6 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
     )
 
 
-_COUNTS = frozenset({"done", "infeasible", "failed", "again", "elsewhere"})
-
-
 def _check_ruler(found: dict[str, _Launch], position: int, report: LaunchReport) -> None:
     """Figures of different memory methods never share a frontier: refuse what another ruler took."""
     launch, memory = found.get(report.launch_id), report.result.memory
@@ -117,11 +115,14 @@ def _judge(device: Device, launch: _Launch | None, report: LaunchReport, now: da
         facts = without(device.facts, MeasurementProtocol.model_validate(launch.row.protocol), result.message)
         if facts is not None:
             device.facts = facts
+        else:  # no room for the note: an attempt is spent instead, so that it does not come back for ever
+            verdict = charged(launch.row.attempts)
     launch.state = LaunchState.REPORTED
     launch.reports.append(digest)
     launch.values = {
         "id": launch.row.id,
         "state": LaunchState.REPORTED.value,
+        "attempts": launch.row.attempts + (verdict in ("again", "failed")),
         "reports": launch.reports,
         "reason": f"{result.reason}: {result.message}" if result.reason else None,
         "result": result.model_dump(mode="json"),

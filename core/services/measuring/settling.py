@@ -17,19 +17,17 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms
 from edgefront.core.services import tasks
-from edgefront.core.services.fleet.capability import refusal
 from edgefront.core.services.jobs import events, frontier
 from edgefront.core.services.jobs.due import due
+from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring.aggregation import add_bad_end, aggregate
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as rows
-from edgefront.core.services.measuring.verdict import MAX_ATTEMPTS, Verdict, outcome_verdict
-from edgefront.core.states import FINISHED_LAUNCHES
+from edgefront.core.services.measuring.verdict import MAX_ATTEMPTS
 from edgefront.core.store import bulk, outbox
-from edgefront.core.store.tables import Candidate, Device, Measurement, Target
+from edgefront.core.store.tables import Candidate, Measurement, Target
 
 AT_ONCE = 200
 """Launches that one transaction settles at most."""
@@ -40,13 +38,13 @@ class _Settled:
     """A reported launch, and what becomes of it."""
 
     launch: Any
-    """Row of `launches.lock_reported`."""
-    verdict: Verdict
-    attempts: int
+    """Row of `launches.lock_reported`; its attempts are charged already."""
 
     @property
-    def is_final(self) -> bool:
-        return self.verdict in FINISHED_LAUNCHES
+    def end(self) -> str | None:
+        """done, infeasible or failed; None if the launch is wanted again."""
+        outcome: str = self.launch.result["outcome"]
+        return None if outcome == "failed" and self.launch.attempts < MAX_ATTEMPTS else outcome
 
 
 def settle(session: Session, target_id: str | None, now: datetime) -> bool:
@@ -59,9 +57,9 @@ def settle(session: Session, target_id: str | None, now: datetime) -> bool:
         return False
     measurement_ids = {row.measurement_id for row in reported}
     targets = [target for target, _ in rows.lock_live_targets(session, measurement_ids)]
-    measurements = rows.lock(session, measurement_ids)
+    measurements = demand.lock(session, measurement_ids)
     locked = launches.lock_reported(session, [row.id for row in reported])
-    settled = [_decide(session, row, measurements[row.measurement_id]) for row in locked]
+    settled = [_Settled(row) for row in locked]
     with session.no_autoflush, bulk.together(session):
         _finish(session, settled, now)
         known = _aggregated(session, settled, measurements, now)
@@ -144,31 +142,14 @@ def end_badly(
     return settled
 
 
-def _decide(session: Session, launch: Any, measurement: Measurement) -> _Settled:
-    """What becomes of a reported launch: the verdict that its agent was told."""
-    result = launch.result
-    verdict = outcome_verdict(result["outcome"], result["reason"], launch.attempts)
-    if verdict == "elsewhere":
-        device = session.get(Device, launch.device_id)
-        protocol = MeasurementProtocol.model_validate(measurement.protocol)
-        if device is None or not refusal(device.facts, protocol):  # its facts had no room for the note
-            verdict = "failed" if launch.attempts + 1 >= MAX_ATTEMPTS else "again"
-    return _Settled(launch, verdict, launch.attempts + (verdict in ("again", "failed")))
-
-
 def _finish(session: Session, settled: Sequence[_Settled], now: datetime) -> None:
     """Writes the launches' own states: finished with their result, or wanted again without it."""
-    final = [one for one in settled if one.is_final]
-    launches.write(
-        session, [{"id": one.launch.id, "state": one.verdict, "attempts": one.attempts, "busy_s": 0.0} for one in final]
-    )
-    again = [one for one in settled if not one.is_final]
+    final = [one for one in settled if one.end is not None]
+    launches.write(session, [{"id": one.launch.id, "state": one.end, "busy_s": 0.0} for one in final])
+    again = [one for one in settled if one.end is None]
     launches.write(
         session,
-        [
-            {"id": one.launch.id, "attempts": one.attempts, "result": None, "finished_at": None, "busy_s": 0.0}
-            for one in again
-        ],
+        [{"id": one.launch.id, "result": None, "finished_at": None, "busy_s": 0.0} for one in again],
     )
     bulk.send(session)
     launches.give_back(session, [one.launch.id for one in again], now)
@@ -178,17 +159,17 @@ def _aggregated(
     session: Session, settled: Sequence[_Settled], measurements: Mapping[str, Measurement], now: datetime
 ) -> dict[str, Measurement]:
     """By id, the measurements that have an answer now, with it."""
-    done = {one.launch.measurement_id for one in settled if one.verdict == "done"}
+    done = {one.launch.measurement_id for one in settled if one.end == "done"}
     results = launches.results(session, done)
     for id_ in done:
         aggregate(measurements[id_], results[id_], now)
     bad: dict[str, list[tuple[Measurement, str]]] = {"infeasible": [], "failed": []}
     for one in settled:
-        reason = one.launch.reason or one.verdict
-        if one.verdict == "infeasible":
+        reason = one.launch.reason or one.end or ""
+        if one.end == "infeasible":
             bad["infeasible"].append((measurements[one.launch.measurement_id], reason))
-        elif one.verdict == "failed":
-            text = f"{one.attempts} attempts; the last: {reason}"
+        elif one.end == "failed":
+            text = f"{one.launch.attempts} attempts; the last: {reason}"
             bad["failed"].append((measurements[one.launch.measurement_id], text))
     ended = end_badly(session, bad["infeasible"], bad["failed"], now)
     return {**{id_: measurements[id_] for id_ in done}, **ended}
@@ -200,7 +181,7 @@ def _account(settled: Sequence[_Settled], targets: Sequence[Target]) -> None:
     for one in settled:
         target = by_id.get(one.launch.target_id or "")
         if target is not None:
-            target.launches_done += one.is_final
+            target.launches_done += one.end is not None
             target.busy_s += one.launch.busy_s
             target.measuring_s += one.launch.result["measuring_s"]
 
@@ -222,8 +203,8 @@ def _entries(
                     "candidate_ids": having,
                     "outcome": one.launch.result["outcome"],
                     "reason": one.launch.reason,
-                    "attempts": one.attempts,
-                    "final": one.is_final,
+                    "attempts": one.launch.attempts,
+                    "final": one.end is not None,
                 }
                 entries.setdefault(target.id, []).append(events.Entry("launch", data, target.id))
     return entries

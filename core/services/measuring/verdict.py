@@ -44,17 +44,17 @@ def judge(launch: LaunchSoFar, fence: int, outcome: str, reason: str | None, dig
         return "duplicate"
     if launch.state in (*FINISHED_LAUNCHES, LaunchState.REPORTED) or not 1 <= fence <= launch.fence:
         return "conflict"
-    if outcome == "failed" and fence != launch.fence:
-        return "conflict"
-    return outcome_verdict(outcome, reason, launch.attempts)
-
-
-def outcome_verdict(outcome: str, reason: str | None, attempts: int) -> Verdict:
-    """What a report that counts makes of a launch that has spent so many attempts."""
     if outcome == "done":
         return "done"
     if outcome == "infeasible":
         return "infeasible"
+    if fence != launch.fence:
+        return "conflict"
     if reason == "unsupported":
         return "elsewhere"
+    return charged(launch.attempts)
+
+
+def charged(attempts: int) -> Verdict:
+    """What becomes of a launch that has spent so many attempts and is charged one more."""
     return "failed" if attempts + 1 >= MAX_ATTEMPTS else "again"

@@ -15,8 +15,10 @@ from sqlalchemy import and_, delete, func, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, aliased
 
-from edgefront.core.states import LIVE_LAUNCHES
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target, new_id
+
+NOT_WANTED = "no running job wants it any more"
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
             theirs.measurement_id == Launch.measurement_id,
             theirs.target_id.not_in(target_ids),
             job.state == "running",
-            target.state.in_(("baselines", "searching", "refining")),
+            target.state.in_(ACTIVE_TARGETS),
             or_(
                 theirs.state == "waiting",
                 Launch.target_id == target.id,
@@ -169,9 +171,7 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
     ids = list(session.scalars(query))
     if ids:
         session.execute(
-            update(Launch)
-            .where(Launch.id.in_(ids))
-            .values(state="cancelled", finished_at=now, reason="no running job wants it any more"),
+            update(Launch).where(Launch.id.in_(ids)).values(state="cancelled", finished_at=now, reason=NOT_WANTED),
             execution_options={"synchronize_session": "fetch"},
         )
     return ids

@@ -12,12 +12,11 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, Integer, String, Table, and_, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
+from edgefront.core.services.jobs.queries.demand import NOT_WANTED
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
 from edgefront.core.store.bulk import update_rows
 from edgefront.core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
 from edgefront.core.store.tables.base import UtcDateTime
-
-NOT_WANTED = "no running job wants it any more"
 
 Rows = Sequence[Any]
 """Rows of named columns, as each query says."""

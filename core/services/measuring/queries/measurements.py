@@ -83,20 +83,6 @@ def lock_live_targets(session: Session, measurement_ids: Collection[str]) -> lis
     return [(target, job) for target, job in session.execute(_LIVE_TARGETS, {"ids": list(measurement_ids)})]
 
 
-_LOCK = (
-    select(Measurement)
-    .where(Measurement.id.in_(_IDS))
-    .order_by(Measurement.id)
-    .with_for_update(key_share=True)
-    .execution_options(populate_existing=True)
-)
-
-
-def lock(session: Session, measurement_ids: Collection[str]) -> dict[str, Measurement]:
-    """These measurements by id, locked in the order of their ids."""
-    return {row.id: row for row in session.scalars(_LOCK, {"ids": list(measurement_ids)})}
-
-
 def write(session: Session, found: Sequence[Measurement]) -> None:
     """Writes what launches have changed in these measurements."""
     write_back(session, found, _FOUND)
