@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -9,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.services.fleet import counts
 from edgefront.core.services.fleet.online import ONLINE
+from edgefront.core.states import DeviceState, JobState, TargetState
 
 
 @dataclass(frozen=True)
@@ -29,17 +31,17 @@ def overview(session: Session, now: datetime) -> Overview:
     """Counts by indexed columns: cheap enough to be asked every few seconds."""
     oldest = counts.oldest_report(session)
     return Overview(
-        jobs=_filled(counts.jobs_by_state(session), ("running", "paused", "cancelled", "finished", "failed")),
+        jobs=_filled(counts.jobs_by_state(session), JobState),
         targets=_filled(
             counts.targets_by_state(session),
-            ("baselines", "searching", "refining", "finished", "cancelled", "failed"),
+            TargetState,
         ),
         launches=_filled(counts.launches_by_state(session, ("wanted", "leased")), ("wanted", "leased")),
-        devices=_filled(counts.devices_by_state(session), ("active", "draining", "revoked")),
+        devices=_filled(counts.devices_by_state(session), DeviceState),
         devices_online=counts.devices_seen_since(session, now - ONLINE),
         settling_lag_s=max(0.0, (now - oldest).total_seconds()) if oldest else 0.0,
     )
 
 
-def _filled(found: dict[str, int], states: tuple[str, ...]) -> dict[str, int]:
-    return {state: found.get(state, 0) for state in states}
+def _filled(found: dict[str, int], states: Iterable[str]) -> dict[str, int]:
+    return {str(state): found.get(state, 0) for state in states}

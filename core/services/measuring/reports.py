@@ -50,7 +50,7 @@ class _Launch:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the target that asked for it is still at work, or paused."""
+        """Whether the target that asked for it is active, or its job paused."""
         return self.row.target_state in ACTIVE_TARGETS and self.row.job_state in ("running", "paused")
 
 

@@ -99,7 +99,7 @@ def files_of(session: Session, principal: Principal, training_id: str, settings:
     training = training_of(session, principal, training_id)
     folder, stored = training_folder(settings, training.id), training_store(settings, training.id)
     if claim_of(folder) == training.fence:
-        stored = None  # nobody has gone on with it since it ran here, if it does not still run
+        stored = None  # no other claim has run it since it ran here, if it does not still run
     return TrainingFiles(training.id, folder, stored)
 
 

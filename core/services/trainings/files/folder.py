@@ -17,7 +17,7 @@ from edgefront.core.training.run_folder import CHECKPOINTS, LIMIT, LOG, METRICS,
 
 FOLDER = "trainings"
 JOURNAL = (METRICS, STATUS, LIMIT, LOG)
-"""What a run tells of itself, and goes on with."""
+"""What a run reports about itself, and what it resumes from."""
 WEIGHTS = f"{RESULT}/model.safetensors"
 MAX_LOG_BYTES = 1 << 20
 """At most so much of a log is shown at once."""

@@ -168,7 +168,7 @@ class TrainingStore:
         return None
 
     def fetch(self, into: Path) -> Fetched | None:
-        """Fills a folder with what a run goes on from; None if the store has nothing of the training.
+        """Fills a folder with what a run resumes from; None if the store has nothing of the training.
 
         That is its journal, its newest checkpoint and the best. One that is damaged, or whose best is, is left out,
         and the one before it taken.
@@ -240,7 +240,7 @@ def training_store(settings: Settings, training_id: str) -> TrainingStore | None
 
 
 class Publisher:
-    """Puts a training's files on the store under one claim. One process, one thread; its fence is nobody else's."""
+    """Puts a training's files on the store under one claim. One process, one thread; no other claim has its fence."""
 
     def __init__(self, stored: TrainingStore, fence: int) -> None:
         self._stored, self._store, self._root = stored, stored.store, stored.root
