@@ -10,7 +10,8 @@ from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.tasks import ADVANCE, SCORE, SETTLE
 from edgefront.core.store.database import Database
 from edgefront.core.wire.jobs import JobRequest, JobView
-from edgefront.workers.tasks import advance_target, settle_target
+from edgefront.workers.searching import advance_target
+from edgefront.workers.tasks import settle_target
 
 SMALL = {"n_layer": {"max": 3}, "d_model": [128, 192], "d_inner": {"max": 640}}
 

@@ -30,7 +30,7 @@ from edgefront.core.supernet.result import SUMMARY
 from edgefront.core.supernet.run import run
 from edgefront.core.training.run_folder import EXIT_DONE, RESULT, RunSpec
 from edgefront.core.wire.jobs import JobRequest, JobView
-from edgefront.workers.tasks import advance_target
+from edgefront.workers.searching import advance_target
 
 DATA = "text.txt"
 MACHINE = Machine("tester", slots=1, memory_bytes=1 << 40)
