@@ -55,8 +55,7 @@ class Service:
             advance_target(self.database, self.inbox.pop(0))
 
     def create(self, asked: JobRequest | None = None, key: str | None = None) -> JobView:
-        with self.database.write() as session:
-            return jobs.create_job(session, self.user, asked or request(), key, self.database.now(session))
+        return jobs.submit_job(self.database, self.user, asked or request(), key)
 
     def submit(self, asked: JobRequest | None = None) -> JobView:
         """Creates a job and lets it ask for its baselines."""

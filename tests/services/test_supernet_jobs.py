@@ -58,8 +58,7 @@ class Pool(Service):
 
     def create(self, asked: JobRequest | None = None, key: str | None = None) -> JobView:
         assert asked is not None
-        with self.database.write() as session:
-            return jobs.create_job(session, self.user, asked, key, self.database.now(session), self.settings)
+        return jobs.submit_job(self.database, self.user, asked, key, self.settings)
 
     def claim(self) -> Claim | None:
         with self.database.write() as session:
