@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session, aliased
 
 from edgefront.core.services.jobs.queries.demand import NOT_WANTED
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
+from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.bulk import update_rows
 from edgefront.core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
 from edgefront.core.store.tables.base import UtcDateTime
@@ -127,7 +128,7 @@ def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: b
     """Those of these launches that are leased, locked: id, measurement_id, lease_id, attempts, started_at."""
     return session.execute(
         select(Launch.id, Launch.measurement_id, Launch.lease_id, Launch.attempts, Launch.started_at)
-        .where(Launch.id.in_(launch_ids), Launch.state == "leased")
+        .where(any_of(Launch.id, launch_ids), Launch.state == "leased")
         .order_by(Launch.id)
         .with_for_update(key_share=True, skip_locked=skip_locked)
     ).all()
@@ -149,7 +150,7 @@ _FOR_REPORT = (
     .join(Measurement, Measurement.id == Launch.measurement_id)
     .outerjoin(Target, Target.id == Launch.target_id)
     .outerjoin(Job, Job.id == Target.job_id)
-    .where(Launch.id.in_(bindparam("ids", expanding=True)))
+    .where(any_of(Launch.id, texts("ids")))
     .order_by(Launch.id)
     .with_for_update(of=Launch, key_share=True)
 )
@@ -198,7 +199,7 @@ _LOCK_REPORTED = (
         Launch.result,
         Launch.busy_s,
     )
-    .where(Launch.id.in_(bindparam("ids", expanding=True)), Launch.state == "reported")
+    .where(any_of(Launch.id, texts("ids")), Launch.state == "reported")
     .order_by(Launch.id)
     .with_for_update(key_share=True)
 )
@@ -242,14 +243,16 @@ def give_back(session: Session, launch_ids: Collection[str], now: datetime) -> N
     """Returns locked launches: wanted again, or cancelled if no running job wants them any more."""
     if not launch_ids:
         return
-    wanted = set(session.scalars(select(Launch.id).where(Launch.id.in_(launch_ids), _still_wanted())))
+    wanted = set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), _still_wanted())))
     free = {"lease_id": None, "device_id": None, "started_at": None}
     for ids, values in (
         (wanted, {"state": "wanted"}),
         (set(launch_ids) - wanted, {"state": "cancelled", "finished_at": now, "reason": NOT_WANTED}),
     ):
         if ids:
-            session.execute(update(Launch).where(Launch.id.in_(ids)).values(**free, **values), execution_options=_QUIET)
+            session.execute(
+                update(Launch).where(any_of(Launch.id, ids)).values(**free, **values), execution_options=_QUIET
+            )
 
 
 def cancel_unwanted(session: Session, now: datetime) -> None:
@@ -267,7 +270,7 @@ def cancel_unwanted(session: Session, now: datetime) -> None:
     ).all()
     if ids:
         session.execute(
-            update(Launch).where(Launch.id.in_(ids)).values(state="cancelled", finished_at=now, reason=NOT_WANTED),
+            update(Launch).where(any_of(Launch.id, ids)).values(state="cancelled", finished_at=now, reason=NOT_WANTED),
             execution_options=_QUIET,
         )
 
@@ -283,7 +286,7 @@ def forget_leases(session: Session) -> None:
     )
     ids = session.scalars(query).all()
     if ids:
-        session.execute(update(Launch).where(Launch.id.in_(ids)).values(lease_id=None), execution_options=_QUIET)
+        session.execute(update(Launch).where(any_of(Launch.id, ids)).values(lease_id=None), execution_options=_QUIET)
 
 
 def add_attempts(session: Session, launch_ids: Collection[str]) -> None:
@@ -291,7 +294,7 @@ def add_attempts(session: Session, launch_ids: Collection[str]) -> None:
     if launch_ids:
         session.execute(
             update(Launch)
-            .where(Launch.id.in_(launch_ids))
+            .where(any_of(Launch.id, launch_ids))
             .values(attempts=Launch.attempts + 1, fence=Launch.fence + 1),
             execution_options=_QUIET,
         )
@@ -307,7 +310,7 @@ def cancel_siblings(session: Session, measurement_ids: Collection[str], now: dat
     if measurement_ids:
         session.execute(
             update(Launch)
-            .where(Launch.measurement_id.in_(measurement_ids), Launch.state == "wanted")
+            .where(any_of(Launch.measurement_id, measurement_ids), Launch.state == "wanted")
             .values(state="cancelled", finished_at=now, reason="the measurement has ended"),
             execution_options=_QUIET,
         )
@@ -318,7 +321,7 @@ def with_open_launches(session: Session, measurement_ids: Collection[str]) -> se
     return set(
         session.scalars(
             select(Launch.measurement_id)
-            .where(Launch.measurement_id.in_(measurement_ids), Launch.state.in_(LIVE_LAUNCHES))
+            .where(any_of(Launch.measurement_id, measurement_ids), Launch.state.in_(LIVE_LAUNCHES))
             .distinct()
         )
     )
@@ -330,7 +333,7 @@ def results(session: Session, measurement_ids: Collection[str]) -> dict[str, lis
     if measurement_ids:
         rows = session.execute(
             select(Launch.measurement_id, Launch.result)
-            .where(Launch.measurement_id.in_(measurement_ids), Launch.state == "done")
+            .where(any_of(Launch.measurement_id, measurement_ids), Launch.state == "done")
             .order_by(Launch.finished_at, Launch.id)
         )
         for measurement_id, result in rows:
