@@ -15,7 +15,7 @@ from edgefront.core.services.tasks import SETTLE, TRAIN
 
 Send = Callable[[str, dict[str, Any]], None]
 
-SETTLE_EVERY_S = 0.25
+SETTLE_EVERY_S = 0.4
 """A target's reports are settled at most so often: many at once cost little more than one."""
 
 PAUSE_S = 5.0

@@ -26,7 +26,7 @@ class _Texts(TypeDecorator[list[str]]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return postgresql.ARRAY(String) if dialect.name == "postgresql" else String()  # type: ignore[no-untyped-call]
+        return postgresql.ARRAY(String) if dialect.name == "postgresql" else String()
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
         return list(value) if dialect.name == "postgresql" else orjson.dumps(list(value)).decode()

@@ -24,6 +24,7 @@ from edgefront.core.services.measuring import handover, leases
 from edgefront.core.services.sweep import sweep
 from edgefront.core.store.tables import (
     Candidate,
+    Device,
     Event,
     Generation,
     Job,
@@ -193,7 +194,7 @@ def test_what_devices_have_only_apart_is_named(service: Service, agent: Simulate
 def test_what_a_device_tried_in_vain_is_reported(service: Service, agent: SimulatedAgent) -> None:
     asked = request(targets=[{"device_class": CLASS, "protocol": {"repeats": 7}}])
     with service.database.write() as session:
-        device = devices.own_device(session, agent.device_id)
+        device = session.get_one(Device, agent.device_id)
         device.facts = without(device.facts, asked.targets[0].protocol, "no such kernel")
     with pytest.raises(InvalidInput, match="no such kernel") as caught:
         service.create(asked)

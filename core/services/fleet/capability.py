@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.store.tables import Device
+from edgefront.core.services.fleet.queries import OwnDevice
 
 _UNSUPPORTED = "unsupported:"
 _MAX_EXTRA = 60  # DeviceFacts.extra holds 64
 
 
-def device_keys(device: Device) -> tuple[str, str]:
+def device_keys(device: OwnDevice) -> tuple[str, str]:
     """The keys under which launches for this device are wanted, its own first."""
     return f"device:{device.id}", f"class:{device.device_class}"
 

@@ -179,9 +179,9 @@ def get_device(session: Session, principal: Principal, id_or_name: str) -> Devic
     return device
 
 
-def own_device(session: Session, device_id: str) -> Device:
+def own_device(session: Session, device_id: str) -> rows.OwnDevice:
     """The device behind a device credential. NotFound if there is none, Gone if it was revoked."""
-    device = session.get(Device, device_id)
+    device = rows.own(session, device_id)
     if device is None:
         raise NotFound(f"no device {device_id}")
     if device.state == "revoked":

@@ -13,7 +13,7 @@ from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.supernet_plan import withdraw as withdraw_supernets
-from edgefront.core.services.jobs.views import candidate_view
+from edgefront.core.services.jobs.views import candidate_news
 from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Job, Target
 
@@ -55,10 +55,7 @@ def end_targets(session: Session, targets: Sequence[Target], state: str, note: s
         events.append_all(
             session,
             target.job_id,
-            [
-                events.Entry("candidate", candidate_view(candidate, baseline).model_dump(mode="json"), target.id)
-                for candidate in waiting
-            ],
+            [events.Entry("candidate", candidate_news(candidate, baseline), target.id) for candidate in waiting],
             now,
         )
         change_state(session, target, state, note, now)

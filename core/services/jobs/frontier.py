@@ -20,7 +20,7 @@ from edgefront.core.services.jobs.comparison import as_baseline, baseline_of, su
 from edgefront.core.services.jobs.findings import Finding, take_in
 from edgefront.core.services.jobs.queries import candidates as repository
 from edgefront.core.services.jobs.queries.candidates import Point
-from edgefront.core.services.jobs.views import MIB, candidate_view
+from edgefront.core.services.jobs.views import MIB, candidate_news, candidate_view
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
 from edgefront.core.store.tables import Candidate, Target
@@ -77,10 +77,7 @@ def candidate_settled(
     baseline = baseline_of(session, target.id)
     logged = [
         *entries,
-        *(
-            events.Entry("candidate", candidate_view(candidate, baseline).model_dump(mode="json"), target.id)
-            for candidate in changed
-        ),
+        *(events.Entry("candidate", candidate_news(candidate, baseline), target.id) for candidate in changed),
     ]
     if members != current:
         data = {

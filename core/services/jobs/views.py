@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -35,36 +35,49 @@ LOOKED_AT = 32
 
 def candidate_view(candidate: Candidate, baseline: Baseline | None) -> CandidateView:
     """A candidate; compared with the target's baseline if it is measured and not a baseline itself."""
-    # Rows were checked when they were written: validating thousands of them again would only take time.
-    return CandidateView.model_construct(
-        id=candidate.id,
-        job_id=candidate.job_id,
-        target_id=candidate.target_id,
-        number=candidate.number,
-        role=cast(Any, candidate.role),
-        generation=candidate.generation,
-        operator=candidate.operator,
-        parents=tuple(candidate.parents),
-        state=CandidateState(candidate.state),
-        reason=candidate.reason,
-        digest=candidate.digest,
-        architecture=candidate.architecture,
-        decoder_parameters=candidate.decoder_parameters,
-        total_parameters=candidate.total_parameters,
-        weight_bytes=candidate.weight_bytes,
-        flops=candidate.flops,
-        proxy=candidate.proxy,
-        latency_ms=candidate.latency_ms,
-        latency_half_width_ms=candidate.latency_half_width_ms,
-        latency_p90_ms=candidate.latency_p90_ms,
-        memory_bytes=candidate.memory_bytes,
-        build_peak_bytes=candidate.build_peak_bytes,
-        launches=candidate.launches,
-        on_frontier=candidate.on_frontier,
-        versus_baseline=versus_baseline(candidate, baseline),
-        created_at=candidate.created_at,
-        measured_at=candidate.measured_at,
+    return CandidateView.model_construct(**_standing(candidate, baseline), architecture=candidate.architecture)
+
+
+def candidate_news(candidate: Candidate, baseline: Baseline | None) -> dict[str, Any]:
+    """`candidate_view` as JSON without the architecture: whoever saw the candidate proposed has it."""
+    return CandidateView.model_construct(**_standing(candidate, baseline)).model_dump(
+        mode="json", exclude={"architecture"}
     )
+
+
+def _standing(candidate: Candidate, baseline: Baseline | None) -> dict[str, Any]:
+    """The fields of a `CandidateView` but the architecture, as they are.
+
+    Rows were checked when they were written: validating thousands of them again would only take time.
+    """
+    return {
+        "id": candidate.id,
+        "job_id": candidate.job_id,
+        "target_id": candidate.target_id,
+        "number": candidate.number,
+        "role": candidate.role,
+        "generation": candidate.generation,
+        "operator": candidate.operator,
+        "parents": tuple(candidate.parents),
+        "state": CandidateState(candidate.state),
+        "reason": candidate.reason,
+        "digest": candidate.digest,
+        "decoder_parameters": candidate.decoder_parameters,
+        "total_parameters": candidate.total_parameters,
+        "weight_bytes": candidate.weight_bytes,
+        "flops": candidate.flops,
+        "proxy": candidate.proxy,
+        "latency_ms": candidate.latency_ms,
+        "latency_half_width_ms": candidate.latency_half_width_ms,
+        "latency_p90_ms": candidate.latency_p90_ms,
+        "memory_bytes": candidate.memory_bytes,
+        "build_peak_bytes": candidate.build_peak_bytes,
+        "launches": candidate.launches,
+        "on_frontier": candidate.on_frontier,
+        "versus_baseline": versus_baseline(candidate, baseline),
+        "created_at": candidate.created_at,
+        "measured_at": candidate.measured_at,
+    }
 
 
 def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobView]:

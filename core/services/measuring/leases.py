@@ -17,7 +17,6 @@ from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring import refinement
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import leases as rows
-from edgefront.core.store.tables import Device
 from edgefront.core.wire.agent import HeartbeatResponse, LeaseItem, LeaseResponse
 
 HEARTBEATS_PER_TTL = 4
@@ -62,7 +61,7 @@ def _seen(session: Session, device_id: str, last: datetime | None, now: datetime
         devices.seen(session, device_id, now)
 
 
-def _take(session: Session, device: Device, max_items: int) -> list[LeaseItem]:
+def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[LeaseItem]:
     own, shared = device_keys(device)
     unfit: set[str] = set()
     while True:

@@ -15,10 +15,11 @@ from sqlalchemy.orm import Session
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, relative_half_width
 from edgefront.core.services.fleet.capability import can_run, device_keys
+from edgefront.core.services.fleet.queries import OwnDevice
 from edgefront.core.services.jobs.progress import refinement_budget
 from edgefront.core.services.jobs.queries import demand, jobs
 from edgefront.core.services.measuring.queries import measurements
-from edgefront.core.store.tables import Device, Job, Target
+from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest
 
 PRIORITY = 1000
@@ -31,7 +32,7 @@ SPREAD_UNKNOWN = 2
 """While nothing tells how far launches scatter, every frontier point gets so many launches."""
 
 
-def propose(session: Session, device: Device, max_items: int, now: datetime) -> int:
+def propose(session: Session, device: OwnDevice, max_items: int, now: datetime) -> int:
     """Makes wanted launches for uncertain frontier points of this device's targets; returns how many.
 
     Targets are looked at without their lock, and locked one after the other, by id, before launches are made.

@@ -24,7 +24,6 @@ from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.verdict import LaunchSoFar, Verdict, charged, judge
 from edgefront.core.states import ACTIVE_TARGETS, LaunchState
 from edgefront.core.store import outbox
-from edgefront.core.store.tables import Device
 from edgefront.core.wire.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
 
 _COUNTS = frozenset({"done", "infeasible", "failed", "again", "elsewhere"})
@@ -70,7 +69,10 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
     found = {row.id: _Launch(row) for row in locked if row.device_key in device_keys(device)}
     for position, report in enumerate(request.reports):
         _check_ruler(found, position, report)
+    facts = device.facts
     verdicts = [_judge(device, found.get(report.launch_id), report, now) for report in request.reports]
+    if device.facts is not facts:
+        devices.write_facts(session, device_id, device.facts)
     counted = [report for report, verdict in zip(request.reports, verdicts, strict=True) if verdict in _COUNTS]
     _share(found, counted, request.busy_s)
     launches.write(session, [launch.values for launch in found.values() if launch.values is not None])
@@ -101,7 +103,7 @@ def _check_ruler(found: dict[str, _Launch], position: int, report: LaunchReport)
         )
 
 
-def _judge(device: Device, launch: _Launch | None, report: LaunchReport, now: datetime) -> Verdict | None:
+def _judge(device: devices.OwnDevice, launch: _Launch | None, report: LaunchReport, now: datetime) -> Verdict | None:
     """The verdict; where the report counts, the launch takes it."""
     if launch is None:
         return None

@@ -45,12 +45,12 @@ export class Candidates {
     this.trained = null;
   }
 
-  /** Takes a CandidateView as it came from a list or an event. */
+  /** Takes a CandidateView from a list or an event; later events of a candidate leave its architecture out. */
   put(view) {
     const { architecture, ...record } = view;
-    record.shape = shapeOf(architecture);
-    record.generates = generates(architecture);
-    record.pooled = isPooled(architecture);
+    const known = this.#target(view.target_id).get(view.id);
+    const { shape, generates, pooled } = architecture || !known ? traits(architecture) : known;
+    Object.assign(record, { shape, generates, pooled });
     record.trained = this.trained?.of(record);
     record.version = ++this.fresh;
     this.#target(view.target_id).set(view.id, record);
@@ -91,6 +91,11 @@ export class Candidates {
 }
 
 const NAMES = { attention: "attention", feed_forward: "feed-forward", srupp: "SRU++", sru: "SRU" };
+
+/** What the page keeps of an architecture. */
+function traits(architecture) {
+  return { shape: shapeOf(architecture), generates: generates(architecture), pooled: isPooled(architecture) };
+}
 
 /** Whether it predicts token by token, and so has the files that generate (`core.graph.state.check_pass`). */
 function generates(architecture) {

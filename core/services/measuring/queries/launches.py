@@ -18,6 +18,7 @@ from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.bulk import update_rows
 from edgefront.core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
 from edgefront.core.store.tables.base import UtcDateTime
+from edgefront.core.store.tables.measurement import REPORTED, WANTED
 
 Rows = Sequence[Any]
 """Rows of named columns, as each query says."""
@@ -40,7 +41,7 @@ def _claimable(device_key: Any) -> Any:
             Measurement.seed,
         )
         .join(Measurement, Measurement.id == Launch.measurement_id)
-        .where(Launch.state == "wanted", Launch.device_key == device_key)
+        .where(Launch.state == WANTED, Launch.device_key == device_key)
         .order_by(Launch.priority, Launch.id)
         .limit(bindparam("most", type_=Integer))
         .with_for_update(of=Launch, key_share=True, skip_locked=True)
@@ -52,7 +53,7 @@ _OWN, _SHARED = bindparam("own", type_=String), bindparam("shared", type_=String
 # Ordered, so that the planner comes to it through the index whatever it believes about an average key.
 _OWN_WANTED = (
     select(_other.device_key)
-    .where(_other.state == "wanted", _other.device_key == _OWN)
+    .where(_other.state == WANTED, _other.device_key == _OWN)
     .order_by(_other.priority, _other.id)
     .limit(1)
     .scalar_subquery()
@@ -171,7 +172,7 @@ _WAITS_FOR_IT = (
 def _reported(of_target: ColumnElement[bool]) -> Any:
     return (
         select(Launch.id, Launch.measurement_id)
-        .where(Launch.state == "reported", of_target)
+        .where(Launch.state == REPORTED, of_target)
         .order_by(Launch.finished_at, Launch.id)
         .limit(bindparam("most", type_=Integer))
     )
@@ -199,7 +200,7 @@ _LOCK_REPORTED = (
         Launch.result,
         Launch.busy_s,
     )
-    .where(any_of(Launch.id, texts("ids")), Launch.state == "reported")
+    .where(any_of(Launch.id, texts("ids")), Launch.state == REPORTED)
     .order_by(Launch.id)
     .with_for_update(key_share=True)
 )
@@ -214,7 +215,7 @@ def unsettled_targets(session: Session, before: datetime) -> list[str | None]:
     """Targets that asked for launches whose reports came before then and are not settled; None among them for those
     of deleted targets.
     """
-    query = select(Launch.target_id).where(Launch.state == "reported", Launch.finished_at < before).distinct()
+    query = select(Launch.target_id).where(Launch.state == REPORTED, Launch.finished_at < before).distinct()
     return list(session.scalars(query))
 
 
@@ -264,7 +265,7 @@ def cancel_unwanted(session: Session, now: datetime) -> None:
     )
     ids = session.scalars(
         select(Launch.id)
-        .where(Launch.state == "wanted", ~own.exists(), ~_still_wanted())
+        .where(Launch.state == WANTED, ~own.exists(), ~_still_wanted())
         .order_by(Launch.id)
         .with_for_update(key_share=True, skip_locked=True)
     ).all()
@@ -310,7 +311,7 @@ def cancel_siblings(session: Session, measurement_ids: Collection[str], now: dat
     if measurement_ids:
         session.execute(
             update(Launch)
-            .where(any_of(Launch.measurement_id, measurement_ids), Launch.state == "wanted")
+            .where(any_of(Launch.measurement_id, measurement_ids), Launch.state == WANTED)
             .values(state="cancelled", finished_at=now, reason="the measurement has ended"),
             execution_options=_QUIET,
         )
@@ -343,11 +344,11 @@ def results(session: Session, measurement_ids: Collection[str]) -> dict[str, lis
 
 def wanted_keys(session: Session) -> set[str]:
     """Distinct device keys of wanted launches: hops through the index from key to key, whatever their number."""
-    first = select(func.min(Launch.device_key)).where(Launch.state == "wanted").scalar_subquery()
+    first = select(func.min(Launch.device_key)).where(Launch.state == WANTED).scalar_subquery()
     hops = select(first.label("device_key")).cte("hops", recursive=True)
     following = (
         select(func.min(Launch.device_key))
-        .where(Launch.state == "wanted", Launch.device_key > hops.c.device_key)
+        .where(Launch.state == WANTED, Launch.device_key > hops.c.device_key)
         .scalar_subquery()
     )
     hops = hops.union_all(select(following).where(hops.c.device_key.is_not(None)))

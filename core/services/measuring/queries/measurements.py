@@ -107,7 +107,7 @@ _CANDIDATES_OF = (
         Job.state.in_(LIVE_JOBS),
     )
     .order_by(Candidate.target_id, Candidate.number)
-    .options(defer(Candidate.genome))
+    .options(defer(Candidate.genome), defer(Candidate.architecture))
 )
 
 
