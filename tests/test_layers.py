@@ -16,12 +16,13 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = ("core", "api", "workers", "agents", "edgefront", "migrations")
 
 # Part → those that it may import besides itself; the longest prefix that matches decides. Names are within `edgefront`.
-LEAVES = {"core.errors", "core.canonical", "core.validation", "core.states"}
+LEAVES = {"core.errors", "core.canonical", "core.validation", "core.states", "core.number_formats"}
 MODELS = {"core.spaces", "core.cost", "core.graph", "core.nn", "core.files"}
 TRAINING = MODELS | {"core.recipes", "core.data", "core.evaluation", "core.training"}
 ALLOWED: dict[str, set[str]] = {
     "core.errors": set(),
     "core.canonical": set(),
+    "core.number_formats": set(),
     "core.states": set(),
     "core.retry": {"core.errors"},
     "core.validation": {"core.errors"},

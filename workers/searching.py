@@ -1,6 +1,6 @@
 """Moves targets on: short transactions in the task, and what has to be computed between them beside the worker's tasks.
 
-Asking an algorithm may take many seconds. It is done in a thread, one question after the other, so that reports are
+Asking an algorithm may take many seconds. It is done in a thread, one step after the other, so that reports are
 settled and other targets moved on meanwhile. Nobody holds a transaction or a connection while it computes.
 """
 
@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import EdgefrontError, Unavailable
 from edgefront.core.services.search import advance as advancing
-from edgefront.core.services.search.asking import BASELINES, Question
+from edgefront.core.services.search.computing import BASELINES, ComputeStep
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 
@@ -24,7 +24,7 @@ ATTEMPTS = 3
 """Tries of one step at once: two transactions of Postgres may meet in a deadlock, of which one is undone."""
 
 BEAT_S = 5.0
-"""What is being answered stays claimed: so often its claim is extended (`advancing.CLAIM`)."""
+"""What is being computed stays claimed: so often its claim is extended (`advancing.CLAIM`)."""
 
 _STOP_S = 10.0
 
@@ -34,15 +34,15 @@ _log = logging.getLogger(__name__)
 
 
 def advance_target(database: Database, target_id: str, settings: Settings | None = None) -> None:
-    """Takes a target as far as it can go now, and computes here what its next steps need; `settings` as
-    `Question.answer` takes them.
+    """Takes a target as far as it can go now, and computes here what its steps need; `settings` as
+    `ComputeStep.compute` takes them.
     """
-    question = next_question(database, target_id)
-    while question is not None:
-        question = answer_and_go_on(database, question, settings)
+    step = next_compute_step(database, target_id)
+    while step is not None:
+        step = compute_and_go_on(database, step, settings)
 
 
-def next_question(database: Database, target_id: str) -> Question | None:
+def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
     """Takes a target as far as it can go without computing, one committed step at a time.
 
     Returns what is to be computed then; None if the target waits for something else or has ended.
@@ -56,55 +56,55 @@ def next_question(database: Database, target_id: str) -> Question | None:
         except Exception as error:
             _fail(database, target_id, error)
             return None
-        if isinstance(step, Question):
+        if isinstance(step, ComputeStep):
             return step
         if not step:
             return None
 
 
-def answer_and_go_on(database: Database, question: Question, settings: Settings | None = None) -> Question | None:
-    """Computes an answer, stores it in a transaction of its own, and looks what is to be computed next."""
+def compute_and_go_on(database: Database, step: ComputeStep, settings: Settings | None = None) -> ComputeStep | None:
+    """Computes, stores the result in a transaction of its own, and looks what is to be computed next."""
     try:
-        answer = question.answer(settings)
+        computed = step.compute(settings)
         more = _committed(
-            database, lambda session: advancing.store(session, question, answer, database.now(session), settings)
+            database, lambda session: advancing.store(session, step, computed, database.now(session), settings)
         )
     except Unavailable as error:
-        _log.warning("target %s: %s", question.target_id, error)
+        _log.warning("target %s: %s", step.target_id, error)
         return None  # its claim runs out, and the sweep sends it again
     except Exception as error:
-        _fail(database, question.target_id, error)
+        _fail(database, step.target_id, error)
         return None
-    return next_question(database, question.target_id) if more else None
+    return next_compute_step(database, step.target_id) if more else None
 
 
 class Searching:
-    """Answers questions in a thread of this process, one after the other. Made once a worker process."""
+    """Computes steps in a thread of this process, one after the other. Made once a worker process."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
         self._settings = settings
         self._lock = threading.Lock()
-        self._held: list[Question] = []
-        """The first is being answered."""
+        self._held: list[ComputeStep] = []
+        """The first is being computed."""
         self._thread: threading.Thread | None = None
         self._stopping = False
 
     def advance(self, target_id: str) -> None:
         """Takes a target as far as it can go without asking its algorithm, which the thread does."""
-        question = next_question(self._database, target_id)
-        if question is not None and question.number == BASELINES:  # takes milliseconds: a new job need not queue for it
-            question = answer_and_go_on(self._database, question, self._settings)
-        if question is None:
+        step = next_compute_step(self._database, target_id)
+        if step is not None and step.number == BASELINES:  # takes milliseconds: a new job need not queue for it
+            step = compute_and_go_on(self._database, step, self._settings)
+        if step is None:
             return
         with self._lock:
-            self._held.append(question)
+            self._held.append(step)
             if self._thread is None and not self._stopping:
                 self._thread = threading.Thread(target=self._run, name="edgefront-searching", daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:
-        """Ends after the answer at hand, or leaves it behind; other workers get what waits."""
+        """Ends after the step at hand, or leaves it behind; other workers get what waits."""
         with self._lock:
             self._stopping = True
             thread = self._thread
@@ -121,18 +121,18 @@ class Searching:
         beat = threading.Thread(target=self._beat, args=(idle,), name="edgefront-searching-beat", daemon=True)
         beat.start()
         try:
-            while (question := self._first()) is not None:
-                following = answer_and_go_on(self._database, question, self._settings)
+            while (step := self._first()) is not None:
+                following = compute_and_go_on(self._database, step, self._settings)
                 with self._lock:
-                    self._held.remove(question)
+                    self._held.remove(step)
                     if following is not None:
                         self._held.append(following)
         finally:
             idle.set()
             beat.join()
 
-    def _first(self) -> Question | None:
-        """The question to answer; None where there is none, and the thread ends."""
+    def _first(self) -> ComputeStep | None:
+        """The step to compute; None where there is none, and the thread ends."""
         with self._lock:
             if not self._held or self._stopping:
                 self._thread = None

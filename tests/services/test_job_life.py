@@ -17,7 +17,7 @@ from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.measuring import handover
 from edgefront.core.services.search import snapshots
 from edgefront.core.services.search.advance import CLAIM, advance, stalled, store
-from edgefront.core.services.search.asking import Question
+from edgefront.core.services.search.computing import ComputeStep
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Generation, Job, Launch, Measurement, Target
 from edgefront.core.wire.jobs import JobRequest, Limits
@@ -133,13 +133,13 @@ class Killed(Exception):
 
 
 def test_a_worker_killed_at_any_step_changes_nothing(service: Service) -> None:
-    """Each step is undone once before it is done, or its answer lost: nothing is lost, nothing doubled."""
+    """Each step is undone once before it is done, or its result lost: nothing is lost, nothing doubled."""
     agent = SimulatedAgent(service.database)
     undisturbed = service.submit()
     service.run(agent)
 
     job = service.create(request(name="disturbed", seed=9))
-    steps = answers = 0
+    steps = computed = 0
     for _ in range(200):
         while service.inbox:
             target_id = service.inbox.pop(0)
@@ -151,12 +151,12 @@ def test_a_worker_killed_at_any_step_changes_nothing(service: Service) -> None:
                 with service.database.write() as session:
                     more = advance(session, target_id, service.database.now(session))
                 steps += 1
-                if isinstance(more, Question):
-                    more = answered_by_another(service, more)
-                    answers += 1
+                if isinstance(more, ComputeStep):
+                    more = computed_by_another(service, more)
+                    computed += 1
         if not agent.step():
             break
-    assert (steps >= 6, answers) == (True, 3)
+    assert (steps >= 6, computed) == (True, 3)
     assert service.get(job.id).state == "finished"
     reference = service.submit(request(name="reference", seed=9))
     service.run(agent)
@@ -164,21 +164,19 @@ def test_a_worker_killed_at_any_step_changes_nothing(service: Service) -> None:
     assert len(candidates(service, undisturbed.id)) == len(candidates(service, job.id)) == 18
 
 
-def answered_by_another(service: Service, question: Question) -> bool:
-    """The worker that was given the question dies while it stores; another is given the same one, once its claim has
-    run out.
-    """
-    answer = question.answer()
+def computed_by_another(service: Service, step: ComputeStep) -> bool:
+    """The worker that computed the step dies while it stores; another is given the same, once the claim has run out."""
+    computed = step.compute()
     with suppress(Killed), service.database.write() as session:
-        store(session, question, answer, service.database.now(session))
+        store(session, step, computed, service.database.now(session))
         raise Killed
     with service.database.write() as session:
-        again = advance(session, question.target_id, service.database.now(session) + CLAIM)
-    assert isinstance(again, Question)
-    assert again.snapshot == question.snapshot
-    assert again.answer() == answer
+        again = advance(session, step.target_id, service.database.now(session) + CLAIM)
+    assert isinstance(again, ComputeStep)
+    assert again.snapshot == step.snapshot
+    assert again.compute() == computed
     with service.database.write() as session:
-        return store(session, again, answer, service.database.now(session))
+        return store(session, again, computed, service.database.now(session))
 
 
 def test_tasks_may_come_twice_or_late_or_for_what_is_gone(service: Service) -> None:

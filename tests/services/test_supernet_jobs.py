@@ -21,7 +21,7 @@ from edgefront.core.services.sweep import sweep
 from edgefront.core.services.tasks import TRAIN
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import lifecycle as trainings
-from edgefront.core.services.trainings.claims import Claim, Machine, Outcome, Report
+from edgefront.core.services.trainings.claims import Machine, Outcome, Report, TrainingClaim
 from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.store.database import Database
@@ -60,11 +60,11 @@ class Pool(Service):
         assert asked is not None
         return jobs.submit_job(self.database, self.user, asked, key, self.settings)
 
-    def claim(self) -> Claim | None:
+    def claim(self) -> TrainingClaim | None:
         with self.database.write() as session:
             return training_claims.claim(session, MACHINE, "cpu", self.database.now(session), 60.0)
 
-    def finish(self, claim: Claim, outcome: Outcome) -> None:
+    def finish(self, claim: TrainingClaim, outcome: Outcome) -> None:
         with self.database.write() as session:
             now = self.database.now(session)
             training_claims.finish(session, claim.training_id, claim.fence, Report(), outcome, now)

@@ -25,7 +25,7 @@ def can_run(facts: Mapping[str, Any], protocol: MeasurementProtocol) -> bool:
         runtime["runtime"] == protocol.runtime
         and protocol.provider in runtime["providers"]
         and protocol.memory in runtime["memory_methods"]
-        and protocol.number in numbers_of(runtime, protocol.provider)
+        and protocol.number_format in numbers_of(runtime, protocol.provider)
         for runtime in facts["runtimes"]
     )
 
@@ -53,7 +53,7 @@ def lacking(devices: Sequence[Mapping[str, Any]], protocol: MeasurementProtocol)
         for memory in runtime["memory_methods"]
     }
     number = "dtype" if protocol.weights == "full" else "weights"
-    wanted = (protocol.runtime, protocol.provider, protocol.number, protocol.memory)
+    wanted = (protocol.runtime, protocol.provider, protocol.number_format, protocol.memory)
     for index, (name, value) in enumerate(zip(("runtime", "provider", number, "memory"), wanted, strict=True)):
         there = sorted({str(offer[index]) for offer in offers})
         offers = {offer for offer in offers if offer[index] == value}

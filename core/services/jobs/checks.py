@@ -9,7 +9,7 @@ import numpy as np
 
 from edgefront.core.errors import InvalidInput, SpaceError
 from edgefront.core.services.jobs import supernet_plan
-from edgefront.core.services.jobs.plan import MIB, Plan, plan_for
+from edgefront.core.services.jobs.plan import MIB, SearchPlan, plan_for
 from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
@@ -91,7 +91,7 @@ def _check_search(request: JobRequest, target: TargetRequest, field: str) -> Non
     _check_limits(plan, target, field)
 
 
-def _check_limits(plan: Plan, target: TargetRequest, field: str) -> None:
+def _check_limits(plan: SearchPlan, target: TargetRequest, field: str) -> None:
     """InvalidInput if the limits on parameters and weights leave the search nothing to propose."""
     if plan.permitted():
         return

@@ -76,7 +76,7 @@ def _check_runtime(target: TargetRequest, devices: Sequence[Device], label: str,
         return
     facts = [device.facts for device in devices]
     wish = (
-        f"{label!r} cannot measure {protocol.runtime} on {protocol.provider} in {protocol.number} with "
+        f"{label!r} cannot measure {protocol.runtime} on {protocol.provider} in {protocol.number_format} with "
         f"{protocol.threads} threads and memory by {protocol.memory}"
     )
     missing = lacking(facts, protocol)

@@ -24,7 +24,7 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """One target's search. Pure: the same request, protocol and limits make the same plan."""
 
     request: JobRequest
@@ -56,13 +56,13 @@ class Plan:
         return generations is None or number < generations
 
 
-def plan_for(request: JobRequest, protocol: MeasurementProtocol, limits: Limits) -> Plan:
+def plan_for(request: JobRequest, protocol: MeasurementProtocol, limits: Limits) -> SearchPlan:
     """The plan of a target. Raises `SpaceError` or `InvalidInput` with the field's path within the request."""
     space = space_of(request.space)
     with _within("algorithm"):
         accept = _acceptance(request, protocol, limits)
         algorithm = make(request.algorithm.name, request.algorithm.settings, space, accept)
-    return Plan(request, protocol, limits, space, algorithm)
+    return SearchPlan(request, protocol, limits, space, algorithm)
 
 
 def space_of(request: SpaceRequest) -> SearchSpace:

@@ -87,7 +87,7 @@ def _inability(target: Target, device: str, facts: Sequence[Mapping[str, Any]]) 
     because = f" ({reasons[0]})" if reasons else ""
     return (
         f"No agent online for {_kind(target)} {device!r} can measure {protocol.runtime} on {protocol.provider} in "
-        f"{protocol.number}{because}: waiting for one that can, or for a restart of its agent."
+        f"{protocol.number_format}{because}: waiting for one that can, or for a restart of its agent."
     )
 
 

@@ -48,7 +48,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Claim:
+class ScoreClaim:
     """A score to compute."""
 
     id: str
@@ -174,7 +174,7 @@ def stored_scores(
     }
 
 
-def claim(session: Session, now: datetime) -> Claim | None:
+def claim(session: Session, now: datetime) -> ScoreClaim | None:
     """The next score to compute, held for `CLAIM`; None if there is none."""
     while (row := rows.next_open(session, now)) is not None:
         if row.attempts >= ATTEMPTS:
@@ -182,11 +182,11 @@ def claim(session: Session, now: datetime) -> Claim | None:
             continue
         row.state, row.claimed_until = "claimed", now + CLAIM
         row.attempts += 1
-        return Claim(row.id, row.attempts, row.architecture, row.proxy, row.settings, row.seed)
+        return ScoreClaim(row.id, row.attempts, row.architecture, row.proxy, row.settings, row.seed)
     return None
 
 
-def extend(session: Session, held: Claim, now: datetime) -> bool:
+def extend(session: Session, held: ScoreClaim, now: datetime) -> bool:
     """Holds a claim for longer; False if it is settled or another's by now."""
     row = rows.lock(session, held.id)
     if row is None or row.state != "claimed" or row.attempts != held.attempt:
@@ -195,7 +195,7 @@ def extend(session: Session, held: Claim, now: datetime) -> bool:
     return True
 
 
-def give_back(session: Session, held: Claim, reason: str, now: datetime) -> None:
+def give_back(session: Session, held: ScoreClaim, reason: str, now: datetime) -> None:
     """An attempt that came to nothing: another follows, or this was the last and the score has none."""
     row = rows.lock(session, held.id)
     if row is None or row.state != "claimed" or row.attempts != held.attempt:

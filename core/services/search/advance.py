@@ -1,8 +1,8 @@
 """Moves a target on: baselines → reference point → generations → refining → finished.
 
 A step either needs the rows alone and is taken under the target's row lock, or it has to compute first. Then `advance`
-gives a `Question`, which is answered without a session, and `store` writes the answer if the question still stands.
-Otherwise the answer is thrown away, and the target looked at again.
+gives a `ComputeStep`, which is computed without a session, and `store` writes the result if the target still waits for
+it. Otherwise the result is thrown away, and the target looked at again.
 
 Idempotent: run twice, late, or killed at any instant and run again, it comes to the same candidates, because the
 snapshot of a generation is stored before its algorithm is asked, and the snapshot and the target's seed alone decide
@@ -27,7 +27,7 @@ from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.closing import change_state, end_target
 from edgefront.core.services.jobs.comparison import rows_of
 from edgefront.core.services.jobs.due import baselines_complete, due
-from edgefront.core.services.jobs.plan import Plan, plan_for
+from edgefront.core.services.jobs.plan import SearchPlan, plan_for
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
@@ -35,7 +35,7 @@ from edgefront.core.services.measuring import refinement
 from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.search import snapshots, supernets
-from edgefront.core.services.search.asking import BASELINES, Answer, Question
+from edgefront.core.services.search.computing import BASELINES, Computed, ComputeStep
 from edgefront.core.services.search.proposing import (
     FIRST_PRIORITY,
     missing_launches,
@@ -53,16 +53,16 @@ BARREN = 5
 """After so many generations in a row of which nothing could be measured a search ends."""
 
 CLAIM = timedelta(seconds=20)
-"""A claim that is not extended for so long belonged to a worker that died: another asks the same question."""
+"""A claim that is not extended for so long belonged to a worker that died: another computes the same."""
 
 
-def advance(session: Session, target_id: str, now: datetime) -> bool | Question:
+def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeStep:
     """One step of a target, in the caller's transaction.
 
     Settles waiting candidates whose measurement is known by now, makes the launches that are missing, and if the
     phase or generation is complete asks for the next. Returns True if another step can be taken at once (the worker
-    then commits and calls again); a question that has to be answered and stored for the next step; False if the target
-    waits for devices, or for a worker that answers, or has ended. An unknown target is no error: its job may have been
+    then commits and calls again); a step that has to be computed and stored first; False if the target waits for
+    devices, or for a worker that computes, or has ended. An unknown target is no error: its job may have been
     deleted.
     """
     found = _live(session, target_id)
@@ -91,55 +91,55 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | Question:
 
 def store(
     session: Session,
-    question: Question,
-    answer: Answer | WantedSupernet,
+    step: ComputeStep,
+    computed: Computed | WantedSupernet,
     now: datetime,
     settings: Settings | None = None,
 ) -> bool:
-    """Writes an answer, in the caller's transaction; returns whether another step can be taken at once.
+    """Writes what was computed, in the caller's transaction; returns whether another step can be taken at once.
 
-    Where the question no longer stands (another worker has answered it, or the job was paused or has ended) nothing is
+    Where the target no longer waits for it (another worker was faster, or the job was paused or has ended) nothing is
     written. `settings` say how a supernet is trained; the environment's if absent.
     """
-    found = _live(session, question.target_id)
+    found = _live(session, step.target_id)
     if found is None:
-        release(session, [question])
+        release(session, [step])
         return False
     target, job = found
-    if not _stands(session, target, question):
+    if not _stands(session, target, step):
         return True
-    release(session, [question])
-    if isinstance(answer, WantedSupernet):
-        supernets.request_training(session, job, target, answer, settings or Settings(), now)
+    release(session, [step])
+    if isinstance(computed, WantedSupernet):
+        supernets.request_training(session, job, target, computed, settings or Settings(), now)
         return False
-    if not answer.proposed:
-        job_rows.remove_generation(session, question.generation_id)
-        return _end_search(session, target, question.plan.exhausted(), now)
-    scores = answer.scores
+    if not computed.proposed:
+        job_rows.remove_generation(session, step.generation_id)
+        return _end_search(session, target, step.plan.exhausted(), now)
+    scores = computed.scores
     if scores is None:
-        target.proxy_data = answer.scorer.settings.data
-        architectures = [item.architecture for item in answer.proposed]
-        scores = scoring.stored_scores(session, target, answer.scorer, architectures, now)
+        target.proxy_data = computed.scorer.settings.data
+        architectures = [item.architecture for item in computed.proposed]
+        scores = scoring.stored_scores(session, target, computed.scorer, architectures, now)
     if scores is None:
         return False  # nothing is measured before
-    role = "baseline" if question.number == BASELINES else "search"
-    target.generation = question.number
-    propose(session, job, target, question.plan, answer.proposed, scores, role=role, now=now)
+    role = "baseline" if step.number == BASELINES else "search"
+    target.generation = step.number
+    propose(session, job, target, step.plan, computed.proposed, scores, role=role, now=now)
     return due(session, target, now)
 
 
-def extend(session: Session, questions: Sequence[Question], now: datetime) -> None:
-    """Keeps questions that are being answered claimed for `CLAIM` from now."""
-    job_rows.extend_claims(session, _claimed(questions), now + CLAIM)
+def extend(session: Session, steps: Sequence[ComputeStep], now: datetime) -> None:
+    """Keeps steps that are being computed claimed for `CLAIM` from now."""
+    job_rows.extend_claims(session, _claimed(steps), now + CLAIM)
 
 
-def release(session: Session, questions: Sequence[Question]) -> None:
-    """Gives questions up: any worker may ask them again at once."""
-    job_rows.release_claims(session, _claimed(questions))
+def release(session: Session, steps: Sequence[ComputeStep]) -> None:
+    """Gives steps up: any worker may compute them at once."""
+    job_rows.release_claims(session, _claimed(steps))
 
 
-def _claimed(questions: Sequence[Question]) -> list[str]:
-    return [question.generation_id for question in questions if question.generation_id is not None]
+def _claimed(steps: Sequence[ComputeStep]) -> list[str]:
+    return [step.generation_id for step in steps if step.generation_id is not None]
 
 
 def _live(session: Session, target_id: str) -> tuple[Target, Job] | None:
@@ -151,16 +151,16 @@ def _live(session: Session, target_id: str) -> tuple[Target, Job] | None:
     return target, job
 
 
-def _stands(session: Session, target: Target, question: Question) -> bool:
-    """Whether the target still waits for this answer; it is locked."""
-    if question.number == BASELINES:
+def _stands(session: Session, target: Target, step: ComputeStep) -> bool:
+    """Whether the target, which is locked, still waits for the result of this step."""
+    if step.number == BASELINES:
         return target.state == "baselines" and target.candidates == 0
-    if target.state != "searching" or target.generation != question.number - 1:
+    if target.state != "searching" or target.generation != step.number - 1:
         return False
-    if question.needs_supernet:
+    if step.needs_supernet:
         return training_rows.supernet_of(session, target.id) is None
-    stored = job_rows.find_generation(session, target.id, question.number)
-    return stored is not None and stored.id == question.generation_id
+    stored = job_rows.find_generation(session, target.id, step.number)
+    return stored is not None and stored.id == step.generation_id
 
 
 def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
@@ -194,11 +194,11 @@ def _catch_up(session: Session, target: Target, now: datetime) -> bool:
     return settle_known(session, target, waiting, measurements, now) > 0
 
 
-def _baselines(session: Session, target: Target, plan: Plan, now: datetime) -> bool | Question:
+def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:
     if target.candidates == 0:
         if proxy_rows.waiting(session, [target.id]):
             return False
-        return Question(target.id, BASELINES, plan, target.seed, target.proxy_data)
+        return ComputeStep(target.id, BASELINES, plan, target.seed, target.proxy_data)
     if not baselines_complete(session, target):
         return False
     points = candidate_rows.baseline_points(session, [target.id])[target.id]
@@ -217,7 +217,7 @@ def _baselines(session: Session, target: Target, plan: Plan, now: datetime) -> b
     return True
 
 
-def _search(session: Session, target: Target, plan: Plan, now: datetime) -> bool | Question:
+def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:
     """Asks for the next generation once nothing of the last one waits for its first launch."""
     if candidate_rows.any_in_state(session, target.id, "waiting"):
         return False
@@ -233,17 +233,17 @@ def _search(session: Session, target: Target, plan: Plan, now: datetime) -> bool
         )
     if proxy_rows.waiting(session, [target.id]):
         return False
-    question = Question(target.id, number, plan, target.seed, target.proxy_data, most=left)
+    step = ComputeStep(target.id, number, plan, target.seed, target.proxy_data, most=left)
     algorithm = plan.algorithm
     if isinstance(algorithm, ParSupernet) and algorithm.needs_supernet(number):
         training = training_rows.supernet_of(session, target.id)
         if training is None:
             snapshot = snapshots.take(session, target.id, number)[1]
-            return replace(question, snapshot=snapshot, needs_supernet=True)
+            return replace(step, snapshot=snapshot, needs_supernet=True)
         knowing = supernets.with_result(session, target, algorithm, training, now)
         if knowing is None:
             return False
-        question = replace(question, plan=replace(plan, algorithm=knowing))
+        step = replace(step, plan=replace(plan, algorithm=knowing))
     stored = job_rows.find_generation(session, target.id, number)
     if stored is not None and stored.claimed_until is not None and stored.claimed_until > now:
         return False  # a worker computes it
@@ -253,7 +253,7 @@ def _search(session: Session, target: Target, plan: Plan, now: datetime) -> bool
         changes, snapshot = snapshots.take(session, target.id, number)
         stored = job_rows.add_generation(session, target.id, number, changes, now)
     stored.claimed_until = now + CLAIM
-    return replace(question, snapshot=snapshot, generation_id=stored.id)
+    return replace(step, snapshot=snapshot, generation_id=stored.id)
 
 
 def _end_search(session: Session, target: Target, note: str, now: datetime) -> bool:

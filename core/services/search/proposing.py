@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.cost.costs import Costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.jobs import events
-from edgefront.core.services.jobs.plan import MIB, Plan
+from edgefront.core.services.jobs.plan import MIB, SearchPlan
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
@@ -43,7 +43,7 @@ def propose(
     session: Session,
     job: Job,
     target: Target,
-    plan: Plan,
+    plan: SearchPlan,
     proposed: Sequence[Proposed],
     scores: Mapping[str, Scored],
     *,
@@ -135,7 +135,7 @@ def missing_launches(
 def _row(
     job: Job,
     target: Target,
-    plan: Plan,
+    plan: SearchPlan,
     item: Proposed,
     scored: Scored,
     role: str,

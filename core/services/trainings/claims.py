@@ -46,7 +46,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Claim:
+class TrainingClaim:
     training_id: str
     fence: int
 
@@ -94,7 +94,7 @@ class Outcome:
     scores: Sequence[Score] = ()
 
 
-def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: float) -> Claim | None:
+def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: float) -> TrainingClaim | None:
     """Takes the oldest training that waits in the queue and that the worker has room for; None if there is none."""
     rows.lock_worker(session, machine.worker)
     held = rows.held_by(session, machine.worker)
@@ -119,7 +119,7 @@ def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: 
     training.running_since = None
     training.started_at = training.started_at or now
     change_state(session, training, "starting", now)
-    return Claim(training.id, training.fence)
+    return TrainingClaim(training.id, training.fence)
 
 
 def held(session: Session, training_id: str, fence: int) -> Training:

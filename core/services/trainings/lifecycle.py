@@ -18,8 +18,8 @@ from edgefront.core.services.idempotency import check_key, request_digest
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.events import change_state, state_entry
 from edgefront.core.services.trainings.plan import (
-    Plan,
     Subject,
+    TrainingPlan,
     check_chosen,
     chosen_for,
     placed,
@@ -82,7 +82,7 @@ def _create(
     session: Session,
     principal: Principal,
     request: TrainingRequest,
-    plan: Plan,
+    plan: TrainingPlan,
     idempotency_key: str | None,
     now: datetime,
 ) -> tuple[TrainingView, ...]:
@@ -240,7 +240,7 @@ def delete_training(session: Session, principal: Principal, training_id: str) ->
 
 
 def _row(
-    principal: Principal, request: TrainingRequest, plan: Plan, subject: Subject, position: int, now: datetime
+    principal: Principal, request: TrainingRequest, plan: TrainingPlan, subject: Subject, position: int, now: datetime
 ) -> Training:
     candidate = subject.candidate
     return Training(

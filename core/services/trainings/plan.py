@@ -42,7 +42,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """A request in full: each subject becomes a training of its own."""
 
     subjects: tuple[Subject, ...]
@@ -76,7 +76,7 @@ def chosen_for(session: Session, principal: Principal, request: TrainingRequest)
     return Chosen(start=start)
 
 
-def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Plan:
+def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> TrainingPlan:
     """Reads the data's manifest and takes no session. Raises `InvalidInput` with the field's path within the request;
     `NotFound` for a model that there is not.
     """
@@ -96,7 +96,7 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Pl
     if chosen.start is not None:
         _check_start(chosen.start, subjects)
     device, gpus, memory_bytes, queue = placed(request.requires, settings)
-    return Plan(tuple(subjects), recipe, dataset, digest, device, gpus, memory_bytes, queue)
+    return TrainingPlan(tuple(subjects), recipe, dataset, digest, device, gpus, memory_bytes, queue)
 
 
 def check_chosen(session: Session, chosen: Chosen) -> None:

@@ -51,7 +51,7 @@ class _Place:
     last: bytes = b""
 
 
-class RunState:
+class RunReader:
     """Reads status, metrics and checkpoints of a run's folder.
 
     A status that was there before the run began says nothing of it.
