@@ -95,9 +95,7 @@ class Pool:
     # As a user ----------------------------------------------------------------------------------------------------
 
     def create(self, request: TrainingRequest | None = None, key: str | None = None) -> tuple[TrainingView, ...]:
-        with self.database.write() as session:
-            now = self.database.now(session)
-            return trainings.create_trainings(session, self.user, request or asked(), key, self.settings, now)
+        return trainings.submit_trainings(self.database, self.user, request or asked(), self.settings, key)
 
     def submit(self, title: str = "", **changes: Any) -> str:
         return self.create(asked(title, **changes))[0].id

@@ -5,28 +5,26 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from edgefront.core.errors import EdgefrontError, Unavailable
+from edgefront.core.errors import Unavailable
 from edgefront.core.services import tasks
 from edgefront.core.services.measuring.settling import settle
-from edgefront.core.services.search import advance as advancing
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.sweep import sweep
 from edgefront.core.store.database import Database
 from edgefront.workers.scoring.scoring import Scoring
+from edgefront.workers.searching import ATTEMPTS, Searching
 from edgefront.workers.training.pickup import start_waiting
-
-ATTEMPTS = 3
-"""Tries of one step at once: two transactions of Postgres may meet in a deadlock, of which one is undone."""
 
 _log = logging.getLogger(__name__)
 
 
 def register(app: Any, database: Database, settings: Settings) -> None:
     """Adds the tasks to a Celery application."""
+    app.edgefront_searching = searching = Searching(database, settings)
 
     @app.task(name=tasks.ADVANCE, shared=False)  # type: ignore[untyped-decorator]
     def advance(target_id: str) -> None:
-        advance_target(database, target_id, settings)
+        searching.advance(target_id)
 
     @app.task(name=tasks.SETTLE, shared=False)  # type: ignore[untyped-decorator]
     def settle_reports(target_id: str | None) -> None:
@@ -61,35 +59,6 @@ def settle_target(database: Database, target_id: str | None) -> None:
 def _settle_some(database: Database, target_id: str | None) -> bool:
     with database.write() as session:
         return settle(session, target_id, database.now(session))
-
-
-def advance_target(database: Database, target_id: str, settings: Settings | None = None) -> None:
-    """Takes a target as far as it can go now, one committed step at a time; `settings` as `advance` takes them."""
-    while _step(database, target_id, settings):
-        pass
-
-
-def _step(database: Database, target_id: str, settings: Settings | None) -> bool:
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            with database.write() as session:
-                return advancing.advance(session, target_id, database.now(session), settings)
-        except Unavailable as error:
-            _log.warning("target %s: attempt %d of %d: %s", target_id, attempt, ATTEMPTS, error)
-        except Exception as error:
-            # A target that cannot go on would otherwise be tried again by every sweep, and nobody told.
-            _log.exception("target %s cannot continue", target_id)
-            with database.write() as session:
-                advancing.fail(session, target_id, _note(error), database.now(session))
-            return False
-    return False  # the sweep sends it again
-
-
-def _note(error: Exception) -> str:
-    """For the user: what they can mend in words, anything else by name (the log has the rest)."""
-    if isinstance(error, EdgefrontError):
-        return f"The search cannot continue: {error.detail}"
-    return f"The search cannot continue: internal error ({type(error).__name__}); see the worker's log."
 
 
 def sweep_once(database: Database) -> None:

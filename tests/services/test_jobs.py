@@ -12,6 +12,8 @@ from simulated_service import Service, request
 from sqlalchemy import func, select
 
 from edgefront.core.errors import Conflict, EdgefrontError, Forbidden, InvalidInput, NotFound
+from edgefront.core.search.interface import Proposal
+from edgefront.core.search.random_search import RandomSearch
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.fleet.capability import without
@@ -58,6 +60,24 @@ def test_the_same_key_makes_one_job(service: Service, agent: SimulatedAgent) -> 
     assert service.create(key="k-1").id != first.id
     with pytest.raises(InvalidInput, match="Idempotency-Key"):
         service.create(key="k" * 201)
+
+
+def test_nothing_is_held_while_a_job_is_planned(
+    service: Service, agent: SimulatedAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = RandomSearch.ask
+    seen: list[int] = []
+
+    def drawn(search: RandomSearch, *arguments: Any) -> tuple[Proposal, ...]:
+        seen.append(service.database.engine.pool.checkedout())  # type: ignore[attr-defined]
+        principal(service.database, f"ann {len(seen)}")  # another write commits
+        return draw(search, *arguments)
+
+    monkeypatch.setattr(RandomSearch, "ask", drawn)
+    service.create(key="k-1")
+    assert seen == [0]
+    service.create(key="k-1")
+    assert seen == [0], "the same request is not planned again"
 
 
 def test_the_same_key_at_once_makes_one_job(service: Service, agent: SimulatedAgent) -> None:

@@ -30,7 +30,7 @@ from edgefront.core.supernet.result import SUMMARY
 from edgefront.core.supernet.run import run
 from edgefront.core.training.run_folder import EXIT_DONE, RESULT, RunSpec
 from edgefront.core.wire.jobs import JobRequest, JobView
-from edgefront.workers.tasks import advance_target
+from edgefront.workers.searching import advance_target
 
 DATA = "text.txt"
 MACHINE = Machine("tester", slots=1, memory_bytes=1 << 40)
@@ -58,8 +58,7 @@ class Pool(Service):
 
     def create(self, asked: JobRequest | None = None, key: str | None = None) -> JobView:
         assert asked is not None
-        with self.database.write() as session:
-            return jobs.create_job(session, self.user, asked, key, self.database.now(session), self.settings)
+        return jobs.submit_job(self.database, self.user, asked, key, self.settings)
 
     def claim(self) -> Claim | None:
         with self.database.write() as session:

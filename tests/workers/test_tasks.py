@@ -25,7 +25,8 @@ from edgefront.core.services.settings import BrokerSettings, Settings
 from edgefront.core.services.tasks import SWEEP
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Event
-from edgefront.workers.tasks import ATTEMPTS, advance_target, sweep_once
+from edgefront.workers.searching import ATTEMPTS, advance_target
+from edgefront.workers.tasks import sweep_once
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ claim one score at a time for a while; whoever has a result may report it, for i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -116,30 +116,48 @@ def check_data(request: JobRequest, settings: Settings | None) -> str | None:
     return data_of(request, settings) if (settings or Settings()).data_folder.is_dir() else None
 
 
-def scores_for(
-    session: Session,
-    target: Target,
-    request: JobRequest,
-    architectures: Sequence[Architecture],
-    now: datetime,
-    settings: Settings | None = None,
-) -> Mapping[str, Scored] | None:
-    """Digest → score of each architecture; None while some are not known: workers are then asked, and `advance` is
-    sent when they are. The target is locked. `settings` say where data is; the environment's if absent.
+@dataclass(frozen=True)
+class Scorer:
+    """A job's proxy with all that its scores depend on."""
+
+    proxy: Proxy
+    settings: ProxySettings
+    """`data` is a digest."""
+    seed: int
+
+    def at_once(self, architectures: Sequence[Architecture]) -> dict[str, Scored] | None:
+        """Digest → score of a proxy that needs no torch; None for others, whose scores workers compute."""
+        if self.proxy.needs_torch:
+            return None
+        values = {one.digest: score(one, self.proxy, self.seed, self.settings) for one in architectures}
+        return {digest: Scored(self.proxy.oriented(value)) for digest, value in values.items()}
+
+
+def scorer_of(request: JobRequest, data: str | None, settings: Settings | None = None) -> Scorer:
+    """How candidates of the job are scored.
+
+    Args:
+        data: digest of the data that the scores are taken on: a name may mean other data tomorrow. None: `request`
+            says, and where it asks for data, that is looked up.
+        settings: say where data is; the environment's if absent.
+    """
+    proxy, asked = proxy_of(request)
+    if asked.data is not None:
+        asked = asked.model_copy(update={"data": data or data_of(request, settings)})
+    return Scorer(proxy, asked, request.proxy_seed)
+
+
+def stored_scores(
+    session: Session, target: Target, scorer: Scorer, architectures: Sequence[Architecture], now: datetime
+) -> dict[str, Scored] | None:
+    """Digest → score of each architecture by a proxy that needs torch; None while some are not known: workers are then
+    asked, and `advance` is sent when they are. The target is locked.
 
     What had no score before the job was made is tried again for it: memory, data or packages may be there by now.
     """
-    proxy, asked = proxy_of(request)
-    if not proxy.needs_torch:
-        values = {one.digest: score(one, proxy, request.proxy_seed, asked) for one in architectures}
-        return {digest: Scored(proxy.oriented(value)) for digest, value in values.items()}
     described = {one.digest: one.canonical for one in architectures}
-    if asked.data is not None:
-        # A name may mean other data tomorrow: all scores of a target are of what it means when the job is made.
-        target.proxy_data = target.proxy_data or data_of(request, settings)
-        asked = asked.model_copy(update={"data": target.proxy_data})
-    stored = asked.model_dump(mode="json")
-    found = rows.scores(session, proxy.name, stored, asked.digest, request.proxy_seed, described, now)
+    stored = scorer.settings.model_dump(mode="json")
+    found = rows.scores(session, scorer.proxy.name, stored, scorer.settings.digest, scorer.seed, described, now)
     job = session.get_one(Job, target.job_id)
     for row in found.values():
         if row.state == "infeasible" and row.settled_at is not None and row.settled_at < job.created_at:
@@ -152,7 +170,7 @@ def scores_for(
     if missing:
         return None
     return {
-        digest: Scored(None if row.value is None else proxy.oriented(row.value), row.reason)
+        digest: Scored(None if row.value is None else scorer.proxy.oriented(row.value), row.reason)
         for digest, row in found.items()
     }
 

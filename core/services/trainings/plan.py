@@ -55,8 +55,31 @@ class Plan:
     queue: str
 
 
-def plan_for(session: Session, principal: Principal, request: TrainingRequest, settings: Settings) -> Plan:
-    """Raises `InvalidInput` with the field's path within the request; `NotFound` for what is not there."""
+@dataclass(frozen=True)
+class Chosen:
+    """What a request for trainings names that is in the database; the rows belong to no session any more."""
+
+    candidates: tuple[tuple[str, Candidate], ...] = ()
+    """With the name of the training to be."""
+    start: Training | None = None
+    """Whose weights are the first ones."""
+
+
+def chosen_for(session: Session, principal: Principal, request: TrainingRequest) -> Chosen:
+    """Reads what the request names. Raises `NotFound` for what is not there, `InvalidInput` for an empty choice."""
+    start = None if request.start is None else training_of(session, principal, request.start)
+    if request.candidate is not None:
+        candidate, job = candidate_of(session, principal, request.candidate)
+        return Chosen(((request.name or f"{job.name} {candidate.number}", candidate),), start)
+    if request.frontier is not None:
+        return Chosen(tuple(_picked(session, principal, request.frontier, request.name)), start)
+    return Chosen(start=start)
+
+
+def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Plan:
+    """Reads the data's manifest and takes no session. Raises `InvalidInput` with the field's path within the request;
+    `NotFound` for a model that there is not.
+    """
     recipe = resolved_recipe(request.recipe, request.overrides)
     dataset = request.dataset or recipe.dataset
     if dataset is None:
@@ -67,13 +90,21 @@ def plan_for(session: Session, principal: Principal, request: TrainingRequest, s
         )
     level = None if request.dataset else recipe.level
     digest = check_dataset(dataset, settings.data_folder, recipe.task, level)
-    subjects = _subjects(session, principal, request)
+    subjects = _subjects(request, chosen)
     for subject in subjects:
         _check_task(subject.architecture, recipe)
-    if request.start is not None:
-        _check_start(training_of(session, principal, request.start), subjects)
+    if chosen.start is not None:
+        _check_start(chosen.start, subjects)
     device, gpus, memory_bytes, queue = placed(request.requires, settings)
     return Plan(tuple(subjects), recipe, dataset, digest, device, gpus, memory_bytes, queue)
+
+
+def check_chosen(session: Session, chosen: Chosen) -> None:
+    """NotFound where a candidate was deleted since it was read."""
+    ids = [candidate.id for _, candidate in chosen.candidates]
+    gone = set(ids) - rows.candidates_there(session, ids)
+    if gone:
+        raise NotFound(f"no candidate {min(gone)!r}")
 
 
 def resolved_recipe(name: str, overrides: dict[str, Any]) -> Recipe:
@@ -125,7 +156,7 @@ def evenly(items: Sequence[Item], count: int) -> list[Item]:
     return [items[round(index * (len(items) - 1) / (count - 1))] for index in range(count)]
 
 
-def _subjects(session: Session, principal: Principal, request: TrainingRequest) -> list[Subject]:
+def _subjects(request: TrainingRequest, chosen: Chosen) -> list[Subject]:
     if request.architecture is not None:
         with _within("architecture"):
             architecture = Architecture.parse(request.architecture)
@@ -133,15 +164,12 @@ def _subjects(session: Session, principal: Principal, request: TrainingRequest) 
     if request.model is not None:
         model = named_model(request.model)
         return [_subject(request.name or model.name, model.architecture)]
-    if request.candidate is not None:
-        candidate, job = candidate_of(session, principal, request.candidate)
-        return [_candidate_subject(request.name or f"{job.name} {candidate.number}", candidate)]
-    if request.frontier is None:
-        raise AssertionError("the request names exactly one subject")
-    return _picked(session, principal, request.frontier, request.name)
+    return [_candidate_subject(name, candidate) for name, candidate in chosen.candidates]
 
 
-def _picked(session: Session, principal: Principal, pick: FrontierPick, name: str | None) -> list[Subject]:
+def _picked(
+    session: Session, principal: Principal, pick: FrontierPick, name: str | None
+) -> list[tuple[str, Candidate]]:
     job = job_of(session, principal, pick.job)
     target = target_of(session, job, pick.target)
     members = rows.frontier(session, target.id)
@@ -160,8 +188,8 @@ def _picked(session: Session, principal: Principal, pick: FrontierPick, name: st
             field="frontier.count",
             allowed=f"1 to {MAX_PICKS}",
         )
-    chosen = evenly(within, pick.count or len(within))
-    return [_candidate_subject(f"{(name or job.name)[:80]} {item.number}", item) for item in chosen]
+    picked = evenly(within, pick.count or len(within))
+    return [(f"{(name or job.name)[:80]} {item.number}", item) for item in picked]
 
 
 def _is_within(candidate: Candidate, pick: FrontierPick) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import ColumnElement, delete, or_, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
@@ -75,13 +75,41 @@ def target_states(session: Session, job_id: str) -> dict[str, str]:
     }
 
 
-def add_generation(session: Session, target_id: str, number: int, snapshot: list[Any], now: datetime) -> None:
-    session.add(Generation(target_id=target_id, number=number, snapshot=snapshot, created_at=now))
+def add_generation(session: Session, target_id: str, number: int, snapshot: list[Any], now: datetime) -> Generation:
+    row = Generation(target_id=target_id, number=number, snapshot=snapshot, created_at=now)
+    session.add(row)
+    session.flush()
+    return row
 
 
-def has_generation(session: Session, target_id: str, number: int) -> bool:
-    query = select(Generation.id).where(Generation.target_id == target_id, Generation.number == number)
-    return session.scalar(query) is not None
+def find_generation(session: Session, target_id: str, number: int) -> Generation | None:
+    query = select(Generation).where(Generation.target_id == target_id, Generation.number == number)
+    return session.scalar(query.execution_options(populate_existing=True))
+
+
+def extend_claims(session: Session, generation_ids: Sequence[str], until: datetime) -> None:
+    """Holds these generations until then for whoever computes them; one that was released stays so."""
+    _claim(session, generation_ids, until, Generation.claimed_until.is_not(None))
+
+
+def release_claims(session: Session, generation_ids: Sequence[str]) -> None:
+    _claim(session, generation_ids, None)
+
+
+def _claim(
+    session: Session, generation_ids: Sequence[str], until: datetime | None, *conditions: ColumnElement[bool]
+) -> None:
+    if generation_ids:
+        session.execute(
+            update(Generation).where(Generation.id.in_(generation_ids), *conditions).values(claimed_until=until),
+            execution_options={"synchronize_session": False},
+        )
+
+
+def remove_generation(session: Session, generation_id: str | None) -> None:
+    session.execute(
+        delete(Generation).where(Generation.id == generation_id), execution_options={"synchronize_session": False}
+    )
 
 
 def snapshots(session: Session, target_id: str, up_to: int) -> list[list[Any]]:

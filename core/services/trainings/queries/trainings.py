@@ -144,6 +144,10 @@ def measured(session: Session, candidate_ids: Collection[str]) -> dict[str, tupl
     return {row[0].id: (row[0], row[1]) for row in rows}
 
 
+def candidates_there(session: Session, candidate_ids: Collection[str]) -> set[str]:
+    return set(session.scalars(select(Candidate.id).where(Candidate.id.in_(candidate_ids))))
+
+
 def frontier(session: Session, target_id: str) -> list[Candidate]:
     """The frontier of a target by rising decoder parameters: what can be picked for training."""
     query = select(Candidate).where(Candidate.target_id == target_id, Candidate.on_frontier == true())
