@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict, InvalidInput, NotFound, SpaceError
+from edgefront.core.errors import Conflict, InvalidInput, NotFound, SpaceError, within
 from edgefront.core.services.fleet import queries as device_rows
 from edgefront.core.services.fleet.capability import can_run, lacking, numbers_of, refusal
 from edgefront.core.services.jobs.plan import MIB, Plan, plan_for
@@ -45,11 +45,12 @@ def place(session: Session, request: JobRequest) -> list[Place]:
     proxy_of(request)
     found: list[Place] = []
     for index, target in enumerate(request.targets):
-        field = f"targets.{index}"
-        device_key, label, candidates = _devices(session, target, field)
-        _check_runtime(target, candidates, label, field)
-        _check_search(request, target, field)
-        found.append(Place(device_key, _name(target, label, found, field)))
+        with within("targets", index):
+            device_key, label, candidates = _devices(session, target)
+            _check_runtime(target, candidates, label)
+            name = _name(target, label, found)
+        _check_search(request, target, index)
+        found.append(Place(device_key, name))
     return found
 
 
@@ -68,12 +69,12 @@ def _check_narrowing(request: JobRequest) -> None:
             seen.add(repr(value))
 
 
-def _devices(session: Session, target: TargetRequest, field: str) -> tuple[str, str, Sequence[Device]]:
+def _devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequence[Device]]:
     """Device key, its name for people, and the devices behind it."""
     if target.device is not None:
         device = device_rows.find(session, target.device)
         if device is None:
-            raise NotFound(f"no device {target.device!r} is enrolled", field=f"{field}.device", value=target.device)
+            raise NotFound(f"no device {target.device!r} is enrolled", field="device", value=target.device)
         if device.state == "revoked":
             raise Conflict(f"device {device.name!r} was revoked; enrol it again to use it")
         return f"device:{device.id}", device.name, [device]
@@ -82,22 +83,22 @@ def _devices(session: Session, target: TargetRequest, field: str) -> tuple[str, 
     if name is None:
         if len(classes) != 1:
             raise InvalidInput(
-                f"{field}: say which device or device_class: " + (", ".join(classes) or "none is enrolled yet"),
-                field=f"{field}.device_class",
+                "device_class: say which device or device_class: " + (", ".join(classes) or "none is enrolled yet"),
+                field="device_class",
                 allowed=", ".join(classes),
             )
         name = classes[0]
     if name not in classes:
         raise NotFound(
             f"no device of class {name!r} is enrolled; there are {', '.join(classes) or 'none yet'}",
-            field=f"{field}.device_class",
+            field="device_class",
             value=name,
         )
     device_key = f"class:{name}"
     return device_key, name, rows.devices_of(session, device_key)
 
 
-def _check_runtime(target: TargetRequest, devices: Sequence[Device], label: str, field: str) -> None:
+def _check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) -> None:
     protocol = target.protocol
     if any(can_run(device.facts, protocol) for device in devices):
         return
@@ -110,8 +111,8 @@ def _check_runtime(target: TargetRequest, devices: Sequence[Device], label: str,
     if missing is None:  # one tried it in vain
         reason = next(filter(None, (refusal(known, protocol) for known in facts)), "it was tried there")
         raise InvalidInput(
-            f"{field}.protocol: {wish}: {reason}",
-            field=f"{field}.protocol",
+            f"protocol: {wish}: {reason}",
+            field="protocol",
             value=protocol.model_dump(mode="json"),
             allowed="another protocol",
         )
@@ -127,14 +128,14 @@ def _check_runtime(target: TargetRequest, devices: Sequence[Device], label: str,
     cores = max(device["cores"] for device in facts)
     name, allowed = missing
     raise InvalidInput(
-        f"{field}.protocol.{name}: {wish}; it has {'; '.join(known)}; up to {cores} threads",
-        field=f"{field}.protocol.{name}",
+        f"protocol.{name}: {wish}; it has {'; '.join(known)}; up to {cores} threads",
+        field=f"protocol.{name}",
         value=getattr(protocol, name),
         allowed=allowed,
     )
 
 
-def _check_search(request: JobRequest, target: TargetRequest, field: str) -> None:
+def _check_search(request: JobRequest, target: TargetRequest, index: int) -> None:
     plan = plan_for(request, target.protocol, target.limits)
     bounds = request.parameters
     if bounds.min_decoder is not None and bounds.max_decoder is not None and bounds.min_decoder > bounds.max_decoder:
@@ -152,20 +153,13 @@ def _check_search(request: JobRequest, target: TargetRequest, field: str) -> Non
             value=request.baseline_layers,
             allowed="depths of the stock model; absent: every depth of the space",
         )
-    try:
+    with within("targets", index, "protocol"):
         for baseline in baselines:
             plan.costs(baseline)
-    except InvalidInput as error:
-        raise InvalidInput(
-            f"{field}.protocol.{error.detail}",
-            field=f"{field}.protocol.{error.field}",
-            value=error.value,
-            allowed=error.allowed,
-        ) from None
-    _check_limits(plan, target, field)
+    _check_limits(plan, target, index)
 
 
-def _check_limits(plan: Plan, target: TargetRequest, field: str) -> None:
+def _check_limits(plan: Plan, target: TargetRequest, index: int) -> None:
     """InvalidInput if the limits on parameters and weights leave the search nothing to propose."""
     if plan.permitted():
         return
@@ -184,7 +178,7 @@ def _check_limits(plan: Plan, target: TargetRequest, field: str) -> None:
     cause: str = "parameters"
     value: Any = given
     if not given:
-        cause, value = f"{field}.limits.memory_mb", memory_mb
+        cause, value = f"targets.{index}.limits.memory_mb", memory_mb
     elif len(given) == 1 and memory_mb is None:
         ((name, value),) = given.items()
         cause = f"parameters.{name}"
@@ -196,13 +190,13 @@ def _check_limits(plan: Plan, target: TargetRequest, field: str) -> None:
     )
 
 
-def _name(target: TargetRequest, label: str, others: Sequence[Place], field: str) -> str:
+def _name(target: TargetRequest, label: str, others: Sequence[Place]) -> str:
     taken = {other.name for other in others}
     if target.name is not None:
         if target.name in taken:
             raise InvalidInput(
-                f"{field}.name: two targets of the job are called {target.name!r}",
-                field=f"{field}.name",
+                f"name: two targets of the job are called {target.name!r}",
+                field="name",
                 value=target.name,
                 allowed="a name of its own for each target",
             )

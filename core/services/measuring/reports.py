@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput, within
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services import tasks
 from edgefront.core.services.fleet import queries as devices
@@ -69,7 +69,8 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
     locked = launches.lock_for_report(session, {report.launch_id for report in request.reports})
     found = {row.id: _Launch(row) for row in locked if row.device_key in device_keys(device)}
     for position, report in enumerate(request.reports):
-        _check_ruler(found, position, report)
+        with within("reports", position):
+            _check_ruler(found, report)
     verdicts = [_judge(device, found.get(report.launch_id), report, now) for report in request.reports]
     counted = [report for report, verdict in zip(request.reports, verdicts, strict=True) if verdict in _COUNTS]
     _share(found, counted, request.busy_s)
@@ -86,7 +87,7 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
     )
 
 
-def _check_ruler(found: dict[str, _Launch], position: int, report: LaunchReport) -> None:
+def _check_ruler(found: dict[str, _Launch], report: LaunchReport) -> None:
     """Figures of different memory methods never share a frontier: refuse what another ruler took."""
     launch, memory = found.get(report.launch_id), report.result.memory
     if launch is None or memory is None:
@@ -95,7 +96,7 @@ def _check_ruler(found: dict[str, _Launch], position: int, report: LaunchReport)
     if memory.method != wanted:
         raise InvalidInput(
             f"launch {launch.row.id} asks for peak memory by the method {wanted!r}, not {memory.method!r}",
-            field=f"reports.{position}.result.memory.method",
+            field="result.memory.method",
             value=memory.method,
             allowed=wanted,
         )

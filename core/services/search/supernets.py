@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput, within
 from edgefront.core.search.interface import Snapshot
 from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.services.jobs.closing import change_state, end_target
@@ -71,6 +71,8 @@ def _ask_for(
     recipe = recipe_of(asked)
     dataset = dataset_of(asked, recipe)
     limits = {"steps": asked.steps, "hours": asked.hours}
+    with within("algorithm"):
+        supernet = algorithm.supernet(snapshot)
     training = create_supernet(
         session,
         owner=job.owner,
@@ -78,7 +80,7 @@ def _ask_for(
         dataset=dataset,
         recipe=asked.recipe,
         overrides=asked.overrides,
-        supernet=algorithm.supernet(snapshot).model_dump(mode="json"),
+        supernet=supernet.model_dump(mode="json"),
         budget={name: limit for name, limit in limits.items() if limit is not None},
         seed=target.seed >> 43,  # 20 bits, for people; the searches' seeds count on from it
         settings=settings,
