@@ -23,6 +23,7 @@ from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.services.jobs.views import job_views
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, JobState
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Job, Target
@@ -63,7 +64,7 @@ def create_job(
     job = Job(
         name=request.name,
         owner=principal.owner,
-        request=stored,
+        request=JOB_REQUEST.versioned(stored),
         request_digest=digest,
         idempotency_key=idempotency_key,
         state="running",
@@ -86,9 +87,9 @@ def create_job(
             position=position,
             name=where.name,
             device_key=where.device_key,
-            protocol=asked.protocol.model_dump(mode="json"),
+            protocol=PROTOCOL.versioned(asked.protocol.model_dump(mode="json")),
             protocol_digest=asked.protocol.digest,
-            limits=asked.limits.model_dump(mode="json"),
+            limits=LIMITS.versioned(asked.limits.model_dump(mode="json")),
             seed=target_seed(request.seed, position),
             proxy=request.proxy,
             proxy_data=proxy_data,

@@ -68,7 +68,7 @@ def space_of(request: SpaceRequest) -> SearchSpace:
     """The narrowed space of a request; errors name `space.name` or `space.narrow.<gene>`."""
     with within("space"):
         base = catalogued(request.name)
-    with within("space.narrow"):
+    with within("space", "narrow"):
         return base.narrow(request.narrow) if request.narrow else base
 
 

@@ -15,13 +15,13 @@ from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput, within
-from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services import tasks
 from edgefront.core.services.fleet import queries as devices
 from edgefront.core.services.fleet.capability import device_keys, without
 from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.verdict import LaunchSoFar, Verdict, charged, judge
+from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, LaunchState
 from edgefront.core.store import outbox
 from edgefront.core.store.tables import Device
@@ -92,7 +92,7 @@ def _check_ruler(found: dict[str, _Launch], report: LaunchReport) -> None:
     launch, memory = found.get(report.launch_id), report.result.memory
     if launch is None or memory is None:
         return
-    wanted = launch.row.protocol["memory"]
+    wanted = PROTOCOL.upgraded(launch.row.protocol)["memory"]
     if memory.method != wanted:
         raise InvalidInput(
             f"launch {launch.row.id} asks for peak memory by the method {wanted!r}, not {memory.method!r}",
@@ -113,7 +113,7 @@ def _judge(device: Device, launch: _Launch | None, report: LaunchReport, now: da
     if verdict in ("duplicate", "conflict"):
         return verdict
     if verdict == "elsewhere":
-        facts = without(device.facts, MeasurementProtocol.model_validate(launch.row.protocol), result.message)
+        facts = without(device.facts, PROTOCOL.read(launch.row.protocol), result.message)
         if facts is not None:
             device.facts = facts
         else:  # no room for the note: an attempt is spent instead, so that it does not come back for ever

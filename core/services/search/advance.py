@@ -15,7 +15,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import reference
 from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.services.jobs import progress
@@ -38,9 +38,9 @@ from edgefront.core.services.search.proposing import (
     settle_known,
 )
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Job, Target
-from edgefront.core.wire.jobs import JobRequest, Limits
 
 BARREN = 5
 """After so many generations in a row of which nothing could be measured a search ends."""
@@ -53,12 +53,15 @@ def advance(session: Session, target_id: str, now: datetime, settings: Settings 
     phase or generation is complete proposes the next. Returns True if another step can be taken at once (the worker
     then commits and calls again); False if the target waits for devices or has ended. An unknown target is no error:
     its job may have been deleted. `settings` say where data is and a supernet is trained; the environment's if absent.
+
+    Raises `InvalidInput` that names the field where what was asked cannot be read or carried out by this release.
     """
     target = job_rows.lock_target(session, target_id)
     job = None if target is None else job_rows.find(session, target.job_id)
     if target is None or job is None or target.state not in ACTIVE_TARGETS or job.state != "running":
         return False
-    request = JobRequest.model_validate(job.request)
+    request, limits = JOB_REQUEST.read(job.request), LIMITS.read(target.limits)
+    protocol = PROTOCOL.read(target.protocol)
     revoked = job_rows.revoked_device(session, target.device_key)
     if revoked is not None:
         note = f"The device {revoked!r} was revoked. Enrol it again, or choose another, and submit the job again."
@@ -71,8 +74,7 @@ def advance(session: Session, target_id: str, now: datetime, settings: Settings 
         return True
     if target.state == "refining":
         return _refine(session, target, now)
-    protocol = MeasurementProtocol.model_validate(target.protocol)
-    plan = plan_for(request, protocol, Limits.model_validate(target.limits))
+    plan = plan_for(request, protocol, limits)
     if target.state == "baselines":
         return _baselines(session, job, target, plan, settings, now)
     return _search(session, job, target, plan, settings, now)
@@ -87,13 +89,19 @@ def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
 
 def stalled(session: Session, now: datetime) -> list[str]:
     """Ids of the targets of running jobs for which `advance` should be sent again: for the sweep."""
-    timed_out = [
-        target.id
-        for target, job in job_rows.timed_targets(session)
-        if progress.out_of_time(JobRequest.model_validate(job.request), target, now)
-    ]
+    ending = [target.id for target, job in job_rows.active_targets(session) if _must_end(target, job, now)]
     homeless = job_rows.homeless_targets(session)
-    return list(dict.fromkeys(job_rows.idle_targets(session) + homeless + timed_out))
+    return list(dict.fromkeys(job_rows.idle_targets(session) + homeless + ending))
+
+
+def _must_end(target: Target, job: Job, now: datetime) -> bool:
+    """Whether its time is over, or what was asked of it cannot be read by this release."""
+    try:
+        PROTOCOL.read(target.protocol)
+        LIMITS.read(target.limits)
+        return progress.out_of_time(JOB_REQUEST.read(job.request), target, now)
+    except InvalidInput:
+        return True
 
 
 def _catch_up(session: Session, target: Target, now: datetime) -> bool:
