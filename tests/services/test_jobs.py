@@ -15,7 +15,6 @@ from edgefront.core.errors import Conflict, EdgefrontError, Forbidden, InvalidIn
 from edgefront.core.search.interface import Proposal
 from edgefront.core.search.random_search import RandomSearch
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.fleet import devices
 from edgefront.core.services.fleet.capability import without
 from edgefront.core.services.jobs import candidates, frontier
 from edgefront.core.services.jobs import lifecycle as jobs

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.cost.costs import costs
-from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.recipes.papers import recipe as named_recipe
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.recipes.task import check_task
@@ -120,7 +119,7 @@ def resolved_recipe(name: str, overrides: dict[str, Any]) -> Recipe:
             value=overrides["name"],
             allowed="leave it out",
         )
-    with _within("overrides", instead_of="recipe"):
+    with within("overrides"):
         return found.overridden(overrides)
 
 
@@ -158,7 +157,7 @@ def evenly(items: Sequence[Item], count: int) -> list[Item]:
 
 def _subjects(request: TrainingRequest, chosen: Chosen) -> list[Subject]:
     if request.architecture is not None:
-        with _within("architecture"):
+        with within("architecture"):
             architecture = Architecture.parse(request.architecture)
         return [_subject(request.name or f"{_short(architecture)}", architecture)]
     if request.model is not None:
@@ -220,10 +219,7 @@ def _check_task(architecture: Architecture, recipe: Recipe) -> None:
     try:
         check_task(architecture, recipe)
     except InvalidInput as error:
-        if error.field == "recipe":
-            raise
-        detail, field = f"overrides.{error.detail}", f"overrides.{error.field}"
-        raise InvalidInput(detail, field=field, value=error.value, allowed=error.allowed) from None
+        raise (error if error.field == "recipe" else error.under("overrides")) from None
 
 
 def _check_start(start: Training, subjects: Sequence[Subject]) -> None:
@@ -247,15 +243,3 @@ def _check_start(start: Training, subjects: Sequence[Subject]) -> None:
                 value=start.id,
                 allowed="a training of the same architecture",
             )
-
-
-@contextmanager
-def _within(prefix: str, *, instead_of: str = "") -> Iterator[None]:
-    """Puts the field of an error where it stands in the request."""
-    try:
-        yield
-    except InvalidInput as error:
-        inner = error.field.removeprefix(instead_of).removeprefix(".")
-        field = ".".join(part for part in (prefix, inner) if part)
-        detail = error.detail.removeprefix(f"{instead_of}.") if instead_of else error.detail
-        raise InvalidInput(f"{prefix}: {detail}", field=field, value=error.value, allowed=error.allowed) from None
