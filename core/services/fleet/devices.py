@@ -76,7 +76,6 @@ def revoke_enrolment_token(session: Session, principal: Principal, token_id: str
     if token is None:
         raise NotFound(f"no enrolment token {token_id}")
     token.revoked_at = token.revoked_at or now
-    session.flush()
 
 
 def token_view(token: EnrolmentToken, secret: str | None = None) -> EnrolmentTokenView:
@@ -205,7 +204,6 @@ def _turn(session: Session, principal: Principal, id_or_name: str, state: Litera
     if device.state == "revoked":
         raise Gone("this device was revoked; enrol it again to use it")
     device.state = state
-    session.flush()
     return device
 
 
@@ -215,7 +213,6 @@ def revoke_device(session: Session, principal: Principal, id_or_name: str, now: 
     if device.state != "revoked":
         device.state = "revoked"
         access.revoke_device_keys(session, device.id, now)
-        session.flush()
     return device
 
 
@@ -234,7 +231,6 @@ def update_facts(session: Session, device_id: str, facts: DeviceFacts, protocol_
     """Takes what the agent says of its device when its process starts."""
     device = session.get_one(Device, device_id)
     device.facts = _known_facts(facts, protocol_version)
-    session.flush()
 
 
 def _known_facts(facts: DeviceFacts, protocol_version: int) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from edgefront.core.store.tables import Job, Target
 def change_state(session: Session, target: Target, state: str, note: str, now: datetime) -> None:
     """A target's new state, in its row and in the log."""
     target.state, target.note = state, note
-    session.flush()
     events.append(session, target.job_id, "target_state", {"state": state, "note": note}, target.id, now)
 
 
@@ -52,7 +51,6 @@ def end_targets(session: Session, targets: Sequence[Target], state: str, note: s
         for candidate in waiting:
             candidate.state = "cancelled"
         target.settled += len(waiting)
-        session.flush()
         baseline = baseline_of(session, target.id)
         events.append_all(
             session,
@@ -72,5 +70,4 @@ def end_job(session: Session, job: Job, state: str, reason: str | None, now: dat
 def change_job(session: Session, job: Job, state: str, reason: str | None, now: datetime) -> None:
     """A job's new state, in its row and in the log."""
     job.state, job.reason, job.updated_at = state, reason, now
-    session.flush()
     events.append(session, job.id, "job_state", {"state": state, "reason": reason}, None, now)

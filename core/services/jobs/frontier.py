@@ -24,7 +24,6 @@ from edgefront.core.services.jobs.views import MIB, candidate_news, candidate_vi
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
 from edgefront.core.services.stored import JOB_REQUEST
-from edgefront.core.store import bulk
 from edgefront.core.store.tables import Candidate, Target
 from edgefront.core.wire.jobs import FrontierView, ProxyTrust, Quality, TrainedView
 
@@ -76,8 +75,6 @@ def candidate_settled(
     touched = {candidate.id for candidate in changed}
     repository.move_frontier(session, set(joined) - touched, set(left) - touched)
 
-    if any(candidate.role == "baseline" for candidate in changed):
-        bulk.send(session)
     baseline = baseline_of(session, target.id)
     logged = [
         *entries,

@@ -53,7 +53,6 @@ def propose(session: Session, device: OwnDevice, max_items: int, now: datetime) 
         chosen = uncertain(session, target)[:room]
         demand.add_launches(session, target, chosen, purpose="refinement", priority=PRIORITY, now=now)
         target.refinements += len(chosen)
-        session.flush()
         made += len(chosen)
     return made
 

@@ -27,7 +27,7 @@ from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as rows
 from edgefront.core.services.measuring.verdict import MAX_ATTEMPTS
 from edgefront.core.services.stored import LIMITS
-from edgefront.core.store import bulk, outbox
+from edgefront.core.store import outbox
 from edgefront.core.store.tables import Candidate, Measurement, Target
 
 AT_ONCE = 200
@@ -61,11 +61,10 @@ def settle(session: Session, target_id: str | None, now: datetime) -> bool:
     measurements = demand.lock(session, measurement_ids)
     locked = launches.lock_reported(session, [row.id for row in reported])
     settled = [_Settled(row) for row in locked]
-    with session.no_autoflush, bulk.together(session):
+    with session.no_autoflush:
         _finish(session, settled, now)
         known = _aggregated(session, settled, measurements, now)
         rows.write(session, list(known.values()))
-        bulk.send(session)
         candidates = rows.candidates_of(session, {one.launch.measurement_id for one in settled})
         _account(settled, targets)
         take_in(session, targets, candidates, known, now, _entries(settled, targets, candidates))
@@ -119,8 +118,6 @@ def take_in(
     for target in concerned:
         news, logged = findings.get(target.id, ()), entries.get(target.id, ())
         frontier.candidate_settled(session, target, news, now, entries=logged)
-    if any(target.state != "searching" or target.settled >= target.candidates for target in targets):
-        bulk.send(session)  # it may be asked what still waits
     for target in targets:
         if due(session, target, now):
             outbox.enqueue(session, tasks.ADVANCE, target_id=target.id)
@@ -153,7 +150,6 @@ def _finish(session: Session, settled: Sequence[_Settled], now: datetime) -> Non
         session,
         [{"id": one.launch.id, "result": None, "finished_at": None, "busy_s": 0.0} for one in again],
     )
-    bulk.send(session)
     launches.give_back(session, [one.launch.id for one in again], now)
 
 

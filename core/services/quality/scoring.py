@@ -158,7 +158,6 @@ def stored_scores(
     for row in found.values():
         if row.state == "infeasible" and row.settled_at is not None and row.settled_at < job.created_at:
             row.state, row.reason, row.attempts, row.settled_at = "wanted", None, 0, None
-    session.flush()
     missing = [row.id for row in found.values() if row.state not in rows.SETTLED]
     rows.wait_for(session, target.id, missing)
     for lane in range(min(LANES, len(missing))):
@@ -176,11 +175,9 @@ def claim(session: Session, now: datetime) -> Claim | None:
     while (row := rows.next_open(session, now)) is not None:
         if row.attempts >= ATTEMPTS:
             settle(session, row.id, None, f"{ATTEMPTS} attempts to score it by {row.proxy} came to no end", now)
-            session.flush()
             continue
         row.state, row.claimed_until = "claimed", now + CLAIM
         row.attempts += 1
-        session.flush()
         return Claim(row.id, row.attempts, row.architecture, row.proxy, row.settings, row.seed)
     return None
 
@@ -215,7 +212,6 @@ def settle(session: Session, score_id: str, value: float | None, reason: str | N
     row.state = "infeasible" if value is None else "done"
     row.value, row.reason = value, None if value is not None else reason or "no reason was given"
     row.claimed_until, row.settled_at = None, now
-    session.flush()
     for target_id in rows.released(session, row.id):
         enqueue(session, tasks.ADVANCE, target_id=target_id)
 

@@ -141,7 +141,6 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
     Another target of a running job keeps a launch if it asked for it, waits for its measurement, or has it as a
     baseline to be launched again. Call it before the states of the candidates are changed, with the targets locked.
     """
-    session.flush()
     ours, theirs, target, job = Candidate, aliased(Candidate), aliased(Target), aliased(Job)
     wanted_by_us = select(ours.measurement_id).where(
         ours.target_id.in_(target_ids), ours.measurement_id == Launch.measurement_id

@@ -62,14 +62,12 @@ def lock_job(session: Session, job_id: str) -> Job | None:
 
 def remove(session: Session, job_id: str) -> None:
     """Deletes the job; the database takes its targets, candidates, generations and events along."""
-    session.flush()
     session.execute(delete(Job).where(Job.id == job_id), execution_options={"synchronize_session": False})
     session.expire_all()
 
 
 def target_states(session: Session, job_id: str) -> dict[str, str]:
     """Target id → state as committed or changed by this session; read it under the job's lock."""
-    session.flush()
     return {
         row.id: row.state for row in session.execute(select(Target.id, Target.state).where(Target.job_id == job_id))
     }

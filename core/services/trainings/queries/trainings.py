@@ -79,7 +79,6 @@ def open_supernets(session: Session, target_ids: Collection[str]) -> list[Traini
 
 def remove(session: Session, training_id: str) -> None:
     """Deletes the training with its log; what it scored stays with the digest."""
-    session.flush()
     session.execute(
         delete(Training).where(Training.id == training_id), execution_options={"synchronize_session": False}
     )

@@ -1,7 +1,7 @@
 """A generation says until when a worker computes its proposals, so that no second one does the same.
 
-Revision: 0008
-Follows: 0007
+Revision: 0009
+Follows: 0008
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0008"
-down_revision = "0007"
+revision = "0009"
+down_revision = "0008"
 branch_labels = None
 depends_on = None
 
