@@ -82,7 +82,7 @@ def _devices(session: Session, target: TargetRequest, field: str) -> tuple[str, 
     if name is None:
         if len(classes) != 1:
             raise InvalidInput(
-                f"{field}: say which device or device_class: " + (", ".join(classes) or "none is enrolled yet"),
+                f"{field}: give device or device_class, one of: " + (", ".join(classes) or "none is enrolled yet"),
                 field=f"{field}.device_class",
                 allowed=", ".join(classes),
             )
@@ -108,7 +108,9 @@ def _check_runtime(target: TargetRequest, devices: Sequence[Device], label: str,
     )
     missing = lacking(facts, protocol)
     if missing is None:  # one tried it in vain
-        reason = next(filter(None, (refusal(known, protocol) for known in facts)), "it was tried there")
+        reason = next(
+            filter(None, (refusal(known, protocol) for known in facts)), "a device reported it as unsupported"
+        )
         raise InvalidInput(
             f"{field}.protocol: {wish}: {reason}",
             field=f"{field}.protocol",
@@ -204,7 +206,7 @@ def _name(target: TargetRequest, label: str, others: Sequence[Place], field: str
                 f"{field}.name: two targets of the job are called {target.name!r}",
                 field=f"{field}.name",
                 value=target.name,
-                allowed="a name of its own for each target",
+                allowed="a different name for each target",
             )
         return target.name
     protocol = target.protocol

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, aliased
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target, new_id
 
-NOT_WANTED = "no running job wants it any more"
+NOT_WANTED = "no running job needs it any more"
 
 
 @dataclass(frozen=True)
