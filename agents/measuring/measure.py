@@ -138,7 +138,7 @@ class Measurer:
             self._kill = None
         if result is None or self._aborted.is_set():
             self._aborted.clear()
-            raise Aborted("the launch was given up")
+            raise Aborted("the launch was aborted")
         return result
 
     def _killable(self, process: subprocess.Popen[bytes]) -> None:
@@ -173,7 +173,8 @@ class Measurer:
             return failure("build_error", error.detail)
         if protocol.number != "float32" and not self._computes_in(protocol):
             return failure(
-                "unsupported", f"{protocol.runtime} on {protocol.provider} does not compute in {protocol.number} here"
+                "unsupported",
+                f"{protocol.runtime} on {protocol.provider} does not support {protocol.number} on this device",
             )
         if protocol.provider != "cpu":
             return None
@@ -190,5 +191,5 @@ def _refuse_choices(protocol: MeasurementProtocol) -> LaunchResult | None:
     for field, only in (("mode", "forward"), ("dtype", "float32"), ("weights", "full")):
         chosen = getattr(protocol, field)
         if chosen != only:
-            return failure("unsupported", f"{field} {chosen} is for architectures: an ONNX file is run as it is")
+            return failure("unsupported", f"{field} {chosen} needs an architecture: an ONNX file is run unchanged")
     return None

@@ -133,7 +133,7 @@ def unfilled_model(
     one_of("precision", precision, get_args(Precision))
     if precision == "int8" and dtype != "float32":
         raise InvalidInput(
-            f"precision int8 goes with dtype float32, not {dtype}",
+            f"precision int8 needs dtype float32, not {dtype}",
             field="precision",
             value=precision,
             allowed="full, or dtype float32",

@@ -45,7 +45,11 @@ def check_format(architecture: Architecture, format_: ModelFormat, numbers: Numb
     if numbers != "float32" and format_ not in MODES:
         raise InvalidInput(
             f"numbers {numbers} is for ONNX files: {format_} "
-            + ("holds float32, and whoever loads it rounds it" if format_ == "safetensors" else "holds no weights"),
+            + (
+                "contains float32, which can be converted after loading"
+                if format_ == "safetensors"
+                else "contains no weights"
+            ),
             field="numbers",
             value=numbers,
             allowed="float32, or an ONNX format",

@@ -97,7 +97,7 @@ def test_a_score_that_is_no_number_is_an_error_with_its_cause() -> None:
 
 def test_synflow_says_where_nothing_flows() -> None:
     """A norm of ones is zero: where nothing tells the places apart, nothing else is left of them."""
-    with pytest.raises(InvalidInput, match="nothing flows through this model"):
+    with pytest.raises(InvalidInput, match="synflow is 0 for this model"):
         score(model(positions={"kind": "relative"}, norm="pre"), "synflow", 0, SMALL)
 
 

@@ -231,7 +231,7 @@ class Supervisor:
         def guard() -> None:
             while not ended.wait(self._look_s):
                 if time.monotonic() - self._beaten_at > self._own.ttl_s:
-                    _log.warning("the lease is over and the run is killed")
+                    _log.warning("the lease has expired and the run is killed")
                     process.stop()
                     process.kill()
                     return
@@ -308,7 +308,7 @@ class Supervisor:
         self._hold(note)
         if self.told_to_end or self._wanted != "run":
             self._give_back("")
-            raise LeaseLost("asked to end before the run had started")
+            raise LeaseLost("it was asked to stop before the run had started")
 
     def _hold(self, note: str) -> None:
         """Holds the lease while something is waited for, and says what."""

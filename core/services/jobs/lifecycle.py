@@ -217,7 +217,7 @@ def _digest(request: JobRequest) -> str:
 
 def _same(session: Session, former: Job, digest: str, now: datetime) -> JobView:
     if former.request_digest != digest:
-        raise Conflict(f"this Idempotency-Key was used for another request, which made job {former.id}")
+        raise Conflict(f"this Idempotency-Key was used for another request, which created job {former.id}")
     return _view(session, former, now)
 
 

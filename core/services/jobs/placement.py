@@ -56,7 +56,7 @@ def _devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequenc
     if name is None:
         if len(classes) != 1:
             raise InvalidInput(
-                "device_class: say which device or device_class: " + (", ".join(classes) or "none is enrolled yet"),
+                "device_class: give device or device_class, one of: " + (", ".join(classes) or "none is enrolled yet"),
                 field="device_class",
                 allowed=", ".join(classes),
             )
@@ -82,7 +82,9 @@ def _check_runtime(target: TargetRequest, devices: Sequence[Device], label: str)
     )
     missing = lacking(facts, protocol)
     if missing is None:  # one tried it in vain
-        reason = next(filter(None, (refusal(known, protocol) for known in facts)), "it was tried there")
+        reason = next(
+            filter(None, (refusal(known, protocol) for known in facts)), "a device reported it as unsupported"
+        )
         raise InvalidInput(
             f"protocol: {wish}: {reason}",
             field="protocol",
@@ -116,7 +118,7 @@ def _name(target: TargetRequest, label: str, others: Sequence[Place]) -> str:
                 f"name: two targets of the job are called {target.name!r}",
                 field="name",
                 value=target.name,
-                allowed="a name of its own for each target",
+                allowed="a different name for each target",
             )
         return target.name
     protocol = target.protocol

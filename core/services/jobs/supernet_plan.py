@@ -34,7 +34,7 @@ def recipe_of(asked: ParSupernetSettings) -> Recipe:
         if recipe.task not in _TASKS or recipe.precision == "float16":
             what = f"trains on {recipe.task}" if recipe.task not in _TASKS else "trains in float16"
             raise InvalidInput(
-                f"recipe: {recipe.name} {what}, and a supernet on text, in float32 or bfloat16",
+                f"recipe: {recipe.name} {what}; a supernet trains on text, in float32 or bfloat16",
                 field="recipe",
                 value=recipe.name,
                 allowed=f"a recipe of {' or '.join(_TASKS)}, in float32 or bfloat16",
@@ -75,7 +75,7 @@ def check(request: JobRequest, settings: Settings | None) -> None:
         steps = min(recipe.steps, asked.steps or recipe.steps)
         if asked.weight_steps is not None and steps - asked.weight_steps < 2:
             raise InvalidInput(
-                f"weight_steps: {asked.weight_steps} of {steps} steps leave none for the architecture",
+                f"weight_steps: {asked.weight_steps} of {steps} steps leave too few for the architecture",
                 field="weight_steps",
                 value=asked.weight_steps,
                 allowed=f"at most {max(0, steps - 2)}, or more steps",

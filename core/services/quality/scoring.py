@@ -174,7 +174,7 @@ def claim(session: Session, now: datetime) -> Claim | None:
     """The next score to compute, held for `CLAIM`; None if there is none."""
     while (row := rows.next_open(session, now)) is not None:
         if row.attempts >= ATTEMPTS:
-            settle(session, row.id, None, f"{ATTEMPTS} attempts to score it by {row.proxy} came to no end", now)
+            settle(session, row.id, None, f"{ATTEMPTS} attempts to score it by {row.proxy} did not finish", now)
             continue
         row.state, row.claimed_until = "claimed", now + CLAIM
         row.attempts += 1

@@ -97,7 +97,7 @@ def with_result(
         result = SupernetResult.parse(training.result or {})
         knowing = algorithm.given([search.probabilities for search in result.searches])
     except InvalidInput as error:
-        note = f"Its supernet, training {training.id}, left no result that can be read: {error.detail}"
+        note = f"Its supernet, training {training.id}, left no readable result: {error.detail}"
         end_target(session, target, "failed", note, now)
         return None
     rest = target.note.replace(_waiting(training), "").strip()

@@ -298,5 +298,5 @@ def _digest(request: TrainingRequest) -> str:
 
 def _same(session: Session, former: list[Training], digest: str) -> tuple[TrainingView, ...]:
     if former[0].request_digest != digest:
-        raise Conflict(f"this Idempotency-Key was used for another request, which made training {former[0].id}")
+        raise Conflict(f"this Idempotency-Key was used for another request, which created training {former[0].id}")
     return tuple(training_views(session, former))

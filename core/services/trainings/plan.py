@@ -114,7 +114,7 @@ def resolved_recipe(name: str, overrides: dict[str, Any]) -> Recipe:
         raise InvalidInput(f"recipe: {error.detail}", field="recipe", value=name, allowed=error.detail) from None
     if "name" in overrides:
         raise InvalidInput(
-            "overrides.name: a recipe keeps its name",
+            "overrides.name: the name of a recipe cannot be changed",
             field="overrides.name",
             value=overrides["name"],
             allowed="leave it out",
@@ -132,15 +132,15 @@ def placed(requires: Requirements, settings: Settings) -> tuple[str, int, int | 
             f"requires.memory_gb: no machine has {requires.memory_gb:g} GiB",
             field="requires.memory_gb",
             value=requires.memory_gb,
-            allowed="what a worker has",
+            allowed="at most the memory of a worker",
         )
     if device == "cpu":
         if requires.gpus != 1:
             raise InvalidInput(
-                f"requires.gpus: {requires.gpus} GPUs go with device cuda, not cpu",
+                f"requires.gpus: {requires.gpus} GPUs need device cuda, not cpu",
                 field="requires.gpus",
                 value=requires.gpus,
-                allowed="device cuda, or leave gpus out",
+                allowed="device cuda, or no gpus",
             )
         return device, 0, memory_bytes, "cpu"
     return device, requires.gpus, memory_bytes, "gpu" if requires.gpus == 1 else "gpus"
@@ -178,12 +178,12 @@ def _picked(
         raise InvalidInput(
             f"frontier: there is no model to train on target {target.name!r}: {what}",
             field="frontier",
-            allowed="bounds that hold a point of the frontier",
+            allowed="bounds that a point of the frontier meets",
         )
     if pick.count is None and len(within) > MAX_PICKS:
         raise InvalidInput(
             f"frontier.count: {len(within)} points lie within the bounds, and a request makes at most {MAX_PICKS} "
-            "trainings: say how many of them",
+            "trainings: set frontier.count",
             field="frontier.count",
             allowed=f"1 to {MAX_PICKS}",
         )
@@ -238,7 +238,7 @@ def _check_start(start: Training, subjects: Sequence[Subject]) -> None:
         own = with_vocabulary(subject.architecture, trained.embedding.vocab_size, source)
         if own.digest != trained.digest:
             raise InvalidInput(
-                f"start: training {start.id} trained another architecture than {subject.name}",
+                f"start: training {start.id} has a different architecture from {subject.name}",
                 field="start",
                 value=start.id,
                 allowed="a training of the same architecture",

@@ -147,12 +147,12 @@ def _note(session: Session, training: Training) -> str:
         said.append(
             f"{ahead} before it in the queue train-{training.queue}"
             if ahead
-            else f"waits for a worker that serves train-{training.queue} and has room"
+            else f"waits for a worker that serves train-{training.queue} and has a free slot"
         )
         if training.memory_bytes is not None:  # the queue's name does not tell
             said.append(
-                f"takes a worker with {training.memory_bytes / GIB:g} GiB{' on each GPU' * bool(training.gpus)}"
+                f"needs a worker with {training.memory_bytes / GIB:g} GiB{' on each GPU' * bool(training.gpus)}"
             )
     elif training.state in LIVE_TRAININGS and training.wanted != "run":
-        said.append("stops after its step" if training.wanted == "pause" else "ends")
+        said.append("stops after the current step" if training.wanted == "pause" else "ends")
     return "; ".join(said)
