@@ -97,7 +97,8 @@ class Agent:
         facts = await asyncio.to_thread(probe, self.plan) if self._facts is None else self._facts
         if not facts.runtimes:
             raise InvalidInput(
-                "no runtime works here: pip install 'edgefront-lm[agent]' (ONNX Runtime) or 'edgefront-lm[agent,torch]'"
+                "no runtime works on this device: pip install 'edgefront-lm[agent]' (ONNX Runtime) or "
+                "'edgefront-lm[agent,torch]'"
             )
         known = credential.CredentialFile(self.config.data_dir).read(client.server)
         if known is None:

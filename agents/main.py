@@ -70,7 +70,7 @@ def main(
         cores: cores that measure, such as `2,4-6`; by default all that this process may use.
         memory_limit_bytes: launches that need more are infeasible.
         insecure: allow plain HTTP beyond this machine.
-        batch: at most so many launches in one lease.
+        batch: maximum number of launches in one lease.
         json_logs: log one JSON object a line.
         verbose: log everything.
     """
@@ -129,14 +129,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Parse a command line and run; `edgefront agent` offers the same."""
     parser = argparse.ArgumentParser(prog="python -m edgefront.agents", description="The measuring agent of a device.")
     parser.add_argument("--server", required=True, help="URL of the service")
-    parser.add_argument("--token-file", type=Path, help="file with an enrolment token; for the first start")
-    parser.add_argument("--data-dir", type=Path, help="credential, spool and weight cache")
+    parser.add_argument("--token-file", type=Path, help="file with an enrolment token; needed only for the first start")
+    parser.add_argument("--data-dir", type=Path, help="folder of the credential, unsent results and the weight cache")
     parser.add_argument("--name", help="name of this device (default: its host name)")
     parser.add_argument("--device-class", help="devices of one class are interchangeable")
-    parser.add_argument("--cores", help="cores that measure, such as 2,4-6")
-    parser.add_argument("--memory-limit-mb", type=int, help="launches that need more MiB are infeasible")
+    parser.add_argument("--cores", help="cores that measure, as in 2,4-6")
+    parser.add_argument("--memory-limit-mb", type=int, help="models that need more MiB are infeasible")
     parser.add_argument("--insecure", action="store_true", help="allow plain HTTP beyond this machine")
-    parser.add_argument("--batch", type=int, default=8, help="at most so many launches in one lease")
+    parser.add_argument("--batch", type=int, default=8, help="maximum number of launches in one lease")
     parser.add_argument("--json", action="store_true", help="log JSON lines")
     parser.add_argument("--verbose", action="store_true")
     given = parser.parse_args(arguments)

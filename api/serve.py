@@ -78,15 +78,15 @@ def check_bind(settings: Settings) -> None:
     http = settings.http
     if http.share_port and (settings.embedded or http.port == 0 or not hasattr(socket, "SO_REUSEPORT")):
         raise InvalidInput(
-            "http.share_port is for several API processes on one machine: it needs a broker of its own, a fixed port, "
-            "and a system that lets processes share one",
+            "http.share_port is for several API processes on one machine: it needs a separate broker, a fixed port, "
+            "and a system on which processes can share a port",
             field="http.share_port",
             value=True,
             allowed="false, or true with EDGEFRONT_BROKER__URL=redis://… and EDGEFRONT_HTTP__PORT set",
         )
     if (http.certificate is None) != (http.certificate_key is None):
         raise InvalidInput(
-            "http.certificate and http.certificate_key belong together: give both or none",
+            "http.certificate and http.certificate_key belong together: set both or neither",
             field="http.certificate",
             value=str(http.certificate),
             allowed="the paths of two PEM files",

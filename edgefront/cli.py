@@ -27,8 +27,8 @@ from edgefront.commands import (
 from edgefront.commands.base import Json, Key, Url, root_options
 
 _EPILOG = (
-    "Exit codes: 0 done · 1 failed · 2 wrong usage · 3 not found · 4 no access · 5 server away, try again · "
-    "6 invalid input, or not in this state · 130 interrupted."
+    "Exit codes: 0 done · 1 failed · 2 wrong usage · 3 not found · 4 no access · 5 server unavailable, try again · "
+    "6 invalid input, or not possible in this state · 130 interrupted."
 )
 
 app = typer.Typer(
@@ -71,7 +71,7 @@ def _root(
     key: Key = None,
     json: Json = False,
     version: Annotated[  # noqa: ARG001
-        bool, typer.Option("--version", help="Print the version and end.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     root_options.url, root_options.key, root_options.json = url, key, json

@@ -65,7 +65,7 @@ class EmbeddedWorker:
         self._wake()
         thread.join(timeout_s)
         if thread.is_alive():
-            _log.warning("the embedded worker is still busy after %g s and is left behind", timeout_s)
+            _log.warning("the embedded worker is still busy after %g s and is abandoned", timeout_s)
         worker.timer.stop()
         self._app.edgefront_searching.stop()
         self._app.edgefront_scoring.stop()

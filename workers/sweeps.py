@@ -46,4 +46,4 @@ class Sweeps(bootsteps.StartStopStep):  # type: ignore[misc]
                 ignore_result=True,
             )
         except Exception as error:  # whatever a transport raises: Celery reconnects, and starts this anew
-            _log.warning("no sweep could be asked for: %s", error)
+            _log.warning("no sweep could be requested: %s", error)

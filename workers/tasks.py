@@ -67,4 +67,4 @@ def sweep_once(database: Database) -> None:
         with database.write() as session:
             sweep(session, database.now(session))
     except Unavailable as error:
-        _log.warning("sweep put off: %s", error)
+        _log.warning("sweep postponed: %s", error)

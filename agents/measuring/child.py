@@ -74,7 +74,7 @@ def _run(request: LaunchRequest, model: runtimes.Model, ruler: Ruler, build_s: f
         environment["swapped_bytes"] = linux.resident().swapped
     fields = {"environment": environment, "build_s": build_s, "measuring_s": measuring_s}
     if not model.finite():
-        return failure("not_finite", "the model's output holds NaN or infinities", **fields)
+        return failure("not_finite", "the model's output contains NaN or infinities", **fields)
     limit = request.memory_limit_bytes
     if limit is not None and memory.peak_bytes > limit:
         message = f"it needs {memory.peak_bytes} bytes of memory; the limit is {limit}"

@@ -138,7 +138,7 @@ class Measurer:
             self._kill = None
         if result is None or self._aborted.is_set():
             self._aborted.clear()
-            raise Aborted("the launch was given up")
+            raise Aborted("the launch was aborted")
         return result
 
     def _killable(self, process: subprocess.Popen[bytes]) -> None:
@@ -172,8 +172,10 @@ class Measurer:
         except InvalidInput as error:
             return failure("build_error", error.detail)
         if protocol.number_format != "float32" and not self._computes_in(protocol):
-            where = f"{protocol.runtime} on {protocol.provider}"
-            return failure("unsupported", f"{where} does not compute in {protocol.number_format} here")
+            return failure(
+                "unsupported",
+                f"{protocol.runtime} on {protocol.provider} does not support {protocol.number_format} on this device",
+            )
         if protocol.provider != "cpu":
             return None
         least, free = least_footprint_bytes(subject, protocol), available_memory_bytes()
@@ -189,5 +191,5 @@ def _refuse_choices(protocol: MeasurementProtocol) -> LaunchResult | None:
     for field, only in (("mode", "forward"), ("dtype", "float32"), ("weights", "full")):
         chosen = getattr(protocol, field)
         if chosen != only:
-            return failure("unsupported", f"{field} {chosen} is for architectures: an ONNX file is run as it is")
+            return failure("unsupported", f"{field} {chosen} needs an architecture: an ONNX file is run unchanged")
     return None

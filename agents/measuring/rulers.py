@@ -61,7 +61,7 @@ def ruler_for(protocol: MeasurementProtocol, weight_places: tuple[Path, ...]) ->
 
         return DeviceRuler(Gpu.first_visible())
     raise MeasurementError(
-        f"memory method {method} does not work with {protocol.runtime} on {protocol.provider} here",
+        f"memory method {method} does not work with {protocol.runtime} on {protocol.provider} on this device",
         reason="unsupported",
     )
 
@@ -80,7 +80,9 @@ class AnonymousRuler:
 
     def start(self) -> None:
         if not linux.reset_high_water():
-            raise MeasurementError("this kernel cannot reset the memory high-water mark", reason="unsupported")
+            raise MeasurementError(
+                "this kernel does not support resetting the memory high-water mark", reason="unsupported"
+            )
         self._base = linux.resident()
 
     def built(self) -> None:
@@ -150,7 +152,7 @@ class AllocatorRuler:
         import torch
 
         if not torch.cuda.is_available():
-            raise MeasurementError("this PyTorch has no CUDA device to use", reason="unsupported")
+            raise MeasurementError("this PyTorch has no CUDA device", reason="unsupported")
         torch.cuda.init()
         torch.cuda.reset_peak_memory_stats()
 

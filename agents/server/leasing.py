@@ -75,7 +75,7 @@ class Leasing:
                 continue
             if answer.state != told_state:
                 told_state = answer.state
-                _log.info("the server says that this device is %s", told_state)
+                _log.info("the server reports this device as %s", told_state)
             if self._take(answer) == 0 and time.monotonic() - asked < min(1.0, self._config.wait_s):
                 await asyncio.sleep(1.0)  # it would not let us wait: do not run in circles
 
@@ -97,7 +97,7 @@ class Leasing:
     async def tell_start(self, item: LeaseItem) -> None:
         """Say that this launch begins. Unheard, the launch goes on: the server takes its report all the same."""
         try:
-            await BRIEF.run("telling the start", lambda: self._client.start(item.launch_id, item.fence))
+            await BRIEF.run("reporting a start", lambda: self._client.start(item.launch_id, item.fence))
         except EdgefrontError as error:
             _log.debug("the start of %s was not accepted: %s", item.launch_id, error)
 
@@ -117,7 +117,7 @@ class Leasing:
         """Release launches. What cannot be given back now, the server takes back when the lease runs out."""
         for lease_id, launch_ids in back.items():
             try:
-                await BRIEF.run("giving back", lambda: self._client.release(lease_id, launch_ids))  # noqa: B023
+                await BRIEF.run("returning launches", lambda: self._client.release(lease_id, launch_ids))  # noqa: B023
             except EdgefrontError as error:
                 _log.warning("%d launches could not be returned; their lease will expire: %s", len(launch_ids), error)
             else:
@@ -126,7 +126,7 @@ class Leasing:
     async def _ask(self, request: LeaseRequest) -> LeaseResponse | None:
         """None if the device had to join anew."""
         try:
-            return await FOREVER.run("asking for work", lambda: self._client.lease(request))
+            return await FOREVER.run("requesting work", lambda: self._client.lease(request))
         except Unauthenticated as error:
             await self._rejoin(error)
             return None
@@ -151,16 +151,16 @@ class Leasing:
                 beat = await self._client.heartbeat(lease.lease_id)
             except (NotFound, Gone) as error:
                 lost = self.holdings.lose(lease.lease_id)
-                _log.warning("a lease is lost with %d launches not begun: %s", len(lost), error)
+                _log.warning("a lease was lost with %d launches not started: %s", len(lost), error)
                 self._note_hunger()
                 return
             except EdgefrontError as error:
                 level = logging.DEBUG if isinstance(error, Unavailable) else logging.WARNING
-                _log.log(level, "no heartbeat: %s", error)
+                _log.log(level, "a heartbeat failed: %s", error)
                 continue
             skipped = self.holdings.skip(beat.cancelled)
             if skipped:
-                _log.info("%d launches are no longer wanted and are skipped", len(skipped))
+                _log.info("%d launches are no longer needed and are skipped", len(skipped))
                 self._note_hunger()
 
     def _note_hunger(self) -> None:

@@ -36,7 +36,14 @@ class RetryPolicy:
                 error = state.outcome.exception() if state.outcome else None
                 pause_s = state.next_action.sleep if state.next_action else 0.0
                 away_s = time.monotonic() - begun
-                _log.warning("%s: %s (try %d, for %.0f s now); again in %.1f s", what, error, failures, away_s, pause_s)
+                _log.warning(
+                    "%s: %s (attempt %d, failing for %.0f s); next attempt in %.1f s",
+                    what,
+                    error,
+                    failures,
+                    away_s,
+                    pause_s,
+                )
 
         async def attempt() -> Answer:  # tenacity awaits coroutine functions only, and `call` may be a lambda
             return await call()

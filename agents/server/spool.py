@@ -82,7 +82,11 @@ class Spool:
     def set_aside(self, name: str, why: str) -> None:
         """A result that the server cannot take: kept beside the others for a person to look at, never sent again."""
         waiting = self._waiting.pop(name)
-        _log.error("the result of launch %s is set aside: %s", waiting.entry.report.launch_id, why)
+        _log.error(
+            "the result of launch %s was refused and is kept in a .refused file: %s",
+            waiting.entry.report.launch_id,
+            why,
+        )
         if waiting.stored:
             self._path(name).replace(self._path(name).with_suffix(".refused"))
 
@@ -95,7 +99,9 @@ class Spool:
                 file.write(b"\0" * 4096)
             (self.folder / "probe").unlink()
         except (OSError, Unavailable) as error:
-            _log.error("the spool %s cannot be written; no new work until it can: %s", self.folder, error)
+            _log.error(
+                "the spool %s cannot be written to; no new work is requested until it can: %s", self.folder, error
+            )
             return False
         return True
 
@@ -118,7 +124,7 @@ def _read(path: Path) -> Entry | None:
     try:
         text = path.read_bytes()
     except OSError as error:
-        _log.error("%s cannot be read and is left where it is: %s", path, error)
+        _log.error("%s cannot be read and is left in place: %s", path, error)
         return None
     try:
         return Entry.model_validate_json(text)

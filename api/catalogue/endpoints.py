@@ -22,13 +22,13 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import NamedModel, named_model, named_models
 from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, SpaceView
 
-_TOKENS = "Tokens of the pass in each sequence: 192, in decode 1, if absent."
+_TOKENS = "Tokens per sequence of the pass. Default: 192; in decode 1."
 _MODE = (
     "forward: all at once, after memory_length others as a segment memory. prefill: all at once, keys and values kept. "
     "decode: after memory_length others, whose keys and values are given."
 )
-_MEMORY = "Tokens before them: 0, in decode 192, if absent."
-_WEIGHTS = "int8: a byte for each weight of the blocks' linear layers, float32 for the rest."
+_MEMORY = "Tokens before the pass. Default: 0; in decode 192."
+_WEIGHTS = "int8: one byte per weight of the blocks' linear layers, float32 for all others."
 
 
 class PassOptions(BaseModel):

@@ -32,7 +32,7 @@ CatalogueName = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, ex
 
 Cursor = Annotated[
     str | None,
-    Query(min_length=1, max_length=500, pattern=r"^[\x21-\x7e]+$", description="`next_cursor` of the page before"),
+    Query(min_length=1, max_length=500, pattern=r"^[\x21-\x7e]+$", description="`next_cursor` of the previous page"),
 ]
 TargetName = Annotated[
     str | None,

@@ -27,7 +27,8 @@ IdempotencyKey = Annotated[
         min_length=1,
         max_length=200,
         pattern=r"^[\x21-\x7e]+$",
-        description="Your own name for this request: sent again with the same body, it answers with the same job.",
+        description="A unique value of your choice. A request with the same value and the same body returns the same "
+        "job.",
         examples=["6c7a2f1e-5f0a-4f0e-9d4c-2a6a1c9f0b11"],
     ),
 ]
@@ -38,7 +39,7 @@ IdempotencyKey = Annotated[
     status_code=201,
     operation_id="create_job",
     summary="Submit a search job",
-    responses={**answer(examples.JOB, status=201, description="The job; Location is its address"), **errors(404, 409)},
+    responses={**answer(examples.JOB, status=201, description="The job; Location is its URL"), **errors(404, 409)},
 )
 def create_job(
     request: Annotated[JobRequest, Body(openapi_examples=sample(examples.JOB_REQUEST))],

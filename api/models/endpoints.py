@@ -46,13 +46,13 @@ _BINARY = {"type": "string", "format": "binary"}
             },
         },
         206: {
-            "description": "The part that Range asked for",
+            "description": "The part that Range selects",
             "content": {
                 media: {"schema": _BINARY, "example": "(a part)"}
                 for media in ("application/onnx", "application/octet-stream", "application/json")
             },
         },
-        304: {"description": "You have it: If-None-Match names its ETag"},
+        304: {"description": "Not modified: If-None-Match contains its ETag"},
         **errors(404, 416),
     },
 )
@@ -73,7 +73,7 @@ async def download_model(
     numbers: Annotated[
         NumberFormat,
         Query(
-            description="What an ONNX file computes in. int8: float32 with the blocks' linear layers dynamically "
+            description="Number format of an ONNX file. int8: float32 with the blocks' linear layers dynamically "
             "quantised, as a protocol's weights int8. Other formats are float32 only"
         ),
     ] = "float32",

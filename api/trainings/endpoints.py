@@ -41,7 +41,7 @@ _ID = r"^[A-Za-z0-9_\-]+$"
     operation_id="create_trainings",
     summary="Train an architecture, a candidate, or points of a frontier",
     responses={
-        **answer(examples.TRAINING_PAGE, status=201, description="The trainings; Location is the first one's address"),
+        **answer(examples.TRAINING_PAGE, status=201, description="The trainings; Location is the URL of the first"),
         **errors(404, 409),
     },
 )
@@ -69,10 +69,12 @@ def list_trainings(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     state: Annotated[TrainingState | None, Query(description="Only trainings in this state")] = None,
     job: Annotated[
-        str | None, Query(min_length=1, max_length=64, pattern=_ID, description="Only those of this job's candidates")
+        str | None,
+        Query(min_length=1, max_length=64, pattern=_ID, description="Only trainings of this job's candidates"),
     ] = None,
     digest: Annotated[
-        str | None, Query(pattern=r"^[0-9a-f]{64}$", description="Only those of this architecture", examples=["0" * 64])
+        str | None,
+        Query(pattern=r"^[0-9a-f]{64}$", description="Only trainings of this architecture", examples=["0" * 64]),
     ] = None,
 ) -> TrainingPage:
     """One's own trainings; an admin sees all."""
@@ -104,7 +106,7 @@ def list_training_metrics(
     training_id: TrainingId,
     person: Person,
     here: Here,
-    after: Annotated[int, Query(ge=-1, le=1 << 53, description="Only steps above this one")] = -1,
+    after: Annotated[int, Query(ge=-1, le=1 << 53, description="Only steps after this one")] = -1,
     limit: Annotated[int, Query(ge=1, le=MAX_METRICS)] = 1000,
 ) -> MetricPage:
     """The reports of the run, by increasing step. Steps that were repeated after a crash appear once."""

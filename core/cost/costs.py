@@ -99,7 +99,7 @@ def _weight_bytes(architecture: Architecture, parameters: int, dtype: str, weigh
         return parameters * width
     if dtype != "float32":
         raise InvalidInput(
-            f"weights int8 goes with dtype float32, not with {dtype}",
+            f"weights int8 needs dtype float32, not {dtype}",
             field="weights",
             value=weights,
             allowed="full, or dtype float32",

@@ -133,7 +133,7 @@ def unfilled_model(
     one_of("quantisation", quantisation, get_args(Quantisation))
     if quantisation == "int8" and dtype != "float32":
         raise InvalidInput(
-            f"quantisation int8 goes with dtype float32, not {dtype}",
+            f"quantisation int8 needs dtype float32, not {dtype}",
             field="quantisation",
             value=quantisation,
             allowed="full, or dtype float32",

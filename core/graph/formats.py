@@ -44,7 +44,7 @@ def is_linear_map(parameter: str) -> bool:
 def format_of(parameter: str, dtype: str, quantisation: Quantisation) -> Format:
     """The format of a parameter in a model of this type; ValueError for a type that no file is kept in (float64)."""
     if dtype not in OF_DTYPE:
-        raise ValueError(f"weights are kept as {', '.join(OF_DTYPE)}, not {dtype}")
+        raise ValueError(f"weights are stored as {', '.join(OF_DTYPE)}, not {dtype}")
     return "s7" if quantisation == "int8" and is_linear_map(parameter) else OF_DTYPE[dtype]
 
 

@@ -44,7 +44,11 @@ def check_format(architecture: Architecture, format_: ModelFormat, number_format
     if number_format != "float32" and format_ not in MODES:
         raise InvalidInput(
             f"numbers {number_format} is for ONNX files: {format_} "
-            + ("holds float32, and whoever loads it rounds it" if format_ == "safetensors" else "holds no weights"),
+            + (
+                "contains float32, which can be converted after loading"
+                if format_ == "safetensors"
+                else "contains no weights"
+            ),
             field="numbers",
             value=number_format,
             allowed="float32, or an ONNX format",

@@ -119,7 +119,7 @@ class MeasurementProtocol(BaseModel):
     def _quantised_from_float32(self) -> MeasurementProtocol:
         if self.quantisation == "int8" and self.dtype != "float32":
             raise ProtocolError(
-                f"weights: int8 goes with dtype float32, from which inputs are quantised, not with {self.dtype}",
+                f"weights: int8 needs dtype float32, from which inputs are quantised, not {self.dtype}",
                 field="weights",
                 value=self.weights,
                 allowed="full, or dtype float32",
@@ -133,7 +133,7 @@ class MeasurementProtocol(BaseModel):
             object.__setattr__(self, "memory", cuda if self.provider == "cuda" else "anonymous")
         if self.memory == "allocator" and self.runtime != "pytorch":
             raise ProtocolError(
-                "memory: only PyTorch has an allocator to ask",
+                "memory: the method allocator needs PyTorch",
                 field="memory",
                 value=self.memory,
                 allowed="anonymous, device or resident",

@@ -36,7 +36,7 @@ class ProxySettings(BaseModel):
         try:
             return cls.model_validate(dict(value))
         except ValidationError as error:
-            raise invalid_input(error, InvalidInput, "settings") from None
+            raise invalid_input(error, InvalidInput) from None
 
     @property
     def digest(self) -> str:

@@ -52,7 +52,7 @@ def moment(text: str, whole: str) -> datetime:
 
 def wrong(text: str) -> InvalidInput:
     return InvalidInput(
-        "cursor: this is not one that the service gave out for this list; start from the first page",
+        "cursor: this cursor was not issued for this list; start from the first page",
         field="cursor",
         value=text[:80],
         allowed="next_cursor of the page before, with the same order",

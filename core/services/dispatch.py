@@ -119,7 +119,7 @@ class _Sender:
 
     def _deliver(self, task: str, arguments: dict[str, Any]) -> None:
         if time.monotonic() < self._silent_until:
-            _log.debug("%s %s not sent: the broker was away a moment ago", task, arguments)
+            _log.debug("%s %s not sent: the broker was unavailable a moment ago", task, arguments)
             return
         try:
             queue = queue_of(self._settings, task, arguments)
@@ -127,4 +127,4 @@ class _Sender:
         except Exception as error:  # whatever a transport raises: the sweep catches up
             with self._lock:
                 self._silent_until = time.monotonic() + PAUSE_S
-            _log.warning("task %s could not be sent, the sweep will catch up: %s", task, error)
+            _log.warning("task %s could not be sent; the sweep sends it again: %s", task, error)

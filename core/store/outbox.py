@@ -40,4 +40,4 @@ def deliver(messages: list[tuple[str, dict[str, Any]]], send: Send | None) -> No
         try:
             send(task, arguments)
         except Exception:
-            _log.warning("task %s %s could not be sent; the sweeper will see to it", task, arguments, exc_info=True)
+            _log.warning("task %s %s could not be sent; the sweep sends it again", task, arguments, exc_info=True)

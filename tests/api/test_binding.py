@@ -90,7 +90,7 @@ def test_several_processes_share_one_port(tmp_path: Path, sqlite_url: str, redis
 
 
 def test_a_shared_port_needs_a_broker() -> None:
-    with pytest.raises(InvalidInput, match="broker of its own") as refused:
+    with pytest.raises(InvalidInput, match="separate broker") as refused:
         check_bind(settings(share_port=True))
     assert refused.value.field == "http.share_port"
 

@@ -76,9 +76,7 @@ def test_settings_that_do_not_concern_a_proxy_do_not_change_its_key() -> None:
     assert proxy_named("snip").relevant(asked).digest != ProxySettings().digest
 
 
-@pytest.mark.parametrize(
-    ("value", "field"), [({"rows": 0}, "settings.rows"), ({"length": 1}, "settings.length"), ({"x": 1}, "settings.x")]
-)
+@pytest.mark.parametrize(("value", "field"), [({"rows": 0}, "rows"), ({"length": 1}, "length"), ({"x": 1}, "x")])
 def test_wrong_settings_are_named(value: dict[str, int], field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         ProxySettings.parse(value)
@@ -99,7 +97,7 @@ def test_a_score_that_is_no_number_is_an_error_with_its_cause() -> None:
 
 def test_synflow_says_where_nothing_flows() -> None:
     """A norm of ones is zero: where nothing tells the places apart, nothing else is left of them."""
-    with pytest.raises(InvalidInput, match="nothing flows through this model"):
+    with pytest.raises(InvalidInput, match="synflow is 0 for this model"):
         score(model(positions={"kind": "relative"}, norm="pre"), "synflow", 0, SMALL)
 
 

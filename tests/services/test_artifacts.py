@@ -92,7 +92,7 @@ def test_other_numbers_are_files_of_their_own(tiny: tuple[Service, CandidateView
     for numbers, file in made.items():
         again = artifact_for(service.database, service.user, candidate.id, "onnx-segment", tmp_path, numbers)
         assert again == file
-    with pytest.raises(InvalidInput, match="safetensors holds float32") as caught:
+    with pytest.raises(InvalidInput, match="safetensors contains float32") as caught:
         artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path, "int8")
     assert (caught.value.field, caught.value.value) == ("numbers", "int8")
 

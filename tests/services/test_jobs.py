@@ -138,7 +138,7 @@ def test_the_same_key_at_once_makes_one_job(service: Service, agent: SimulatedAg
             "targets.0.protocol.mode",
             "forward",
         ),
-        ({"targets": [{"name": "a"}, {"name": "a"}]}, "targets.1.name", "a name of its own"),
+        ({"targets": [{"name": "a"}, {"name": "a"}]}, "targets.1.name", "a different name for each target"),
     ],
 )
 def test_what_makes_no_sense_is_named(
@@ -233,7 +233,7 @@ def test_where_a_target_is_measured(service: Service, agent: SimulatedAgent) -> 
     twice = service.create(request(targets=[{}, {"limits": {"latency_ms": 5}}]))
     assert [target.name for target in twice.targets] == [f"{CLASS} onnxruntime", f"{CLASS} onnxruntime 2"]
     SimulatedAgent(service.database, device_class="another", device_facts=facts())
-    with pytest.raises(InvalidInput, match="say which device"):
+    with pytest.raises(InvalidInput, match="give device or device_class"):
         service.create(request(targets=[{}]))
 
 

@@ -199,8 +199,8 @@ def test_one_supernet_is_trained_however_often_the_target_is_moved_on(pool: Pool
     ("outcome", "says"),
     [
         (Outcome("invalid", "the data is damaged"), "failed: the data is damaged"),
-        (Outcome("done", result=None), "left no result that can be read"),
-        (Outcome("done", result={"searches": []}), "left no result that can be read"),
+        (Outcome("done", result=None), "left no readable result"),
+        (Outcome("done", result={"searches": []}), "left no readable result"),
     ],
 )
 def test_a_supernet_that_failed_ends_the_search_and_says_why(pool: Pool, outcome: Outcome, says: str) -> None:

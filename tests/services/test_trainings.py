@@ -119,7 +119,7 @@ def test_the_same_key_makes_the_same_trainings(pool: Pool) -> None:
         ({"recipe": "iwslt"}, "dataset", "parallel text"),
         ({"overrides": {"segment": 5000}}, "overrides.segment", "4096 positions"),
         ({"overrides": {"evaluation": {"segment": 64, "memory": 4040}}}, "overrides.evaluation.segment", "4104 tokens"),
-        ({"overrides": {"name": "mine"}}, "overrides.name", "keeps its name"),
+        ({"overrides": {"name": "mine"}}, "overrides.name", "cannot be changed"),
         ({"overrides": {"rows": "8"}}, "overrides.rows", "integer"),
         ({"overrides": {"schedule": {"warmup": 10**6}}}, "overrides.schedule.warmup", "longer than the training"),
         ({"dataset": "enwik8"}, "dataset", "letters, python"),
@@ -204,7 +204,7 @@ def test_slots_memory_and_gpus(sqlite_pool: Pool) -> None:
     assert claim.training_id == small  # the one before it needs more than this machine has
     assert pool.claim(machine) is None
     assert "before it" not in pool.get(large).note
-    assert "takes a worker with 64 GiB" in pool.get(large).note
+    assert "needs a worker with 64 GiB" in pool.get(large).note
     one, four, two, last = (
         pool.create(asked(requires={"device": "cuda", "gpus": gpus}))[0].id for gpus in (1, 4, 2, 1)
     )
@@ -337,7 +337,7 @@ def test_a_training_is_initialised_with_the_weights_of_one_that_is_done(sqlite_p
     wider = ARCHITECTURE | {"d_model": 32}
     for start, changes, error, said in (
         (open_one, {}, InvalidInput, "is queued and has no weights"),
-        (first, {"architecture": wider}, InvalidInput, "trained another architecture"),
+        (first, {"architecture": wider}, InvalidInput, "a different architecture"),
         ("trn_none", {}, NotFound, "no training"),
     ):
         with pytest.raises(error, match=said):

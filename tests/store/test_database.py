@@ -72,7 +72,7 @@ def test_a_broker_that_is_away_does_not_undo_the_commit(database: Database, capl
         add(session)
         outbox.enqueue(session, "advance", target_id="t1")
     assert digests(database) == ["a"]
-    assert "the sweeper will see to it" in caplog.text
+    assert "the sweep sends it again" in caplog.text
 
 
 def test_a_reader_sees_one_snapshot(database: Database) -> None:

@@ -193,13 +193,13 @@ def test_the_card_tells_what_is_known_and_what_is_not(tmp_path: Path) -> None:
     for text in ("wikitext-103", "123,456,789", "24.53", "22.2", "| steps | 4,000 |", "1.50", "adamw, lr 0.001"):
         assert text in card
     assert "| Pi \\| 5 | forward 192 | 12.3 | 3.0 |" in card
-    assert "Measured untrained, over 50,264 tokens; these weights know " in card
+    assert "Measured untrained, with a vocabulary of 50,264; these weights have " in card
     assert "Not recorded. The weights were made from the data" in card
     assert "bits per character" not in card
     changed = recipe("par-base").overridden({"steps": 4000, "optimizer": {"lr": 0.1}, "micro_rows": 2})
     for asked, said in ((recipe("par-base"), False), (changed, True)):
         card = model_card(lively(DESCRIPTIONS["gpt2"]).architecture, {"recipe": asked.model_dump(mode="json")})
-        assert ("| other than published | steps, optimizer.lr |" in card) == ("other than" in card) == said
+        assert ("| changed fields of the recipe | steps, optimizer.lr |" in card) == ("changed fields" in card) == said
     bare = model_card(lively(DESCRIPTIONS["bert"]).architecture, {"licence": "CC BY-SA 4.0"})
     assert "- fill-mask" in bare
     assert "nothing was recorded" in bare
@@ -256,7 +256,7 @@ def test_weights_that_are_wrong_are_named(tmp_path: Path) -> None:
         StoredValues(path)
     arrays[first] = np.full_like(arrays[first], np.nan)
     safetensors.numpy.save_file(arrays, path, about)
-    with pytest.raises(InvalidInput, match=f"{first} holds numbers that are not finite"):
+    with pytest.raises(InvalidInput, match=f"{first} contains numbers that are not finite"):
         read_package(found.folder).model()
 
 

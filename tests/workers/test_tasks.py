@@ -130,7 +130,7 @@ def test_sending_to_a_broker_that_is_away_is_a_log_line(tmp_path: Path, caplog: 
         send(SWEEP, {})  # not even tried: a broker that is away must not slow every request
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
-    assert "sweep will catch up" in warnings[0].message
+    assert "the sweep sends it again" in warnings[0].message
 
 
 def test_the_command_line_finds_the_application(tmp_path: Path) -> None:

@@ -78,9 +78,9 @@ class Scoring:
                 while not self._stopping and self._one():
                     pass
         except EdgefrontError as error:  # the database is unavailable: the sweep asks again
-            _log.warning("scores are put off: %s", error)
+            _log.warning("scoring is postponed: %s", error)
         except Exception:
-            _log.exception("scores are put off")
+            _log.exception("scoring is postponed")
         finally:
             with self._changed:
                 if self._thread is threading.current_thread():  # it did not end by itself

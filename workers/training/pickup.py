@@ -62,7 +62,7 @@ def _count(database: Database, claimed: TrainingClaim, reason: str) -> None:
             now = database.now(session)
             training_claims.finish(session, claimed.training_id, claimed.fence, Report(), outcome, now)
     except EdgefrontError as error:  # its lease runs out
-        _log.warning("training %s could not be given back: %s", claimed.training_id, error)
+        _log.warning("training %s could not be released: %s", claimed.training_id, error)
 
 
 def remove_deleted(settings: Settings) -> None:
@@ -94,7 +94,7 @@ class Trainings(bootsteps.StartStopStep):  # type: ignore[misc]
             return
         reason = cannot_train(settings)
         if reason is not None:
-            _log.warning("this worker serves queues of trainings, but %s", reason)
+            _log.warning("this worker serves training queues, but cannot train: %s", reason)
         remove_deleted(settings)
         interval_s = settings.leases.sweep_s
         self._ask(consumer, served)
@@ -118,7 +118,7 @@ class Trainings(bootsteps.StartStopStep):  # type: ignore[misc]
                     ignore_result=True,
                 )
         except Exception as error:  # whatever a transport raises: Celery reconnects, and starts this anew
-            _log.warning("no look for trainings could be asked for: %s", error)
+            _log.warning("no check for waiting trainings could be requested: %s", error)
 
 
 class EndTrainings(bootsteps.StartStopStep):  # type: ignore[misc]

@@ -111,7 +111,7 @@ class RunReader:
         if ending == "invalid":
             return Outcome("invalid", reason)
         if asked:
-            told = "" if ending is not None else "it was ended before it had written a checkpoint of its last steps"
+            told = "" if ending is not None else "it was stopped before it had written a checkpoint of its last steps"
             return Outcome("stopped", told, asked=True)
         if ending is not None:
             note = "" if status is None or ending != "smaller" else (status.error or "")
@@ -126,7 +126,7 @@ class RunReader:
             more = "; perhaps the system ran out of memory" if -code == signal.SIGKILL else ""
             return f"the process was killed by {name}{more}"
         if code == EXIT_STOPPED:
-            return "the process was asked to stop from outside"
+            return "the process was stopped by a signal from outside"
         lines = [line.strip() for line in tail(self._folder / LOG, 20).splitlines() if line.strip()]
         return f"the process ended with exit code {code}" + (f": {lines[-1][:500]}" if lines else "")
 

@@ -40,7 +40,7 @@ from edgefront.core.services.trainings.claims import Outcome, Report
 from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.services.trainings.files.folder import tail, training_folder
 from edgefront.core.services.trainings.files.removal import remove_folder
-from edgefront.core.services.trainings.views import about, start_of
+from edgefront.core.services.trainings.views import about, dataset_asked, start_of
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
@@ -231,7 +231,7 @@ class Supervisor:
         def guard() -> None:
             while not ended.wait(self._look_s):
                 if time.monotonic() - self._beaten_at > self._own.ttl_s:
-                    _log.warning("the lease is over and the run is killed")
+                    _log.warning("the lease has expired and the run is killed")
                     process.stop()
                     process.kill()
                     return
@@ -308,7 +308,7 @@ class Supervisor:
         self._hold(note)
         if self.told_to_end or self._wanted != "run":
             self._give_back("")
-            raise LeaseLost("asked to end before the run had started")
+            raise LeaseLost("it was asked to stop before the run had started")
 
     def _hold(self, note: str) -> None:
         """Holds the lease while something is waited for, and says what."""
@@ -359,6 +359,6 @@ def _copied(session: Session, training: Training) -> dict[str, Any]:
         "gpu_numbers",
     )
     found = {name: getattr(training, name) for name in (*names, "sharding", "supernet")}
-    by_recipe = training.kind == "training" and not training.request.get("dataset")  # as the plan looked for it
+    by_recipe = training.kind == "training" and not dataset_asked(training)  # as the plan looked for it
     level = training.recipe.get("level") if by_recipe else None
     return found | {"level": level, "about": about(session, training), "start": start_of(training)}

@@ -31,7 +31,7 @@ class TorchModel:
     def __init__(self, request: LaunchRequest) -> None:
         subject, protocol = request.subject, request.protocol
         if isinstance(subject, Path):
-            raise MeasurementError("PyTorch runs no ONNX files; choose onnxruntime", reason="unsupported")
+            raise MeasurementError("PyTorch cannot run ONNX files; choose runtime onnxruntime", reason="unsupported")
         self._device = _device(protocol.provider)
         torch.set_num_threads(protocol.threads)
         if torch.get_num_interop_threads() != 1:

@@ -158,7 +158,9 @@ def _check(level: Level, unit: Unit, corpus: Corpus, settings: Preparation) -> N
         for field in ("vocab_size", "vocabulary"):
             if getattr(settings, field) is not None:
                 raise InvalidInput(
-                    f"{level} have no {field}: it belongs to words and bpe", field=field, value=getattr(settings, field)
+                    f"level {level} has no {field}: only words and bpe have one",
+                    field=field,
+                    value=getattr(settings, field),
                 )
         if corpus.sources:
             raise InvalidInput(
@@ -175,4 +177,4 @@ def _check(level: Level, unit: Unit, corpus: Corpus, settings: Preparation) -> N
             "parallel text is prepared by lines, each language with a vocabulary of its own", field=field
         )
     if corpus.form == "jsonl" and unit == "line":
-        raise InvalidInput("JSON lines are documents", field="unit", value=unit, allowed="document")
+        raise InvalidInput("JSON lines are prepared by documents", field="unit", value=unit, allowed="document")

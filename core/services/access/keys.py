@@ -72,7 +72,7 @@ def create_key(
     """A new key and its secret, which is not kept and cannot be shown again."""
     if (role == "agent") != (device_id is not None):
         raise InvalidInput(
-            "a device credential has the role agent, and only that", field="role", value=role, allowed="admin or user"
+            "the role agent is for device credentials only", field="role", value=role, allowed="admin or user"
         )
     secret = new_secret("efk" if device_id is None else "efa")
     key = ApiKey(
@@ -104,7 +104,7 @@ def authenticate(session: Session, secret: str, now: datetime) -> Principal:
 
 def _principal(found: tuple[ApiKey, str | None] | None, now: datetime) -> Principal:
     if found is None:
-        raise Unauthenticated("the key is not known here")
+        raise Unauthenticated("the API key is unknown")
     key, device_state = found
     if device_state == "revoked":
         raise Gone("this device was revoked; enrol it again to use it")
@@ -146,7 +146,7 @@ def key_view(key: ApiKey, secret: str | None = None) -> KeyView:
 def open_web_session(session: Session, principal: Principal, now: datetime) -> str:
     """The cookie's secret of a new browser session for the principal's key; it lasts a week or as long as the key."""
     if principal.device_id is not None:
-        raise Forbidden("a device credential opens no browser session")
+        raise Forbidden("a device credential cannot open a browser session")
     secret = new_secret("efw")
     session.add(
         WebSession(

@@ -124,7 +124,7 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
 def _usable_token(session: Session, secret: str, now: datetime) -> EnrolmentToken:
     token = access.enrolment_token_by_hash(session, hash_secret(secret)) if secret.startswith("efe_") else None
     if token is None:
-        raise Unauthenticated("this server has no such enrolment token; they start with efe_")
+        raise Unauthenticated("this enrolment token does not exist on this server; tokens start with efe_")
     if token.revoked_at is not None:
         raise Unauthenticated("this enrolment token was revoked")
     if token.expires_at <= now:
@@ -223,7 +223,9 @@ def _locked(session: Session, principal: Principal, id_or_name: str, *, itself: 
     if not (itself and principal.device_id == device.id):
         principal.require("user")
         if not principal.may_see(device.owner):
-            raise Forbidden(f"the device {device.name!r} is {device.owner}'s: only they or an admin may do this")
+            raise Forbidden(
+                f"the device {device.name!r} belongs to {device.owner}: only the owner or an admin may do this"
+            )
     return device
 
 

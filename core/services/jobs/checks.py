@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefront.core.errors import InvalidInput, SpaceError
+from edgefront.core.errors import InvalidInput, SpaceError, within
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.plan import MIB, SearchPlan, plan_for
 from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
@@ -40,7 +40,7 @@ def checked(request: JobRequest, settings: Settings | None = None) -> CheckedReq
     _check_narrowing(request)
     scoring.proxy_of(request)
     for index, target in enumerate(request.targets):
-        _check_search(request, target, f"targets.{index}")
+        _check_search(request, target, index)
     supernet_plan.check(request, settings)
     return CheckedRequest(request, scoring.check_data(request, settings))
 
@@ -60,7 +60,7 @@ def _check_narrowing(request: JobRequest) -> None:
             seen.add(repr(value))
 
 
-def _check_search(request: JobRequest, target: TargetRequest, field: str) -> None:
+def _check_search(request: JobRequest, target: TargetRequest, index: int) -> None:
     plan = plan_for(request, target.protocol, target.limits)
     bounds = request.parameters
     if bounds.min_decoder is not None and bounds.max_decoder is not None and bounds.min_decoder > bounds.max_decoder:
@@ -78,20 +78,13 @@ def _check_search(request: JobRequest, target: TargetRequest, field: str) -> Non
             value=request.baseline_layers,
             allowed="depths of the stock model; absent: every depth of the space",
         )
-    try:
+    with within("targets", index, "protocol"):
         for baseline in baselines:
             plan.costs(baseline)
-    except InvalidInput as error:
-        raise InvalidInput(
-            f"{field}.protocol.{error.detail}",
-            field=f"{field}.protocol.{error.field}",
-            value=error.value,
-            allowed=error.allowed,
-        ) from None
-    _check_limits(plan, target, field)
+    _check_limits(plan, target, index)
 
 
-def _check_limits(plan: SearchPlan, target: TargetRequest, field: str) -> None:
+def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
     """InvalidInput if the limits on parameters and weights leave the search nothing to propose."""
     if plan.permitted():
         return
@@ -110,7 +103,7 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, field: str) -> None:
     cause: str = "parameters"
     value: Any = given
     if not given:
-        cause, value = f"{field}.limits.memory_mb", memory_mb
+        cause, value = f"targets.{index}.limits.memory_mb", memory_mb
     elif len(given) == 1 and memory_mb is None:
         ((name, value),) = given.items()
         cause = f"parameters.{name}"

@@ -23,6 +23,7 @@ from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.services.jobs.views import job_views
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, JobState
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
@@ -69,7 +70,7 @@ def _create(
     job = Job(
         name=request.name,
         owner=principal.owner,
-        request=request.model_dump(mode="json"),
+        request=JOB_REQUEST.versioned(request.model_dump(mode="json")),
         request_digest=digest,
         idempotency_key=idempotency_key,
         state="running",
@@ -92,9 +93,9 @@ def _create(
             position=position,
             name=where.name,
             device_key=where.device_key,
-            protocol=asked.protocol.model_dump(mode="json"),
+            protocol=PROTOCOL.versioned(asked.protocol.model_dump(mode="json")),
             protocol_digest=asked.protocol.digest,
-            limits=asked.limits.model_dump(mode="json"),
+            limits=LIMITS.versioned(asked.limits.model_dump(mode="json")),
             seed=target_seed(request.seed, position),
             proxy=request.proxy,
             proxy_data=planned.proxy_data,
@@ -216,7 +217,7 @@ def _digest(request: JobRequest) -> str:
 
 def _same(session: Session, former: Job, digest: str, now: datetime) -> JobView:
     if former.request_digest != digest:
-        raise Conflict(f"this Idempotency-Key was used for another request, which made job {former.id}")
+        raise Conflict(f"this Idempotency-Key was used for another request, which created job {former.id}")
     return _view(session, former, now)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict, InvalidInput, NotFound
+from edgefront.core.errors import Conflict, InvalidInput, NotFound, within
 from edgefront.core.services.fleet import queries as device_rows
 from edgefront.core.services.fleet.capability import can_run, lacking, numbers_of, refusal
 from edgefront.core.services.jobs.queries import jobs as rows
@@ -34,19 +34,20 @@ def place(session: Session, request: JobRequest) -> list[Place]:
     """
     found: list[Place] = []
     for index, target in enumerate(request.targets):
-        field = f"targets.{index}"
-        device_key, label, candidates = _devices(session, target, field)
-        _check_runtime(target, candidates, label, field)
-        found.append(Place(device_key, _name(target, label, found, field)))
+        with within("targets", index):
+            device_key, label, candidates = _devices(session, target)
+            _check_runtime(target, candidates, label)
+            name = _name(target, label, found)
+        found.append(Place(device_key, name))
     return found
 
 
-def _devices(session: Session, target: TargetRequest, field: str) -> tuple[str, str, Sequence[Device]]:
+def _devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequence[Device]]:
     """Device key, its name for people, and the devices behind it."""
     if target.device is not None:
         device = device_rows.find(session, target.device)
         if device is None:
-            raise NotFound(f"no device {target.device!r} is enrolled", field=f"{field}.device", value=target.device)
+            raise NotFound(f"no device {target.device!r} is enrolled", field="device", value=target.device)
         if device.state == "revoked":
             raise Conflict(f"device {device.name!r} was revoked; enrol it again to use it")
         return f"device:{device.id}", device.name, [device]
@@ -55,22 +56,22 @@ def _devices(session: Session, target: TargetRequest, field: str) -> tuple[str, 
     if name is None:
         if len(classes) != 1:
             raise InvalidInput(
-                f"{field}: say which device or device_class: " + (", ".join(classes) or "none is enrolled yet"),
-                field=f"{field}.device_class",
+                "device_class: give device or device_class, one of: " + (", ".join(classes) or "none is enrolled yet"),
+                field="device_class",
                 allowed=", ".join(classes),
             )
         name = classes[0]
     if name not in classes:
         raise NotFound(
             f"no device of class {name!r} is enrolled; there are {', '.join(classes) or 'none yet'}",
-            field=f"{field}.device_class",
+            field="device_class",
             value=name,
         )
     device_key = f"class:{name}"
     return device_key, name, rows.devices_of(session, device_key)
 
 
-def _check_runtime(target: TargetRequest, devices: Sequence[Device], label: str, field: str) -> None:
+def _check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) -> None:
     protocol = target.protocol
     if any(can_run(device.facts, protocol) for device in devices):
         return
@@ -81,10 +82,12 @@ def _check_runtime(target: TargetRequest, devices: Sequence[Device], label: str,
     )
     missing = lacking(facts, protocol)
     if missing is None:  # one tried it in vain
-        reason = next(filter(None, (refusal(known, protocol) for known in facts)), "it was tried there")
+        reason = next(
+            filter(None, (refusal(known, protocol) for known in facts)), "a device reported it as unsupported"
+        )
         raise InvalidInput(
-            f"{field}.protocol: {wish}: {reason}",
-            field=f"{field}.protocol",
+            f"protocol: {wish}: {reason}",
+            field="protocol",
             value=protocol.model_dump(mode="json"),
             allowed="another protocol",
         )
@@ -100,22 +103,22 @@ def _check_runtime(target: TargetRequest, devices: Sequence[Device], label: str,
     cores = max(device["cores"] for device in facts)
     name, allowed = missing
     raise InvalidInput(
-        f"{field}.protocol.{name}: {wish}; it has {'; '.join(known)}; up to {cores} threads",
-        field=f"{field}.protocol.{name}",
+        f"protocol.{name}: {wish}; it has {'; '.join(known)}; up to {cores} threads",
+        field=f"protocol.{name}",
         value=getattr(protocol, name),
         allowed=allowed,
     )
 
 
-def _name(target: TargetRequest, label: str, others: Sequence[Place], field: str) -> str:
+def _name(target: TargetRequest, label: str, others: Sequence[Place]) -> str:
     taken = {other.name for other in others}
     if target.name is not None:
         if target.name in taken:
             raise InvalidInput(
-                f"{field}.name: two targets of the job are called {target.name!r}",
-                field=f"{field}.name",
+                f"name: two targets of the job are called {target.name!r}",
+                field="name",
                 value=target.name,
-                allowed="a name of its own for each target",
+                allowed="a different name for each target",
             )
         return target.name
     protocol = target.protocol

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.errors import InvalidInput
 from edgefront.core.services.fleet.capability import can_run, refusal
 from edgefront.core.services.jobs import plan
+from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest
@@ -17,11 +18,14 @@ BASELINE_LAUNCHES = 3
 """Launches of each baseline: every claim divides by it, and their spread tells the device's launch variance."""
 
 
-def planned(request: JobRequest, target: Target) -> int | None:
-    """Candidates that there will be at the end, baselines included."""
+def planned(request: JobRequest | None, target: Target) -> int | None:
+    """Candidates that there will be at the end, baselines included; None where the request cannot be read."""
     if target.state not in ("baselines", "searching"):
         return target.candidates
-    return sum(plan.planned(request))
+    try:
+        return None if request is None else sum(plan.planned(request))
+    except InvalidInput:  # of a space or an algorithm that this release does not have
+        return None
 
 
 def refinement_budget(request: JobRequest, target: Target) -> int:
@@ -30,7 +34,7 @@ def refinement_budget(request: JobRequest, target: Target) -> int:
     return int(request.budget.refinement * max(0, target.candidates - baselines))
 
 
-def seconds_left(job: Job, request: JobRequest, target: Target, now: datetime) -> float | None:
+def seconds_left(job: Job, request: JobRequest | None, target: Target, now: datetime) -> float | None:
     """Time to the end at the pace so far, with all further launches that may be made; None while it cannot be told.
 
     At most what the budget of time leaves.
@@ -38,7 +42,9 @@ def seconds_left(job: Job, request: JobRequest, target: Target, now: datetime) -
     if target.state not in ACTIVE_TARGETS:
         return 0.0
     total = planned(request, target)
-    if job.state != "running" or total is None or target.started_at is None or target.launches_done < 2:
+    if request is None or total is None:
+        return None
+    if job.state != "running" or target.started_at is None or target.launches_done < 2:
         return None
     elapsed = max(0.0, (now - target.started_at).total_seconds())
     # The clock starts with the first result, so one launch less was made in that time.
@@ -80,8 +86,8 @@ def note(
 
 def _inability(target: Target, device: str, facts: Sequence[Mapping[str, Any]]) -> str:
     """That none of these devices can measure for the target; empty if one can."""
-    protocol = MeasurementProtocol.model_validate(target.protocol)
-    if any(can_run(known, protocol) for known in facts):
+    protocol = PROTOCOL.read_or(target.protocol, None)
+    if protocol is None or any(can_run(known, protocol) for known in facts):
         return ""
     reasons = sorted({refusal(known, protocol) for known in facts} - {""})
     because = f" ({reasons[0]})" if reasons else ""

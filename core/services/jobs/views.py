@@ -18,6 +18,7 @@ from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.queries.candidates import Point
 from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.quality.trust import published_trust
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, CandidateState, JobState, TargetState
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.wire.jobs import (
@@ -25,6 +26,8 @@ from edgefront.core.wire.jobs import (
     JobRequest,
     JobView,
     Limits,
+    ProxyTrust,
+    TargetRequest,
     TargetView,
 )
 
@@ -81,7 +84,10 @@ def _standing(candidate: Candidate, baseline: Baseline | None) -> dict[str, Any]
 
 
 def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobView]:
-    """Views of jobs with their targets, in a fixed number of queries."""
+    """Views of jobs with their targets, in a fixed number of queries.
+
+    Where a stored request cannot be read, one without values stands for it; the job's reason says what is wrong.
+    """
     targets = job_rows.targets(session, [job.id for job in jobs])
     ids = [target.id for target in targets]
     frontiers = candidate_rows.frontier_points(session, ids)
@@ -96,8 +102,8 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
     scoring = proxy_rows.waiting(session, [target.id for target in targets if target.state in ACTIVE_TARGETS])
     views = []
     for job in jobs:
-        request = JobRequest.model_validate(job.request)
         own = [target for target in targets if target.job_id == job.id]
+        request = JOB_REQUEST.read_or(job.request, None)
         views.append(
             JobView(
                 id=job.id,
@@ -105,8 +111,8 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
                 owner=job.owner,
                 state=JobState(job.state),
                 reason=job.reason,
-                request=request,
-                proxy_trust=published_trust(request),
+                request=request or JobRequest(targets=(TargetRequest(),) * len(own)),
+                proxy_trust=ProxyTrust() if request is None else published_trust(request),
                 targets=tuple(
                     _target_view(
                         job,
@@ -132,7 +138,7 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
 
 def _target_view(
     job: Job,
-    request: JobRequest,
+    request: JobRequest | None,
     target: Target,
     frontier: Sequence[Point],
     baseline: Sequence[Point],
@@ -141,15 +147,15 @@ def _target_view(
     scoring: int,
     now: datetime,
 ) -> TargetView:
-    asked = request.targets[target.position]
+    asked = TargetRequest() if request is None else request.targets[target.position]
     device = asked.device or asked.device_class or target.device_key.partition(":")[2]
     return TargetView(
         id=target.id,
         name=target.name,
         device=device,
         state=TargetState(target.state),
-        protocol=MeasurementProtocol.model_validate(target.protocol),
-        limits=Limits.model_validate(target.limits),
+        protocol=PROTOCOL.read_or(target.protocol, MeasurementProtocol()),
+        limits=LIMITS.read_or(target.limits, Limits()),
         generation=target.generation,
         candidates=target.candidates,
         settled=target.settled,

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, relative_half_width
 from edgefront.core.services.fleet.capability import can_run, device_keys
@@ -19,8 +20,8 @@ from edgefront.core.services.fleet.queries import OwnDevice
 from edgefront.core.services.jobs.progress import refinement_budget
 from edgefront.core.services.jobs.queries import demand, jobs
 from edgefront.core.services.measuring.queries import measurements
+from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL
 from edgefront.core.store.tables import Job, Target
-from edgefront.core.wire.jobs import JobRequest
 
 PRIORITY = 1000
 """First launches go before refinements."""
@@ -39,8 +40,11 @@ def propose(session: Session, device: OwnDevice, max_items: int, now: datetime) 
     """
     made = 0
     for seen, job in measurements.refinement_targets(session, device_keys(device)):
-        protocol = MeasurementProtocol.model_validate(seen.protocol)
-        if made >= max_items or _left(job, seen) < 1 or not can_run(device.facts, protocol):
+        try:
+            protocol = PROTOCOL.read(seen.protocol)
+            if made >= max_items or _left(job, seen) < 1 or not can_run(device.facts, protocol):
+                continue
+        except InvalidInput:  # `advance` ends the target and says why
             continue
         target = jobs.lock_target(session, seen.id)
         if target is None:
@@ -64,7 +68,7 @@ def uncertain(session: Session, target: Target) -> list[str]:
     left = _left(session.get_one(Job, target.job_id), target)
     if left < 1:
         return []
-    protocol = MeasurementProtocol.model_validate(target.protocol)
+    protocol = PROTOCOL.read(target.protocol)
     variance = measurements.launch_variance(session, target.device_key, target.protocol_digest)
     return measurements.refinable(session, target.id, optimism(protocol, variance), left)
 
@@ -84,4 +88,4 @@ def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[in
 
 
 def _left(job: Job, target: Target) -> int:
-    return refinement_budget(JobRequest.model_validate(job.request), target) - target.refinements
+    return refinement_budget(JOB_REQUEST.read(job.request), target) - target.refinements

@@ -26,6 +26,7 @@ from edgefront.core.services.measuring.aggregation import add_bad_end, aggregate
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as rows
 from edgefront.core.services.measuring.verdict import MAX_ATTEMPTS
+from edgefront.core.services.stored import LIMITS
 from edgefront.core.store import outbox
 from edgefront.core.store.tables import Candidate, Measurement, Target
 
@@ -92,7 +93,8 @@ def take_in(
 
     A live target that has come to share one of them since the targets were locked is left to its own `advance`.
     """
-    locked = {target.id: target for target in targets}
+    # One whose limits cannot be read is left to its own `advance` too, which ends it.
+    locked = {target.id: target for target in targets if LIMITS.read_or(target.limits, None) is not None}
     spreads: dict[tuple[str, str], LaunchVariance] = {}
     findings: dict[str, list[frontier.Finding]] = {}
     for candidate in candidates:

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from edgefront.core.data.prepared.prepared import read_manifest
-from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.proxies.proxy import Proxy
 from edgefront.core.proxies.registry import proxy_named
 from edgefront.core.proxies.score import score
@@ -62,12 +62,8 @@ class ScoreClaim:
 def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
     """The job's proxy, and its settings as far as they concern it. `InvalidInput` names the field of the request."""
     proxy = proxy_named(request.proxy)
-    try:
+    with within("proxy_settings"):
         settings = ProxySettings.parse(request.proxy_settings)
-    except InvalidInput as error:
-        field = error.field.replace("settings", "proxy_settings", 1)
-        detail = error.detail.replace("settings", "proxy_settings", 1)
-        raise InvalidInput(detail, field=field, value=error.value, allowed=error.allowed) from None
     if proxy.needs_data and settings.data is None:
         raise InvalidInput(
             f"proxy {proxy.name} needs a prepared data set in {DATA_FIELD}",
@@ -178,7 +174,7 @@ def claim(session: Session, now: datetime) -> ScoreClaim | None:
     """The next score to compute, held for `CLAIM`; None if there is none."""
     while (row := rows.next_open(session, now)) is not None:
         if row.attempts >= ATTEMPTS:
-            settle(session, row.id, None, f"{ATTEMPTS} attempts to score it by {row.proxy} came to no end", now)
+            settle(session, row.id, None, f"{ATTEMPTS} attempts to score it by {row.proxy} did not finish", now)
             continue
         row.state, row.claimed_until = "claimed", now + CLAIM
         row.attempts += 1

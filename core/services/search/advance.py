@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import reference
 from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.services.jobs import progress
@@ -44,10 +44,10 @@ from edgefront.core.services.search.proposing import (
 )
 from edgefront.core.services.search.supernets import WantedSupernet
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.services.trainings.queries import trainings as training_rows
 from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Job, Target
-from edgefront.core.wire.jobs import JobRequest, Limits
 
 BARREN = 5
 """After so many generations in a row of which nothing could be measured a search ends."""
@@ -64,12 +64,15 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
     then commits and calls again); a step that has to be computed and stored first; False if the target waits for
     devices, or for a worker that computes, or has ended. An unknown target is no error: its job may have been
     deleted.
+
+    Raises `InvalidInput` that names the field where what was asked cannot be read or carried out by this release.
     """
     found = _live(session, target_id)
     if found is None:
         return False
     target, job = found
-    request = JobRequest.model_validate(job.request)
+    request, limits = JOB_REQUEST.read(job.request), LIMITS.read(target.limits)
+    protocol = PROTOCOL.read(target.protocol)
     revoked = job_rows.revoked_device(session, target.device_key)
     if revoked is not None:
         note = f"The device {revoked!r} was revoked. Enrol it again, or choose another, and submit the job again."
@@ -82,8 +85,7 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
         return True
     if target.state == "refining":
         return _refine(session, target, now)
-    protocol = MeasurementProtocol.model_validate(target.protocol)
-    plan = plan_for(request, protocol, Limits.model_validate(target.limits))
+    plan = plan_for(request, protocol, limits)
     if target.state == "baselines":
         return _baselines(session, target, plan, now)
     return _search(session, target, plan, now)
@@ -172,13 +174,19 @@ def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
 
 def stalled(session: Session, now: datetime) -> list[str]:
     """Ids of the targets of running jobs for which `advance` should be sent again: for the sweep."""
-    timed_out = [
-        target.id
-        for target, job in job_rows.timed_targets(session)
-        if progress.out_of_time(JobRequest.model_validate(job.request), target, now)
-    ]
+    ending = [target.id for target, job in job_rows.active_targets(session) if _must_end(target, job, now)]
     homeless = job_rows.homeless_targets(session)
-    return list(dict.fromkeys(job_rows.idle_targets(session) + homeless + timed_out))
+    return list(dict.fromkeys(job_rows.idle_targets(session) + homeless + ending))
+
+
+def _must_end(target: Target, job: Job, now: datetime) -> bool:
+    """Whether its time is over, or what was asked of it cannot be read by this release."""
+    try:
+        PROTOCOL.read(target.protocol)
+        LIMITS.read(target.limits)
+        return progress.out_of_time(JOB_REQUEST.read(job.request), target, now)
+    except InvalidInput:
+        return True
 
 
 def _catch_up(session: Session, target: Target, now: datetime) -> bool:

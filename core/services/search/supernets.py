@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput, within
 from edgefront.core.search.interface import Snapshot
 from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.services.jobs.closing import change_state, end_target
@@ -41,12 +41,14 @@ def wanted_supernet(algorithm: ParSupernet, snapshot: Snapshot, settings: Settin
     recipe = recipe_of(asked)
     dataset = dataset_of(asked, recipe)
     limits = {"steps": asked.steps, "hours": asked.hours}
+    with within("algorithm"):
+        supernet = algorithm.supernet(snapshot)
     return WantedSupernet(
         dataset=dataset,
         dataset_digest=check_dataset(dataset, settings.data_folder, recipe.task),
         recipe=asked.recipe,
         overrides=asked.overrides,
-        supernet=algorithm.supernet(snapshot).model_dump(mode="json"),
+        supernet=supernet.model_dump(mode="json"),
         budget={name: limit for name, limit in limits.items() if limit is not None},
         requires=requirements_of(asked),
     )
@@ -95,7 +97,7 @@ def with_result(
         result = SupernetResult.parse(training.result or {})
         knowing = algorithm.given([search.probabilities for search in result.searches])
     except InvalidInput as error:
-        note = f"Its supernet, training {training.id}, left no result that can be read: {error.detail}"
+        note = f"Its supernet, training {training.id}, left no readable result: {error.detail}"
         end_target(session, target, "failed", note, now)
         return None
     rest = target.note.replace(_waiting(training), "").strip()

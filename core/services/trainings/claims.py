@@ -21,6 +21,7 @@ from edgefront.core.services import tasks
 from edgefront.core.services.trainings.events import Entry, change_state
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.services.trainings.views import start_of
 from edgefront.core.states import LIVE_TRAININGS
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Training
@@ -329,7 +330,7 @@ def _manner(training: Training) -> str:
     recipe = Recipe.parse(training.recipe)
     read = recipe.evaluation.model_dump(mode="json")
     budget = {name: value for name, value in training.budget.items() if value is not None}
-    what = [recipe.learnt(), read, budget, training.dataset_digest, training.request.get("start")]
+    what = [recipe.learnt(), read, budget, training.dataset_digest, start_of(training)]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 

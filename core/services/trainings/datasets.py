@@ -63,7 +63,10 @@ def find_dataset(name: str, data_folder: Path, digest: str | None = None, level:
     """
     if is_path(name):
         folder = _within(name, data_folder)
-        found = {folder: read_manifest(folder)}
+        try:
+            found = {folder: read_manifest(folder)}
+        except InvalidInput as error:
+            raise _as_dataset(error, name) from None
     else:
         found = {}
         for folder, manifest in prepared_in(data_folder):
@@ -114,7 +117,7 @@ def _within(name: str, data_folder: Path) -> Path:
     folder = (root / name).resolve()
     if folder == root or not folder.is_relative_to(root):
         raise InvalidInput(
-            f"dataset: {name!r} is outside of the service's data folder",
+            f"dataset: {name!r} is outside the service's data folder",
             field="dataset",
             value=name,
             allowed=f"the name of a data set, or a folder within the data folder; there are: {shown(data_folder)}",

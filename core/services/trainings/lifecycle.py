@@ -16,6 +16,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.idempotency import check_key, request_digest
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.stored import TRAINING_REQUEST
 from edgefront.core.services.trainings.events import change_state, state_entry
 from edgefront.core.services.trainings.plan import (
     Subject,
@@ -89,7 +90,8 @@ def _create(
     stored, digest = _stored(request), _digest(request)
     made = [_row(principal, request, plan, subject, position, now) for position, subject in enumerate(plan.subjects)]
     for training in made:
-        training.request, training.request_digest, training.idempotency_key = stored, digest, idempotency_key
+        training.request = TRAINING_REQUEST.versioned(stored)
+        training.request_digest, training.idempotency_key = digest, idempotency_key
     try:
         with session.begin_nested():
             session.add_all(made)
@@ -296,5 +298,5 @@ def _digest(request: TrainingRequest) -> str:
 
 def _same(session: Session, former: list[Training], digest: str) -> tuple[TrainingView, ...]:
     if former[0].request_digest != digest:
-        raise Conflict(f"this Idempotency-Key was used for another request, which made training {former[0].id}")
+        raise Conflict(f"this Idempotency-Key was used for another request, which created training {former[0].id}")
     return tuple(training_views(session, former))

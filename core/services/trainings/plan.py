@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.cost.costs import costs
-from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.recipes.papers import recipe as named_recipe
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.recipes.task import check_task
@@ -115,12 +114,12 @@ def resolved_recipe(name: str, overrides: dict[str, Any]) -> Recipe:
         raise InvalidInput(f"recipe: {error.detail}", field="recipe", value=name, allowed=error.detail) from None
     if "name" in overrides:
         raise InvalidInput(
-            "overrides.name: a recipe keeps its name",
+            "overrides.name: the name of a recipe cannot be changed",
             field="overrides.name",
             value=overrides["name"],
             allowed="leave it out",
         )
-    with _within("overrides", instead_of="recipe"):
+    with within("overrides"):
         return found.overridden(overrides)
 
 
@@ -133,15 +132,15 @@ def placed(requires: Requirements, settings: Settings) -> tuple[str, int, int | 
             f"requires.memory_gb: no machine has {requires.memory_gb:g} GiB",
             field="requires.memory_gb",
             value=requires.memory_gb,
-            allowed="what a worker has",
+            allowed="at most the memory of a worker",
         )
     if device == "cpu":
         if requires.gpus != 1:
             raise InvalidInput(
-                f"requires.gpus: {requires.gpus} GPUs go with device cuda, not cpu",
+                f"requires.gpus: {requires.gpus} GPUs need device cuda, not cpu",
                 field="requires.gpus",
                 value=requires.gpus,
-                allowed="device cuda, or leave gpus out",
+                allowed="device cuda, or no gpus",
             )
         return device, 0, memory_bytes, "cpu"
     return device, requires.gpus, memory_bytes, "gpu" if requires.gpus == 1 else "gpus"
@@ -158,7 +157,7 @@ def evenly(items: Sequence[Item], count: int) -> list[Item]:
 
 def _subjects(request: TrainingRequest, chosen: Chosen) -> list[Subject]:
     if request.architecture is not None:
-        with _within("architecture"):
+        with within("architecture"):
             architecture = Architecture.parse(request.architecture)
         return [_subject(request.name or f"{_short(architecture)}", architecture)]
     if request.model is not None:
@@ -179,12 +178,12 @@ def _picked(
         raise InvalidInput(
             f"frontier: there is no model to train on target {target.name!r}: {what}",
             field="frontier",
-            allowed="bounds that hold a point of the frontier",
+            allowed="bounds that a point of the frontier meets",
         )
     if pick.count is None and len(within) > MAX_PICKS:
         raise InvalidInput(
             f"frontier.count: {len(within)} points lie within the bounds, and a request makes at most {MAX_PICKS} "
-            "trainings: say how many of them",
+            "trainings: set frontier.count",
             field="frontier.count",
             allowed=f"1 to {MAX_PICKS}",
         )
@@ -220,10 +219,7 @@ def _check_task(architecture: Architecture, recipe: Recipe) -> None:
     try:
         check_task(architecture, recipe)
     except InvalidInput as error:
-        if error.field == "recipe":
-            raise
-        detail, field = f"overrides.{error.detail}", f"overrides.{error.field}"
-        raise InvalidInput(detail, field=field, value=error.value, allowed=error.allowed) from None
+        raise (error if error.field == "recipe" else error.under("overrides")) from None
 
 
 def _check_start(start: Training, subjects: Sequence[Subject]) -> None:
@@ -242,20 +238,8 @@ def _check_start(start: Training, subjects: Sequence[Subject]) -> None:
         own = with_vocabulary(subject.architecture, trained.embedding.vocab_size, source)
         if own.digest != trained.digest:
             raise InvalidInput(
-                f"start: training {start.id} trained another architecture than {subject.name}",
+                f"start: training {start.id} has a different architecture from {subject.name}",
                 field="start",
                 value=start.id,
                 allowed="a training of the same architecture",
             )
-
-
-@contextmanager
-def _within(prefix: str, *, instead_of: str = "") -> Iterator[None]:
-    """Puts the field of an error where it stands in the request."""
-    try:
-        yield
-    except InvalidInput as error:
-        inner = error.field.removeprefix(instead_of).removeprefix(".")
-        field = ".".join(part for part in (prefix, inner) if part)
-        detail = error.detail.removeprefix(f"{instead_of}.") if instead_of else error.detail
-        raise InvalidInput(f"{prefix}: {detail}", field=field, value=error.value, allowed=error.allowed) from None

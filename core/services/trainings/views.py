@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.services.stored import PROTOCOL, TRAINING_REQUEST
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.states import LIVE_TRAININGS, TrainingState
@@ -39,7 +39,12 @@ def training_view(session: Session, training: Training) -> TrainingView:
 
 def start_of(training: Training) -> str | None:
     """Id of the training with whose weights it begins."""
-    return training.request.get("start")
+    return TRAINING_REQUEST.upgraded(training.request).get("start")
+
+
+def dataset_asked(training: Training) -> str | None:
+    """The data set that its request names; None where it is the recipe's own."""
+    return TRAINING_REQUEST.upgraded(training.request).get("dataset")
 
 
 def about(session: Session, training: Training) -> dict[str, Any]:
@@ -49,9 +54,9 @@ def about(session: Session, training: Training) -> dict[str, Any]:
         told["start"] = {"training": start}
     wanted = [training.candidate_id] if training.candidate_id else []
     for candidate, target in rows.measured(session, wanted).values():
-        if candidate.latency_ms is None:
+        protocol = PROTOCOL.read_or(target.protocol, None)
+        if candidate.latency_ms is None or protocol is None:
             continue
-        protocol = MeasurementProtocol.model_validate(target.protocol)
         threads = f"{protocol.threads} thread{'s' if protocol.threads > 1 else ''}"
         told["measurements"] = [
             {
@@ -142,12 +147,12 @@ def _note(session: Session, training: Training) -> str:
         said.append(
             f"{ahead} before it in the queue train-{training.queue}"
             if ahead
-            else f"waits for a worker that serves train-{training.queue} and has room"
+            else f"waits for a worker that serves train-{training.queue} and has a free slot"
         )
         if training.memory_bytes is not None:  # the queue's name does not tell
             said.append(
-                f"takes a worker with {training.memory_bytes / GIB:g} GiB{' on each GPU' * bool(training.gpus)}"
+                f"needs a worker with {training.memory_bytes / GIB:g} GiB{' on each GPU' * bool(training.gpus)}"
             )
     elif training.state in LIVE_TRAININGS and training.wanted != "run":
-        said.append("stops after its step" if training.wanted == "pause" else "ends")
+        said.append("stops after the current step" if training.wanted == "pause" else "ends")
     return "; ".join(said)

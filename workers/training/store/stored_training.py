@@ -87,14 +87,16 @@ class StoredTraining:
             shutil.rmtree(left, ignore_errors=True)
         if claim_of(folder) != self._fence - 1:
             part = folder / f"{_FETCHED}{self._fence}"
-            fetched = self._in_background(lambda: stored.fetch(part), "fetches its files from the artifact store", hold)
+            fetched = self._in_background(
+                lambda: stored.fetch(part), "downloads its files from the artifact store", hold
+            )
             if fetched is not None:
                 mark_claim(folder, None)
                 for name in (CHECKPOINTS, RESULT, *JOURNAL):
                     _replace(folder / name, part / name)
                 if fetched.damaged:
                     where = "from the beginning" if fetched.step is None else f"from step {fetched.step}"
-                    self._damaged = f"{'; '.join(fetched.damaged)}. It goes on {where}."
+                    self._damaged = f"{'; '.join(fetched.damaged)}. It resumes {where}."
             shutil.rmtree(part, ignore_errors=True)
         mark_claim(folder, self._fence)
 
@@ -102,7 +104,7 @@ class StoredTraining:
         """The weights of another training that is done, which are read only before the first checkpoint."""
         stored, into = training_store(self._settings, training_id), self._folder / _START
         if stored is not None and not checkpoints_in(self._folder):
-            note = "fetches the weights that it begins with from the artifact store"
+            note = "downloads its initial weights from the artifact store"
             if self._in_background(lambda: stored.fetch_result(into), note, hold):
                 return into / WEIGHTS
         return training_folder(self._settings, training_id) / WEIGHTS
@@ -180,17 +182,17 @@ class StoredTraining:
             try:
                 self._publisher.publish(snapshot(self._folder, part, result=result))
             except Superseded as error:
-                _log.warning("nothing more is uploaded: %s", error.detail)
-                self._trouble = f"Nothing more is uploaded: {error.detail}."
+                _log.warning("no further uploads: %s", error.detail)
+                self._trouble = f"No further uploads: {error.detail}."
                 raise
             except Exception as error:  # with the thread would end what the run's end waits for
                 reason = error.detail if isinstance(error, EdgefrontError) else f"{type(error).__name__}: {error}"
-                self._trouble = f"Not uploaded yet: {reason}. It is tried again."
+                self._trouble = f"Not uploaded yet: {reason}. The upload is retried."
                 raise Unavailable(reason) from error
             finally:
                 shutil.rmtree(part, ignore_errors=True)
             if self._trouble:
-                self._trouble = "The artifact store was away for a while, and has everything again."
+                self._trouble = "The artifact store was unavailable for a while; everything is uploaded now."
 
     def _in_background(self, do: Callable[[], Found], note: str, hold: Hold) -> Found:
         """What a call returns that may take long, with the lease held meanwhile; again while the store is away."""

@@ -19,7 +19,7 @@ from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
 from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target, new_id
 
-NOT_WANTED = "no running job wants it any more"
+NOT_WANTED = "no running job needs it any more"
 
 
 @dataclass(frozen=True)

@@ -171,12 +171,12 @@ def revoked_device(session: Session, device_key: str) -> str | None:
     return session.scalar(select(Device.name).where(Device.id == device_id, Device.state == "revoked"))
 
 
-def timed_targets(session: Session) -> list[tuple[Target, Job]]:
-    """Active targets of running jobs that have begun, with their jobs: for budgets of time."""
+def active_targets(session: Session) -> list[tuple[Target, Job]]:
+    """Active targets of running jobs, with their jobs."""
     rows = session.execute(
         select(Target, Job)
         .join(Job, Job.id == Target.job_id)
-        .where(Job.state == "running", Target.state.in_(ACTIVE_TARGETS), Target.started_at.is_not(None))
+        .where(Job.state == "running", Target.state.in_(ACTIVE_TARGETS))
     )
     return [(row[0], row[1]) for row in rows]
 

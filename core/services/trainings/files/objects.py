@@ -35,7 +35,7 @@ class ObjectStore:
         self._backend = self._class_of(url)
         self._root = str(self._backend._strip_protocol(url)).rstrip("/")
         if not self._root.strip("/"):
-            raise self._invalid("names no place on the store")
+            raise self._invalid("names neither a bucket nor a folder")
 
     def check(self) -> None:
         """Writes, reads and removes an object. `Unavailable` where that fails."""
@@ -44,7 +44,7 @@ class ObjectStore:
         with suppress(FileNotFoundError):
             if self.read(key) == content:
                 return self.remove(key)
-        raise Unavailable(f"the artifact store {self.shown} does not give back what is written to it")
+        raise Unavailable(f"the artifact store {self.shown} does not return what was written to it")
 
     def names(self, folder: str) -> list[str]:
         """Of what lies directly below a folder, objects and folders; none where there is no such folder."""
@@ -105,7 +105,7 @@ class ObjectStore:
             if isinstance(error, FileNotFoundError) and not writes:
                 raise
             self._backend.clear_instance_cache()  # the connection may be broken
-            detail = f"the artifact store {self.shown} is away: {self._safe(error)}"
+            detail = f"the artifact store {self.shown} is unavailable: {self._safe(error)}"
             raise Unavailable(detail) from None  # a trace of the cause could hold what is not to be shown
 
     def _safe(self, error: Exception) -> str:
@@ -119,7 +119,7 @@ class ObjectStore:
             raise self._invalid("is a chain of URLs")
         if self._protocol in _BUCKETS and "@" in url:
             raise self._invalid(
-                "has credentials in it, which do not belong there: set those of the store itself "
+                "contains credentials, which do not belong in the URL: set the store's own variables "
                 "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS)"
             )
         if self._protocol in _LOCAL and not url.partition("://")[2].startswith(("/", "~")):
@@ -137,7 +137,7 @@ class ObjectStore:
             way = f"pip install {package}" if package not in ("", "fsspec") else str(known.get("err", error))
             raise self._invalid(f"needs a package that is not installed: {way}") from None
         except ValueError as error:
-            raise self._invalid(f"is no store that fsspec knows: {self._safe(error)}") from None
+            raise self._invalid(f"is not a store that fsspec supports: {self._safe(error)}") from None
 
     def _invalid(self, reason: str) -> InvalidInput:
         allowed = "a folder, or one URL: s3://bucket/prefix, gs://bucket/prefix, file:///folder, …"

@@ -54,7 +54,7 @@ def deleted_trainings(settings: Settings) -> list[str]:
             store = ObjectStore(settings.artifact_url)
             found |= {*store.names(FOLDER), *_names(here)} & set(store.names(DELETED))
         except Unavailable as error:
-            _log.warning("deleted trainings are not looked for: %s", error.detail)
+            _log.warning("files of deleted trainings are not removed now: %s", error.detail)
     return sorted(found)
 
 

@@ -120,7 +120,7 @@ class TrainingStore:
                 except FileNotFoundError:  # replaced by a newer one just now
                     break
                 except ValidationError:
-                    _log.warning("%s/%s is not a whole manifest; the one before it counts", self.root, name)
+                    _log.warning("%s/%s is not a complete manifest; the previous one is used", self.root, name)
             else:
                 return None
         raise Unavailable(f"training {self.training_id} on the artifact store changes faster than it can be read")
@@ -144,7 +144,7 @@ class TrainingStore:
                 continue
             hashed.update(chunk)
             if len(chunk) != end - at:
-                raise self._damaged(file, "it is cut")
+                raise self._damaged(file, "it is truncated")
             if end - start == file.size and hashed.hexdigest() != file.sha256:
                 found, right = hashed.hexdigest()[:12], file.sha256[:12]
                 raise self._damaged(file, f"its SHA-256 is {found}…, and should be {right}…")

@@ -1,6 +1,6 @@
 // What the page knows of a job's candidates, by target. Only what it shows is kept of each.
 
-import { count } from "./format.js";
+import { shapeOf } from "../shared/shape.js";
 
 export const GROUPS = [
   { name: "frontier", title: "Frontier" },
@@ -90,8 +90,6 @@ export class Candidates {
   }
 }
 
-const NAMES = { attention: "attention", feed_forward: "feed-forward", srupp: "SRU++", sru: "SRU" };
-
 /** What the page keeps of an architecture. */
 function traits(architecture) {
   return { shape: shapeOf(architecture), generates: generates(architecture), pooled: isPooled(architecture) };
@@ -103,16 +101,3 @@ function generates(architecture) {
 }
 
 const isPooled = (architecture) => ["pooled", "classes"].includes(architecture?.output?.kind);
-
-/** "6 layers × 512" where each is attention and feed-forward, else "2 attention, 9 feed-forward × 512". */
-export function shapeOf(architecture) {
-  const blocks = (architecture && architecture.blocks) || [];
-  const pairs = blocks.every((block, at) => block.kind === ["attention", "feed_forward"][at % 2]) && blocks.length % 2 === 0;
-  const counts = new Map();
-  for (const { kind, attends } of blocks) {
-    const name = (NAMES[kind] ?? kind) + (attends === "none" ? " without attention" : "");
-    counts.set(name, (counts.get(name) ?? 0) + 1);
-  }
-  const words = [...counts].map(([name, count]) => `${count} ${name}`).join(", ");
-  return `${pairs ? count(blocks.length / 2, "layer") : words} × ${architecture ? architecture.d_model : "?"}`;
-}

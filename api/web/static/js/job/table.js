@@ -1,8 +1,8 @@
 // The candidate table: filter, sort, and pages, so that thousands of candidates cost no more than fifty.
 
-import { byId, element, setText } from "./dom.js";
+import { byId, element, setText } from "../shared/dom.js";
 import { GROUPS, groupOf } from "./candidates.js";
-import { latency, mebibytes, millions, MISSING, times, whole } from "./format.js";
+import { latency, mebibytes, millions, MISSING, times, whole } from "../shared/format.js";
 
 const PAGE = 50;
 const TITLES = new Map(GROUPS.map(({ name, title }) => [name, title]));

@@ -1,7 +1,7 @@
 // What the layers of a supernet choose: the paper's picture, and attention over the steps.
 
-import { byId, colour, element, setText } from "./dom.js";
-import { figure, whole } from "./format.js";
+import { byId, colour, element, setText } from "../shared/dom.js";
+import { figure, whole } from "../shared/format.js";
 
 const TITLES = { attention: "attention", feed_forward: "feed-forward", identity: "identity" };
 const COLOURS = { attention: "frontier", feed_forward: "baseline", identity: "line" };

@@ -1,9 +1,9 @@
 // The trainings of a job's candidates: which there are, and what the trained models score.
 
-import { eachPage, pause } from "./api.js";
-import { element } from "./dom.js";
-import { count, figure } from "./format.js";
-import { hasEnded, qualityOf, qualityText, splitTitle, stateTitle } from "./training_view.js";
+import { eachPage, pause } from "../shared/api.js";
+import { element } from "../shared/dom.js";
+import { count, figure } from "../shared/format.js";
+import { hasEnded, qualityOf, qualityText, splitTitle, stateTitle } from "../training/view.js";
 
 const ROUND_MS = 3000; // While one of them runs.
 const SLOW_ROUND_MS = 30000;

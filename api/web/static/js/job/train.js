@@ -1,8 +1,8 @@
 // The dialog that has a candidate trained: data set, recipe and steps, and the service's word on them.
 
-import { Away, Refused, request } from "./api.js";
-import { byId, element, setText } from "./dom.js";
-import { count, whole } from "./format.js";
+import { Away, Refused, request } from "../shared/api.js";
+import { byId, element, setText } from "../shared/dom.js";
+import { count, whole } from "../shared/format.js";
 
 const FIRST_RECIPE = "quick";
 const FIRST_DATASET = "python";

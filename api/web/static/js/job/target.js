@@ -1,8 +1,8 @@
 // What is said of one target: state, progress, figures, the claim in a sentence.
 
 import { qualityAxis } from "./candidates.js";
-import { byId, setNotice, setText } from "./dom.js";
-import { count, duration, MISSING, percent, whole } from "./format.js";
+import { byId, setNotice, setText } from "../shared/dom.js";
+import { count, duration, MISSING, percent, whole } from "../shared/format.js";
 
 const ENDED = new Set(["finished", "cancelled", "failed"]);
 const TITLES = { baselines: "measuring baselines", searching: "searching", refining: "refining the frontier" };

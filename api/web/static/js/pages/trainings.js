@@ -1,9 +1,9 @@
 // The list of trainings: newest first, kept fresh while it is looked at.
 
-import { Away, patiently, pause, Refused, request, showAccount } from "./api.js";
-import { byId, element, setNotice, setText } from "./dom.js";
-import { duration, moment, whole } from "./format.js";
-import { badgeOf, hasEnded, isLive, lossText, modelOf, progressOf, qualityOf, qualityText, splitTitle, stateTitle, stepsOf } from "./training_view.js";
+import { Away, patiently, pause, Refused, request, showAccount } from "../shared/api.js";
+import { byId, element, setNotice, setText } from "../shared/dom.js";
+import { duration, moment, whole } from "../shared/format.js";
+import { badgeOf, hasEnded, isLive, lossText, modelOf, progressOf, qualityOf, qualityText, splitTitle, stateTitle, stepsOf } from "../training/view.js";
 
 const FRESHEN_MS = 2000;
 
