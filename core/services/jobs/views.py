@@ -31,7 +31,6 @@ from edgefront.core.wire.jobs import (
     TargetView,
 )
 
-MIB = 1 << 20
 LOOKED_AT = 32
 """A target with more devices online than this is taken to have one that can measure for it."""
 

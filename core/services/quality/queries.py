@@ -10,7 +10,7 @@ from sqlalchemy import and_, delete, func, insert, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import ACTIVE_TARGETS
+from edgefront.core.states import ACTIVE_TARGETS, MEASURED_CANDIDATES
 from edgefront.core.store.tables import (
     Candidate,
     Evaluation,
@@ -142,7 +142,7 @@ def trained(session: Session, target_id: str) -> list[Trained]:
     query = (
         select(Candidate, Evaluation)
         .join(Evaluation, Evaluation.digest == Candidate.digest)
-        .where(Candidate.target_id == target_id, Candidate.state.in_(("measured", "out_of_bounds")))
+        .where(Candidate.target_id == target_id, Candidate.state.in_(MEASURED_CANDIDATES))
         .order_by(Evaluation.created_at.desc(), Evaluation.id.desc())
     )
     return [
