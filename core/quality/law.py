@@ -7,7 +7,7 @@ recipe and that budget. Beyond the ranges of its table the interval widens, and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -27,7 +27,7 @@ MOST = 400
 """Of larger tables so many models are kept, evenly spaced by perplexity: prediction takes time with their number."""
 COVERAGE = 0.95
 
-# What the length scales of three public tables agree on (LTS's GPT-2 and Transformer-XL, HW-GPT-Bench's GPT-2), rounded.
+# What the length scales of LTS's two tables and HW-GPT-Bench's roughly agree on.
 _SCALES = (12.0, 5.0, 3.0, 8.0, 12.0, 12.0, 5.0, 4.0, 5.0, 9.0, 6.0, 15.0)
 _ALONE = Expectation(Kernel(amplitude=0.1, length_scales=_SCALES, linear=0.05, noise=0.006))
 _AFTER_A_PRIOR = Expectation(Kernel(amplitude=0.05, length_scales=_SCALES, linear=0.03, noise=0.006))
@@ -130,8 +130,8 @@ class QualityLaw:
 
         Raises `InvalidInput` for fewer than five, a perplexity that is no number, and models that are all alike.
         """
-        wanted = np.round(np.asarray(log_perplexity, dtype=np.float64), 6)
-        inputs = np.round(features(shapes), 6)
+        wanted: Floats = np.array(log_perplexity, dtype=np.float64).round(6)
+        inputs: Floats = np.round(features(shapes), 6)
         _check(inputs, wanted)
         order = np.lexsort((*inputs.T, wanted))  # so that the order of rows in a table changes nothing
         kept = order[spread(len(order), MOST)]
@@ -159,7 +159,7 @@ class QualityLaw:
         kernel = fitted_kernel(inputs, left, _ALONE if prior is None else _AFTER_A_PRIOR)
         mean, deviation = Process(kernel, inputs, left).leave_one_out()
         widening, quantile = _calibrated((left - mean) / deviation)
-        return cls(**{**vars_of(law), "kernel": kernel, "widening": widening, "quantile": quantile})
+        return replace(law, kernel=kernel, widening=widening, quantile=quantile)
 
     def predict(self, shapes: Shapes) -> Prediction:
         """Perplexities of these architectures, trained as the law's were. 100,000 take a few seconds."""
@@ -245,11 +245,6 @@ class QualityLaw:
         return found
 
 
-def vars_of(law: QualityLaw) -> dict[str, object]:
-    """Its fields, without what is computed from them."""
-    return {name: getattr(law, name) for name in law.__dataclass_fields__}
-
-
 def folds(models: int, number: int = 10, seed: int = 0) -> list[NDArray[np.bool_]]:
     """Masks of the models that are left out in each of so many folds, at random by the seed."""
     drawn = np.random.Generator(np.random.PCG64(seed)).random(models)
@@ -293,11 +288,23 @@ def _check(inputs: Floats, wanted: Floats) -> None:
             value=len(wanted),
             allowed=f"at least {LEAST} trained models",
         )
-    if len(np.unique(inputs, axis=0)) < LEAST:
+    _, first, shape = np.unique(inputs, axis=0, return_index=True, return_inverse=True)
+    if len(first) < LEAST:
+        shape = shape.reshape(-1)
+        again = next(index for index in range(len(shape)) if first[shape[index]] < index)
         raise InvalidInput(
-            f"the models have {len(np.unique(inputs, axis=0))} different shapes: at least {LEAST} are needed",
+            f"the models have {len(first)} different shapes (model {again + 1} has that of model "
+            f"{first[shape[again]] + 1}): at least {LEAST} are needed",
             field="table",
+            value=len(first),
             allowed=f"models of at least {LEAST} different shapes",
+        )
+    if np.ptp(wanted) == 0:
+        raise InvalidInput(
+            f"all {len(wanted)} models have the same perplexity, {np.exp(wanted[0]):.6g}: nothing depends on shape",
+            field="perplexity",
+            value=float(np.exp(wanted[0])),
+            allowed="perplexities that differ",
         )
 
 

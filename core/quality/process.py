@@ -161,7 +161,7 @@ def _most_probable(expected: Expectation) -> Callable[..., tuple[Any, float]]:
     # The kernel has variances, whose logarithms stray twice as far as those of deviations.
     stray = np.array([2 * expected.others_stray, *[expected.scales_stray] * scales, *[2 * expected.others_stray] * 2])
 
-    def optimizer(objective: Any, start: Floats, bounds: Floats) -> tuple[Floats, float]:
+    def optimizer(objective: Any, start: Floats, bounds: Floats) -> tuple[Floats, float]:  # noqa: ARG001
         def loss(theta: Floats) -> tuple[float, Floats]:
             value, gradient = objective(theta)
             apart = (theta - start) / stray
