@@ -168,16 +168,17 @@ class QualityLaw:
         mean, deviation = self._process.predict(self._within_reach(inputs))
         return Prediction(mean + self._mean(inputs), self._half_width(deviation, beyond), beyond)
 
-    def out_of_sample(self, shapes: Shapes) -> tuple[Prediction, NDArray[np.bool_]]:
+    def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
         """The same, but models that the law was learnt from are predicted without them (leave-one-out), and which.
 
-        A model is known by its features. The kernel's handful of parameters still was found with all models.
+        A model is known again by its features and its perplexity. The kernel's few parameters still were found with it.
         """
-        found, inputs = self.predict(shapes), np.round(features(shapes), 6)
-        places = {tuple(row): index for index, row in enumerate(self.inputs.tolist())}
-        place = np.array([places.get(tuple(row), -1) for row in inputs.tolist()], dtype=np.int64)
+        found, inputs = self.predict(shapes), features(shapes).round(6)
+        wanted = np.array(log_perplexity, dtype=np.float64).round(6)
+        places = {tuple(row): place for place, row in enumerate(_with(self.log_perplexity, self.inputs))}
+        place = np.array([places.get(tuple(row), -1) for row in _with(wanted, inputs)], dtype=np.int64)
         known = place >= 0
-        mean, deviation = self._process.leave_one_out()
+        mean, deviation = self._left_out
         logs, widths = found.log_perplexity.copy(), found.half_width.copy()
         logs[known] = (mean + self._mean(self.inputs))[place[known]]
         widths[known] = self._half_width(deviation, np.zeros(len(deviation)))[place[known]]
@@ -201,6 +202,10 @@ class QualityLaw:
     @cached_property
     def _process(self) -> Process:
         return Process(self.kernel, self.inputs, self.log_perplexity - self._mean(self.inputs))
+
+    @cached_property
+    def _left_out(self) -> tuple[Floats, Floats]:
+        return self._process.leave_one_out()
 
     def _mean(self, inputs: Floats) -> Floats:
         """What is expected before the process is asked."""
@@ -243,6 +248,11 @@ class QualityLaw:
         below, above = self._excess(inputs)
         found: Floats = (below + above).max(1, initial=0.0) + _UNKNOWN_BLOCKS * self._unknown(shapes)
         return found
+
+
+def _with(first: Floats, others: Floats) -> list[list[float]]:
+    rows: list[list[float]] = np.column_stack([first, others]).tolist()
+    return rows
 
 
 def folds(models: int, number: int = 10, seed: int = 0) -> list[NDArray[np.bool_]]:
