@@ -26,6 +26,8 @@ from edgefront.core.spaces.stack import MIN_ATTENTION, MIN_MIXING, StackSpace
 Codes = NDArray[np.int16]
 """(n, places) codes."""
 
+Floats = NDArray[np.float64]
+
 _DRAW = -1
 """Stands where a value is to be drawn."""
 
@@ -40,12 +42,15 @@ class Population:
         """So many genomes, each place uniform over what it may hold."""
         return self._settled(np.full((count, self.places), _DRAW, dtype=np.int16, order="F"), rng)
 
-    def mutate(self, codes: Codes, rng: np.random.Generator, probability: float) -> Codes:
-        """Copies in which each place is drawn anew with this probability; the others stay or are repaired."""
+    def mutate(self, codes: Codes, rng: np.random.Generator, probability: float | Floats) -> Codes:
+        """Copies in which each place is drawn anew with this probability; the others stay or are repaired.
+
+        A column of probabilities, (n, 1), gives each row its own; so for `cross`.
+        """
         fresh = rng.random(codes.shape) < probability
         return self._settled(np.where(fresh, np.int16(_DRAW), codes), rng)
 
-    def cross(self, one: Codes, two: Codes, rng: np.random.Generator, probability: float = 0.5) -> Codes:
+    def cross(self, one: Codes, two: Codes, rng: np.random.Generator, probability: float | Floats = 0.5) -> Codes:
         """Children of the pairs of rows: each place from `two` with this probability, else from `one`, repaired."""
         return self._settled(np.where(rng.random(one.shape) < probability, two, one), rng)
 

@@ -189,7 +189,7 @@ class _Pairs(Layout):
         found[:, :, 0] = codes["n_head"]
         found[:, :, 1] = codes["d_inner"] + len(self.genes["n_head"].values)
         found[np.arange(self.space.depth) >= layers] = _NONE
-        return found.reshape(len(layers), -1)
+        return found.reshape(len(layers), 2 * self.space.depth)
 
 
 class _Stack(Layout):
