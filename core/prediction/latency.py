@@ -17,13 +17,12 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction import calibration, regression, residual
+from edgefront.core.prediction.checks import enough_different, positive
 from edgefront.core.prediction.features import NAMES, descriptors, features, features_by_block
 from edgefront.core.spaces.block import BLOCK_KINDS
 
 Floats = NDArray[np.float64]
 
-MIN_ARCHITECTURES = 3
-"""Different ones, below which nothing is predicted."""
 _ROWS_AT_ONCE = 4096
 _OUTLIER = 3.0
 _NORMAL = 1.4826
@@ -86,10 +85,10 @@ class LatencyPredictor:
 
         Raises `InvalidInput` that names the row, also where fewer than three architectures differ.
         """
-        measured = _checked("latency_ms", latency_ms, len(shapes))
-        repeated = np.ones(len(shapes)) if launches is None else _checked("launches", launches, len(shapes))
+        measured = positive("latency_ms", latency_ms, len(shapes))
+        repeated = np.ones(len(shapes)) if launches is None else positive("launches", launches, len(shapes))
         counted = features(shapes, protocol)
-        _must_differ(counted)
+        enough_different(counted)
         near = descriptors(shapes, counted)
         order = np.lexsort(np.column_stack([measured, repeated, near, counted]).T)
         rows = _Rows(counted[order], near[order], measured[order], (noise or 0.0) / np.sqrt(repeated[order]))
@@ -135,7 +134,7 @@ class LatencyPredictor:
 
     def audited(self, shapes: Shapes, latency_ms: ArrayLike) -> LatencyPredictor:
         """The same, its intervals widened as launches ask for that were predicted before they were made."""
-        measured = _checked("latency_ms", latency_ms, len(shapes))
+        measured = positive("latency_ms", latency_ms, len(shapes))
         predicted = self.predict(shapes)
         errors = np.log(measured / predicted.ms)
         return self.widened(calibration.widening(errors, np.log(predicted.high / predicted.ms)))
@@ -188,35 +187,3 @@ def _bounded(residuals: Floats) -> Floats:
     """Outliers drawn in, so that a device that jumps does not bend the correction."""
     reach = _OUTLIER * _NORMAL * float(np.median(np.abs(residuals)))
     return np.clip(residuals, -reach, reach)
-
-
-def _checked(name: str, values: ArrayLike, count: int) -> Floats:
-    found = np.asarray(values, dtype=np.float64)
-    if found.shape != (count,):
-        raise InvalidInput(
-            f"{name}: {count} architectures need as many values, not {found.shape}",
-            field=name,
-            value=list(found.shape),
-            allowed=f"{count} numbers",
-        )
-    for row in np.flatnonzero(~(np.isfinite(found) & (found > 0)))[:1]:
-        raise InvalidInput(
-            f"{name}.{row}: must be a number above zero, not {found[row]}",
-            field=f"{name}.{row}",
-            value=float(found[row]),
-            allowed="a finite number above zero",
-        )
-    return found
-
-
-def _must_differ(counted: Floats) -> None:
-    different = len(np.unique(counted, axis=0))
-    if different < MIN_ARCHITECTURES:
-        last = len(counted) - 1
-        equal = "" if different > last else f" (row {last} is one that came before)"
-        raise InvalidInput(
-            f"shapes: at least {MIN_ARCHITECTURES} different architectures are needed, not {different}{equal}",
-            field=f"shapes.{max(last, 0)}",
-            value=different,
-            allowed=f"{MIN_ARCHITECTURES} or more",
-        )
