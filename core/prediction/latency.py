@@ -17,14 +17,15 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction import calibration, regression, residual
+from edgefront.core.prediction.checks import enough_different, positive
 from edgefront.core.prediction.features import NAMES, descriptors, features, features_by_block
 from edgefront.core.spaces.block import BLOCK_KINDS
 
 Floats = NDArray[np.float64]
 
-MIN_ARCHITECTURES = 3
-"""Different ones, below which nothing is predicted."""
 _ROWS_AT_ONCE = 4096
+_LEAST_NOISE = 0.003**2
+_EARNED = 1.02
 _OUTLIER = 3.0
 _NORMAL = 1.4826
 _DIGITS = 8
@@ -63,6 +64,8 @@ class LatencyPredictor:
     """Architectures that it learnt from."""
     costs: regression.Costs
     process: residual.Process
+    noise: float
+    """Variance of the logarithm of a launch, as far as it is not explained."""
     half_width: float
     """Standard deviations that an interval reaches to either side."""
 
@@ -86,25 +89,19 @@ class LatencyPredictor:
 
         Raises `InvalidInput` that names the row, also where fewer than three architectures differ.
         """
-        measured = _checked("latency_ms", latency_ms, len(shapes))
-        repeated = np.ones(len(shapes)) if launches is None else _checked("launches", launches, len(shapes))
+        measured = positive("latency_ms", latency_ms, len(shapes))
+        repeated = np.ones(len(shapes)) if launches is None else positive("launches", launches, len(shapes))
         counted = features(shapes, protocol)
-        _must_differ(counted)
+        enough_different(counted)
         near = descriptors(shapes, counted)
         order = np.lexsort(np.column_stack([measured, repeated, near, counted]).T)
         rows = _Rows(counted[order], near[order], measured[order], (noise or 0.0) / np.sqrt(repeated[order]))
         others = [one.costs.per_unit for one in prior]
-        costs = regression.fit(rows.features, rows.latency_ms, rows.noise, others)
-        kernel = residual.choose(rows.near, _bounded(rows.logarithms(costs)))
-        scores = np.empty(len(rows.latency_ms))
         fold = calibration.folds(rows.features, rows.latency_ms)
-        for number in range(int(fold.max()) + 1):
-            seen, unseen = rows.take(fold != number), rows.take(fold == number)
-            base, process = _learn(seen, others, kernel)
-            mean, deviation = _distribution(unseen.features, unseen.near, base, process)
-            scores[fold == number] = np.log(unseen.latency_ms / mean) / np.sqrt(deviation)
-        found, process = _learn(rows, others, kernel)
-        return cls(protocol, len(rows.latency_ms), found, process, calibration.half_width(scores))
+        tried = [_Trial.of(rows, others, kind, fold) for kind in _kinds(rows, others)]
+        best = min(tried, key=lambda trial: trial.error)
+        reach = calibration.half_width(best.scores)
+        return cls(protocol, len(measured), best.model.costs, best.model.process, best.model.noise, reach)
 
     def predict(self, shapes: Shapes) -> Prediction:
         """Latencies of these architectures under the predictor's protocol."""
@@ -135,14 +132,15 @@ class LatencyPredictor:
 
     def audited(self, shapes: Shapes, latency_ms: ArrayLike) -> LatencyPredictor:
         """The same, its intervals widened as launches ask for that were predicted before they were made."""
-        measured = _checked("latency_ms", latency_ms, len(shapes))
+        measured = positive("latency_ms", latency_ms, len(shapes))
         predicted = self.predict(shapes)
         errors = np.log(measured / predicted.ms)
         return self.widened(calibration.widening(errors, np.log(predicted.high / predicted.ms)))
 
     def _predict(self, shapes: Shapes) -> Prediction:
         counted = features(shapes, self.protocol)
-        mean, variance = _distribution(counted, descriptors(shapes, counted), self.costs, self.process)
+        model = _Model(self.costs, self.process, self.noise)
+        mean, variance = model.distribution(counted, descriptors(shapes, counted), self.noise)
         mean, half = regression.rounded(mean, _DIGITS), self.half_width * np.sqrt(variance)
         low, high = mean * np.exp(-half), mean * np.exp(half)
         return Prediction(mean, regression.rounded(low, _DIGITS), regression.rounded(high, _DIGITS))
@@ -166,57 +164,69 @@ class _Rows:
         return np.log(self.latency_ms / costs.latency(self.features))
 
 
-def _learn(
-    rows: _Rows, others: Sequence[Floats], kernel: residual.Kernel
-) -> tuple[regression.Costs, residual.Process]:
-    costs = regression.fit(rows.features, rows.latency_ms, rows.noise, others)
-    total = costs.deviation**2 + rows.noise**2
-    weights = float(total.mean()) / total
-    return costs, residual.fit(rows.near, _bounded(rows.logarithms(costs)), weights, kernel)
+@dataclass(frozen=True)
+class _Kind:
+    """A way to learn. Two things may explain outliers: devices that jump, and architectures that differ."""
+
+    robust: bool
+    kernel: residual.Kernel
+
+    def learn(self, rows: _Rows, others: Sequence[Floats]) -> _Model:
+        costs = regression.fit(rows.features, rows.latency_ms, rows.noise, others, robust=self.robust)
+        left = rows.logarithms(costs)
+        variance = float(np.mean(left**2)) + 1e-12
+        weights = variance / (variance + rows.noise**2)
+        process = residual.fit(rows.near, _bounded(left) if self.robust else left, weights, self.kernel)
+        return _Model(costs, process, max(process.noise, _LEAST_NOISE))
 
 
-def _distribution(
-    counted: Floats, near: Floats, costs: regression.Costs, process: residual.Process
-) -> tuple[Floats, Floats]:
-    """(n,) latency in ms and (n,) variance of its logarithm."""
-    base = costs.latency(counted)
-    mean, variance = process.predict(near)
-    return base * np.exp(mean), process.noise + variance + costs.variance(counted, base)
+@dataclass(frozen=True)
+class _Model:
+    costs: regression.Costs
+    process: residual.Process
+    noise: float
+
+    def distribution(self, counted: Floats, near: Floats, noise: float) -> tuple[Floats, Floats]:
+        """(n,) latency in ms and (n,) variance of its logarithm for launches of this noise."""
+        base = self.costs.latency(counted)
+        mean, variance = self.process.predict(near)
+        return base * np.exp(mean), noise * (1 + variance + self.costs.leverage(counted, base, noise))
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A kind of model, and how it predicts launches that it has not seen."""
+
+    model: _Model
+    error: float
+    scores: Floats
+
+    @classmethod
+    def of(cls, rows: _Rows, others: Sequence[Floats], kind: _Kind, fold: NDArray[np.int64]) -> _Trial:
+        model = kind.learn(rows, others)
+        errors, scores = np.empty(len(fold)), np.empty(len(fold))
+        for number in range(int(fold.max()) + 1):
+            unseen = fold == number
+            rest, asked = rows.take(~unseen), rows.take(unseen)
+            mean, variance = kind.learn(rest, others).distribution(asked.features, asked.near, model.noise)
+            errors[unseen] = np.abs(mean / asked.latency_ms - 1)
+            scores[unseen] = np.log(asked.latency_ms / mean) / np.sqrt(variance)
+        # A process has to earn its place.
+        return cls(model, float(errors.mean()) * (_EARNED if kind.kernel.ratio else 1.0), scores)
+
+
+def _kinds(rows: _Rows, others: Sequence[Floats]) -> list[_Kind]:
+    found = [_Kind(True, residual.Kernel())]
+    for robust in (True, False):
+        costs = regression.fit(rows.features, rows.latency_ms, rows.noise, others, robust=robust)
+        left = rows.logarithms(costs)
+        kernel = residual.choose(rows.near, _bounded(left) if robust else left)
+        if kernel.ratio:
+            found.append(_Kind(robust, kernel))
+    return found
 
 
 def _bounded(residuals: Floats) -> Floats:
     """Outliers drawn in, so that a device that jumps does not bend the correction."""
     reach = _OUTLIER * _NORMAL * float(np.median(np.abs(residuals)))
     return np.clip(residuals, -reach, reach)
-
-
-def _checked(name: str, values: ArrayLike, count: int) -> Floats:
-    found = np.asarray(values, dtype=np.float64)
-    if found.shape != (count,):
-        raise InvalidInput(
-            f"{name}: {count} architectures need as many values, not {found.shape}",
-            field=name,
-            value=list(found.shape),
-            allowed=f"{count} numbers",
-        )
-    for row in np.flatnonzero(~(np.isfinite(found) & (found > 0)))[:1]:
-        raise InvalidInput(
-            f"{name}.{row}: must be a number above zero, not {found[row]}",
-            field=f"{name}.{row}",
-            value=float(found[row]),
-            allowed="a finite number above zero",
-        )
-    return found
-
-
-def _must_differ(counted: Floats) -> None:
-    different = len(np.unique(counted, axis=0))
-    if different < MIN_ARCHITECTURES:
-        last = len(counted) - 1
-        equal = "" if different > last else f" (row {last} is one that came before)"
-        raise InvalidInput(
-            f"shapes: at least {MIN_ARCHITECTURES} different architectures are needed, not {different}{equal}",
-            field=f"shapes.{max(last, 0)}",
-            value=different,
-            allowed=f"{MIN_ARCHITECTURES} or more",
-        )

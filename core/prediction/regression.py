@@ -31,59 +31,67 @@ _DIGITS = 10
 
 @dataclass(frozen=True)
 class Costs:
-    """What one of each feature costs, and how certain that is."""
+    """What one of each feature costs, and what the launches say of it."""
 
     per_unit: Floats
     """(p,) ms for one unit of each feature."""
     scale: Floats
-    """(p,) share of the time that one ms per unit stands for, in the mean of the rows."""
-    covariance: Floats
-    """(p, p) of the shares."""
-    deviation: float
-    """Relative standard deviation of the rows around the sum of costs, outliers left out."""
+    """(p,) units of each feature that stand for one share of the time; 0 where no launch had any."""
+    gram: Floats
+    """(p, p) products of the shares, summed over the launches."""
+    precision: Floats
+    """(p,) of the prior's shares."""
 
     def latency(self, features: Floats) -> Floats:
         """(n,) ms."""
         return np.asarray(features @ self.per_unit)
 
-    def variance(self, features: Floats, latency_ms: Floats) -> Floats:
-        """(n,) of the logarithm of the latency, for what is not known of the costs."""
-        shares = features / self.scale / latency_ms[:, None]
-        return np.asarray(np.einsum("ij,jk,ik->i", shares, self.covariance, shares))
+    def leverage(self, features: Floats, latency_ms: Floats, noise: float) -> Floats:
+        """(n,) variance of the logarithm of the latency for what is not known of the costs, in units of `noise`."""
+        shares = features * self.scale / latency_ms[:, None]
+        covariance = np.linalg.inv(self.gram + noise * np.diag(self.precision))
+        return np.asarray(((shares @ covariance) * shares).sum(axis=1))
 
 
-def fit(features: Floats, latency_ms: Floats, noise: Floats, others: Sequence[Floats] = ()) -> Costs:
+def fit(
+    features: Floats, latency_ms: Floats, noise: Floats, others: Sequence[Floats] = (), *, robust: bool = True
+) -> Costs:
     """Costs from n launches; features (n, p), `noise` (n,) the relative standard deviation of each latency.
 
-    `others`: costs (p,) of the same features on other devices; only their proportions matter.
+    `others`: costs (p,) of the same features on other devices; only their proportions matter. `robust`: by the loss
+    that forgives outliers, else by least squares.
     """
     rows = features / latency_ms[:, None]
     scale = rows.mean(axis=0)
     used = scale > 0
-    rows, scale = rows[:, used] / scale[used], scale[used]
-    prior, spread = _prior(rows, [other[used] * scale for other in others])
+    inverse = np.where(used, 1 / np.where(used, scale, 1.0), 0.0)
+    rows = rows * inverse
+    prior, spread = _prior(rows, used, [other * scale for other in others])
     shares = _solve(rows, np.ones(len(rows)), prior, 1e-3 / spread)
     freedom = max(1, len(rows) - int((shares > 0).sum()))
     deviation = min(0.5, float(np.sqrt(((rows @ shares - 1) ** 2).sum() / freedom)))
+    total = np.sqrt(deviation**2 + noise**2) + 1e-9
+    weights = float(np.sqrt(np.mean(total**2))) / total
+    shares = _solve(rows, weights, prior, deviation / spread)
+    if robust:
+        shares = _reweighted(rows, weights, shares, prior, spread)
+    return Costs(rounded(shares * inverse), inverse, rows.T @ rows, spread**-2.0)
+
+
+def _reweighted(rows: Floats, weights: Floats, shares: Floats, prior: Floats, spread: Floats) -> Floats:
+    """Iteratively reweighted least squares for Huber's loss."""
     bound = min(3.0, max(0.1, (20 / len(rows)) ** 2))
     for turn in range(_ROUNDS):
-        total = np.sqrt(deviation**2 + noise**2)
-        weights = float(np.sqrt(np.mean(total**2))) / total
-        limit = _median(np.abs(rows @ shares - 1)) * max(bound, 3 * 0.7**turn)
-        weights *= np.sqrt(np.minimum(1.0, limit / np.maximum(np.abs(rows @ shares - 1), 1e-12)))
-        # As certain as the prior is, measured by the rows' deviation under this loss.
-        before, shares = shares, _solve(rows, weights, prior, np.sqrt(min(limit, deviation) * deviation) / spread)
-        deviation = max(1e-5, _NORMAL * _median(np.abs(rows @ shares - 1)))
+        errors = np.abs(rows @ shares - 1)
+        middle = float(np.median(errors)) + 1e-9
+        limit = middle * max(bound, 3 * 0.7**turn)
+        pulled = weights * np.sqrt(np.minimum(1.0, limit / np.maximum(errors, 1e-12)))
+        # The prior counts for as much beside this loss as beside squares.
+        strength = np.sqrt(min(limit, _NORMAL * middle) * _NORMAL * middle) / spread
+        before, shares = shares, _solve(rows, pulled, prior, strength)
         if turn > 5 and np.abs(shares - before).max() < 1e-9:
             break
-    precision = rows.T @ rows / deviation**2 + np.diag(spread**-2.0)
-    whole = np.zeros(len(used))
-    whole[used] = shares / scale
-    covariance = np.zeros((len(used), len(used)))
-    covariance[np.ix_(used, used)] = np.linalg.inv(precision)
-    scales = np.full(len(used), np.inf)
-    scales[used] = 1 / scale
-    return Costs(rounded(whole), scales, covariance, deviation)
+    return shares
 
 
 def rounded(values: Floats, digits: int = _DIGITS) -> Floats:
@@ -94,20 +102,15 @@ def rounded(values: Floats, digits: int = _DIGITS) -> Floats:
     return np.asarray(np.round(values / unit) * unit)
 
 
-def _prior(rows: Floats, others: Sequence[Floats]) -> tuple[Floats, Floats]:
+def _prior(rows: Floats, used: NDArray[np.bool_], others: Sequence[Floats]) -> tuple[Floats, Floats]:
     """(p,) shares that are expected before any launch, and how far they may be off."""
-    count = rows.shape[1]
     if not others:
-        return np.full(count, 1 / count), np.full(count, _DEVIATION)
-    shares = np.array([other / np.median(rows @ other) for other in others])
+        return used / used.sum(), np.full(len(used), _DEVIATION)
+    shares = np.array([other * used / np.median(rows @ (other * used)) for other in others])
     return shares.mean(axis=0), shares.std(axis=0) + _LEAST_DEVIATION
 
 
 def _solve(rows: Floats, weights: Floats, prior: Floats, strength: Floats) -> Floats:
-    left = np.vstack([rows * weights[:, None], np.diag(strength)])
+    left = np.vstack([rows * weights[:, None], np.diag(np.broadcast_to(strength, prior.shape))])
     found, _ = nnls(left, np.concatenate([weights, strength * prior]))
     return np.asarray(found)
-
-
-def _median(values: Floats) -> float:
-    return float(np.median(values)) + 1e-9

@@ -52,13 +52,12 @@ class Process:
     weights: Floats | None = None
 
     def predict(self, descriptors: Floats) -> tuple[Floats, Floats]:
-        """(n,) mean and (n,) variance of the correction."""
+        """(n,) mean of the correction and (n,) its variance, in units of `noise`."""
         if self.points is None or self.factor is None or self.learnt is None or self.weights is None:
             return np.zeros(len(descriptors)), np.zeros(len(descriptors))
         across = _matern((descriptors - self.centre) / self.width, self.points, self.kernel.length)
         known = ((across @ self.factor) ** 2).sum(axis=1) - ((across @ self.learnt) ** 2).sum(axis=1)
-        signal = self.kernel.ratio * self.noise
-        return across @ self.weights, signal * np.clip(1 - known, 0.0, 1.0)
+        return across @ self.weights, self.kernel.ratio * np.clip(1 - known, 0.0, 1.0)
 
 
 def choose(descriptors: Floats, residuals: Floats) -> Kernel:
