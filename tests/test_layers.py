@@ -36,8 +36,11 @@ ALLOWED: dict[str, set[str]] = {
     "core.spaces": LEAVES,
     "core.cost": LEAVES | {"core.spaces"},
     "core.measurement": LEAVES | {"core.spaces", "core.cost"},
+    "core.quality": LEAVES | {"core.spaces", "core.cost"},
     "core.pareto": LEAVES,
-    "core.search": LEAVES | {"core.spaces", "core.pareto", "core.cost", "core.supernet.settings"},  # data, no torch
+    "core.search": LEAVES
+    | {f"core.{name}" for name in ("spaces", "pareto", "cost", "measurement", "prediction")}
+    | {"core.supernet.settings"},  # data, no torch
     "core.wire": LEAVES | {"core.measurement"},
     "core.graph": LEAVES | {"core.spaces", "core.files"},
     "core.nn": LEAVES | {"core.spaces", "core.graph", "core.files"},
@@ -46,14 +49,17 @@ ALLOWED: dict[str, set[str]] = {
     "core.evaluation": LEAVES | MODELS | {"core.recipes", "core.data"},
     "core.training": LEAVES | MODELS | {"core.recipes", "core.data", "core.evaluation"},
     "core.finetune": LEAVES | TRAINING,
-    "core.proxies": LEAVES | TRAINING,
+    "core.proxies": LEAVES | TRAINING | {"core.quality"},
     "core.supernet": LEAVES | TRAINING,
     "core.run": LEAVES | TRAINING | {"core.supernet"},
     "core.store": LEAVES | {"core.measurement", "migrations"},
     "migrations": {"core.store", "core.services.settings"},  # alembic's command line reads the settings
     "core.services": LEAVES
     | TRAINING
-    | {f"core.{name}" for name in ("measurement", "pareto", "proxies", "search", "store", "supernet", "wire")},
+    | {
+        f"core.{name}"
+        for name in ("measurement", "pareto", "proxies", "quality", "search", "store", "supernet", "wire")
+    },
     "api": {"core"},
     "workers": {"core"},
     "agents": LEAVES | MODELS | {"core.processes", "core.retry", "core.measurement", "core.wire"},
@@ -159,6 +165,8 @@ HEAVY_FREE = {
     "edgefront.core.search.registry": ("torch", "sqlalchemy", "matplotlib"),
     "edgefront.core.spaces.catalogue": ("torch", "sqlalchemy", "onnx"),
     "edgefront.core.cost.costs": ("torch", "sqlalchemy", "numpy"),
+    "edgefront.core.quality.shipped": ("torch", "sqlalchemy", "sklearn", "scipy"),
+    "edgefront.core.proxies.registry": ("torch", "sqlalchemy", "numpy", "sklearn"),
     "edgefront.core.wire.jobs": ("torch", "sqlalchemy", "numpy"),
     "edgefront.core.services.search.advance": ("torch", "fastapi", "matplotlib"),
     "edgefront.core.supernet.result": ("torch", "sqlalchemy", "matplotlib"),

@@ -163,14 +163,18 @@ def _committed(database: Database, step: Callable[[Session], Result]) -> Result:
 def _fail(database: Database, target_id: str, error: Exception) -> None:
     # A target that cannot go on would otherwise be tried again by every sweep, and nobody told.
     _log.error("target %s cannot continue", target_id, exc_info=error)
+    note = f"The search cannot continue: {in_words(error)}"
     try:
-        _committed(database, lambda session: advancing.fail(session, target_id, _note(error), database.now(session)))
+        _committed(
+            database,
+            lambda session: advancing.fail(session, target_id, note, database.now(session)),
+        )
     except Unavailable as away:
         _log.warning("target %s: %s", target_id, away)
 
 
-def _note(error: Exception) -> str:
-    """For the user: what they can mend in words, anything else by name (the log has the rest)."""
+def in_words(error: Exception) -> str:
+    """For the user: the message of an error they can mend, the name of any other (the log has the rest)."""
     if isinstance(error, EdgefrontError):
-        return f"The search cannot continue: {error.detail}"
-    return f"The search cannot continue: internal error ({type(error).__name__}); see the worker's log."
+        return error.detail
+    return f"internal error ({type(error).__name__}); see the worker's log."

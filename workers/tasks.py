@@ -7,12 +7,12 @@ from typing import Any
 
 from edgefront.core.errors import Unavailable
 from edgefront.core.services import tasks
-from edgefront.core.services.measuring.settling import settle
+from edgefront.core.services.measuring import settling
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.sweep import sweep
+from edgefront.core.services.sweep import PARTS
 from edgefront.core.store.database import Database
 from edgefront.workers.scoring.scoring import Scoring
-from edgefront.workers.searching import ATTEMPTS, Searching
+from edgefront.workers.searching import ATTEMPTS, Searching, in_words
 from edgefront.workers.training.pickup import start_waiting
 
 _log = logging.getLogger(__name__)
@@ -57,14 +57,59 @@ def settle_target(database: Database, target_id: str | None) -> None:
 
 
 def _settle_some(database: Database, target_id: str | None) -> bool:
-    with database.write() as session:
-        return settle(session, target_id, database.now(session))
+    try:
+        with database.write() as session:
+            return settling.settle(session, target_id, database.now(session))
+    except Unavailable:
+        raise
+    except Exception:
+        # One of them would otherwise keep the others from being settled, at every sweep anew.
+        _log.exception("reports of target %s cannot be settled together; each is settled alone", target_id)
+    _settle_each(database, target_id)
+    return False  # the sweep asks for what is left
+
+
+def _settle_each(database: Database, target_id: str | None) -> None:
+    """One report a transaction: with the targets that wait for it, else without them, else it is given up."""
+    with database.read() as session:
+        reported = settling.waiting(session, target_id)
+    for row in reported:
+        fault = _fault(database, row, with_targets=True)
+        if fault is not None:  # of a target, perhaps: then its own `advance` finds it
+            fault = _fault(database, row, with_targets=False)
+        if fault is None:
+            continue
+        try:
+            with database.write() as session:
+                reason = f"its report cannot be settled: {in_words(fault)}"
+                settling.give_up(session, row, reason, database.now(session))
+        except Unavailable:
+            raise
+        except Exception:
+            _log.exception("launch %s cannot be given up", row.id)
+
+
+def _fault(database: Database, row: Any, *, with_targets: bool) -> Exception | None:
+    """Why this report cannot be settled; None where it was."""
+    try:
+        with database.write() as session:
+            settling.settle_these(session, [row], database.now(session), with_targets=with_targets)
+    except Unavailable:
+        raise
+    except Exception as error:
+        _log.exception("the report of launch %s cannot be settled, with its targets: %s", row.id, with_targets)
+        return error
+    return None
 
 
 def sweep_once(database: Database) -> None:
-    """One sweep; a database that is away is left to the next."""
-    try:
-        with database.write() as session:
-            sweep(session, database.now(session))
-    except Unavailable as error:
-        _log.warning("sweep postponed: %s", error)
+    """One sweep, a transaction for each of its parts; a database that is away is left to the next."""
+    for part in PARTS:
+        try:
+            with database.write() as session:
+                part(session, database.now(session))
+        except Unavailable as error:
+            _log.warning("sweep postponed: %s", error)
+            return
+        except Exception:
+            _log.exception("a part of the sweep failed: %s", part.__name__)

@@ -17,6 +17,7 @@ Quality = Literal["proxy", "perplexity"]
 ProxyName = Literal[
     "decoder_parameters",
     "total_parameters",
+    "quality_law",
     "grad_norm",
     "snip",
     "grasp",

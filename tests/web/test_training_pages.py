@@ -204,7 +204,7 @@ def test_a_supernet_shows_what_each_layer_chooses(watch: Watch, member: BrowserC
     seen.page.get_by_text("Numbers").click()
     second = "#probabilities tbody tr:nth-child(2)"
     seen.eventually(lambda: seen.cells(second), [["2", "0.100", "0.700", "0.200", "f feed-forward"]])
-    expect(seen.page.locator("#layers-note")).to_contain_text("likeliest blocks sfs")
+    expect(seen.page.locator("#layers-note")).to_contain_text("most probable blocks sfs")
     expect(seen.page.locator("#model")).not_to_be_visible()  # a supernet is no model with a latency
     pool.report(claim, step=210, metrics=[metric(210, extra={**extra, "seed": 2, "probabilities": rows[::-1]})])
     seen.page.get_by_label("Seed").select_option("2")
@@ -240,7 +240,7 @@ def test_the_list_is_live_narrowed_and_shows_text_as_text(
     seen.until("document.documentElement.scrollWidth", 390)
     digest = api.get(f"/v1/trainings/{running}").json()["digest"]
     seen.page.goto(f"/trainings?digest={digest}")
-    seen.page.get_by_text(f"Only those of the architecture {digest[:10]}").wait_for()
+    seen.page.get_by_text(f"Only trainings of the architecture {digest[:10]}").wait_for()
     found.wait_for()
     seen.until("document.documentElement.scrollWidth", 390)
     assert seen.page.evaluate("window.attacked") is None
@@ -281,7 +281,9 @@ def test_a_selected_candidate_is_trained_and_its_perplexity_stands_beside_it(
     claim = pool.claim()
     pool.report(claim, step=25, metrics=[metric(25)])
     pool.finish(claim, 43.21)
-    link = row.get_by_role("link", name="43.2, perplexity on the test split of python, trained by quick for 25 steps")
+    link = row.get_by_role(
+        "link", name="43.2, perplexity on the test split of python, trained with recipe quick for 25 steps"
+    )
     link.wait_for()
     expect(bar).to_have_text("1 training: python, quick (perplexity 43.2)")
     seen.page.get_by_label("Quality", exact=True).select_option("perplexity")

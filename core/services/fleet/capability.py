@@ -74,8 +74,8 @@ def without(facts: Mapping[str, Any], protocol: MeasurementProtocol, message: st
 
     The note ends with the next facts that the agent sends, when its process starts anew.
     """
-    extra = dict(facts.get("extra", {}))
-    if len(extra) >= _MAX_EXTRA:
+    extra, key = dict(facts.get("extra", {})), _UNSUPPORTED + protocol.digest[:16]
+    if key not in extra and len(extra) >= _MAX_EXTRA:
         return None
-    extra[_UNSUPPORTED + protocol.digest[:16]] = message[:200]
+    extra[key] = message[:200]
     return {**facts, "extra": extra}

@@ -53,11 +53,22 @@ def settle(session: Session, target_id: str | None, now: datetime) -> bool:
 
     Returns whether there may be more: commit, and call again.
     """
-    reported = launches.reported(session, target_id, AT_ONCE)
-    if not reported:
-        return False
+    reported = waiting(session, target_id)
+    if reported:
+        settle_these(session, reported, now)
+    return len(reported) == AT_ONCE
+
+
+def waiting(session: Session, target_id: str | None) -> launches.Rows:
+    """The next launches that `settle` takes: rows of `id` and `measurement_id`."""
+    return launches.reported(session, target_id, AT_ONCE)
+
+
+def settle_these(session: Session, reported: launches.Rows, now: datetime, *, with_targets: bool = True) -> None:
+    """Settles rows of `waiting`. Without targets, these are left to their own `advance`, and are not charged."""
     measurement_ids = {row.measurement_id for row in reported}
-    targets = [target for target, _ in rows.lock_live_targets(session, measurement_ids)]
+    live = rows.lock_live_targets(session, measurement_ids) if with_targets else []
+    targets = [target for target, _ in live]
     measurements = demand.lock(session, measurement_ids)
     locked = launches.lock_reported(session, [row.id for row in reported])
     settled = [_Settled(row) for row in locked]
@@ -72,7 +83,19 @@ def settle(session: Session, target_id: str | None, now: datetime) -> bool:
         # All is written: nothing of these is for the session's own flush to look through.
         for written in (*known.values(), *candidates, *targets):
             session.expunge(written)
-    return len(reported) == AT_ONCE
+
+
+def give_up(session: Session, reported: Any, reason: str, now: datetime) -> None:
+    """Marks a row of `waiting` as failed, whatever was reported: its report cannot be settled.
+
+    Nothing of the report is read. Targets that wait for the measurement take that in by their own `advance`.
+    """
+    targets = rows.lock_live_targets(session, {reported.measurement_id})
+    measurements = demand.lock(session, {reported.measurement_id})
+    if launches.fail_reported(session, reported.id, reason):
+        end_badly(session, [], [(measurement, reason) for measurement in measurements.values()], now)
+        for target, _ in targets:
+            outbox.enqueue(session, tasks.ADVANCE, target_id=target.id)
 
 
 def take_in(

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.data.prepared.prepared import read_manifest
 from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.proxies.proxy import Proxy
+from edgefront.core.proxies.quality_law import law_about
 from edgefront.core.proxies.registry import proxy_named
 from edgefront.core.proxies.score import score
 from edgefront.core.proxies.settings import ProxySettings
@@ -26,6 +27,7 @@ from edgefront.core.services.quality import queries as rows
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import find_dataset, is_path
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest
@@ -70,6 +72,8 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
             field=DATA_FIELD,
             allowed="the name of a prepared data set",
         )
+    if "law" in proxy.uses:
+        _check_law(request, settings)
     if "recipe" in proxy.uses:
         try:
             recipe(settings.recipe)
@@ -79,6 +83,18 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
                 f"{field}: {error.detail}", field=field, value=settings.recipe, allowed=error.detail
             ) from None
     return proxy, proxy.relevant(settings)
+
+
+def _check_law(request: JobRequest, settings: ProxySettings) -> None:
+    """`InvalidInput` where the law of the settings, or any about the job's space, is not there."""
+    known = spaces().get(request.space.name)
+    try:
+        if known is not None:
+            law_about(known, settings.law)
+    except InvalidInput as error:
+        field = "proxy" if error.field == "proxy" else f"proxy_settings.{error.field}"
+        detail = error.detail if field == "proxy" else f"{field}: {error.detail}"
+        raise InvalidInput(detail, field=field, value=error.value, allowed=error.allowed) from None
 
 
 def data_of(request: JobRequest, settings: Settings | None) -> str | None:

@@ -306,6 +306,17 @@ def write(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
     update_rows(session, Launch, rows)
 
 
+def fail_reported(session: Session, launch_id: str, reason: str) -> bool:
+    """Marks the launch as failed if it waits to be settled; whether it did."""
+    statement = (
+        update(Launch)
+        .where(Launch.id == launch_id, Launch.state == "reported")
+        .values(state="failed", reason=reason, busy_s=0.0)
+        .returning(Launch.id)
+    )
+    return session.scalar(statement, execution_options=_QUIET) is not None
+
+
 def cancel_siblings(session: Session, measurement_ids: Collection[str], now: datetime) -> None:
     """Cancels further wanted launches of measurements that have come to a bad end."""
     if measurement_ids:

@@ -141,7 +141,7 @@ export class CandidateTable {
       element("a", { href: record, title: candidate.digest, "aria-label": `${candidate.digest.slice(0, 10)}, record of candidate ${number}` },
         element("code", { text: candidate.digest.slice(0, 10) })),
       " ",
-      element("a", { href: `${record}/launches`, text: "samples", "aria-label": `samples of candidate ${number}, raw` }),
+      element("a", { href: `${record}/launches`, text: "samples", "aria-label": `raw samples of candidate ${number}` }),
     );
     const protocol = this.protocolOf(candidate.target_id);
     cells.download.append(element("span", { class: "links" }, ...FORMATS

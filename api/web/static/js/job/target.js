@@ -40,7 +40,7 @@ function showProgress(target) {
   bar.max = Math.max(whole_, 1);
   bar.value = Math.min(target.settled, bar.max);
   const of = target.planned === null ? `${whole(target.candidates)} proposed so far` : whole(target.planned);
-  setText(byId("progress-label"), `${whole(target.settled)} of ${of} candidates settled, ${count(target.launches_done, "launch", "es")}`);
+  setText(byId("progress-label"), `${whole(target.settled)} of ${of} candidates evaluated, ${count(target.launches_done, "launch", "es")}`);
 }
 
 function noteOf(target, job) {

@@ -175,7 +175,7 @@ function showByPerplexity(found) {
   };
   if (!found) return;
   const { dataset, split, recipe } = found.scored[0];
-  setText(byId("quality-note"), `Only trained models: perplexity on the ${splitTitle(split)} split of ${dataset}, by ${recipe}.`);
+  setText(byId("quality-note"), `Only trained models: perplexity on the ${splitTitle(split)} split of ${dataset}, trained with recipe ${recipe}.`);
 }
 
 function wantedTarget() {

@@ -113,7 +113,7 @@ function showNarrowed() {
   if (job) parts.push("of ", element("a", { href: `/jobs/${encodeURIComponent(job)}`, text: "one job" }), " ");
   if (digest) parts.push("of the architecture ", element("code", { text: digest.slice(0, 10) }), " ");
   byId("narrowed").hidden = parts.length === 0;
-  if (parts.length) byId("narrowed").replaceChildren("Only those ", ...parts, "· ", element("a", { href: "/trainings", text: "show all" }));
+  if (parts.length) byId("narrowed").replaceChildren("Only trainings ", ...parts, "· ", element("a", { href: "/trainings", text: "show all" }));
 }
 
 async function start() {

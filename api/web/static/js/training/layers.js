@@ -44,8 +44,8 @@ export class Layers {
     const last = search.records.at(-1);
     setText(byId("layers-note"), [
       `step ${whole(last.step)}: ${PHASES[search.phase] ?? search.phase}`, `temperature ${figure(last.temperature)}`,
-      `likeliest blocks ${search.pattern}`, "s attention, f feed-forward, i identity",
-      ...(search.expected_ms === null ? [] : [`${figure(search.expected_ms)} ms expected`]),
+      `most probable blocks ${search.pattern}`, "s attention, f feed-forward, i identity",
+      ...(search.expected_ms === null ? [] : [`${figure(search.expected_ms)} ms expected latency`]),
     ].join(" · "));
     this.#table(last.probabilities);
     if (!window.Plotly) return;
