@@ -43,7 +43,7 @@ def page(
 
 def targets(session: Session, job_ids: Sequence[str]) -> list[Target]:
     """The targets of these jobs in the order of their positions."""
-    return list(session.scalars(select(Target).where(Target.job_id.in_(job_ids)).order_by(Target.position)))
+    return list(session.scalars(select(Target).where(any_of(Target.job_id, job_ids)).order_by(Target.position)))
 
 
 def lock_target(session: Session, target_id: str) -> Target | None:
@@ -101,7 +101,7 @@ def _claim(
 ) -> None:
     if generation_ids:
         session.execute(
-            update(Generation).where(Generation.id.in_(generation_ids), *conditions).values(claimed_until=until),
+            update(Generation).where(any_of(Generation.id, generation_ids), *conditions).values(claimed_until=until),
             execution_options={"synchronize_session": False},
         )
 
