@@ -9,6 +9,7 @@ import numpy as np
 
 from edgefront.core.errors import InvalidInput, SpaceError, within
 from edgefront.core.services.jobs import supernet_plan
+from edgefront.core.services.jobs.defaults import with_defaults
 from edgefront.core.services.jobs.plan import MIB, SearchPlan, plan_for
 from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
 from edgefront.core.services.quality import scoring
@@ -38,6 +39,7 @@ def checked(request: JobRequest, settings: Settings | None = None) -> CheckedReq
     make no sense.
     """
     _check_narrowing(request)
+    request = with_defaults(request)
     scoring.proxy_of(request)
     for index, target in enumerate(request.targets):
         _check_search(request, target, index)

@@ -37,6 +37,8 @@ class Proposed:
     genome: Mapping[str, Any] = field(default_factory=dict)
     """Empty for baselines: the space need not contain them."""
     parents: tuple[str, ...] = ()
+    predicted: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `core.wire.jobs.PredictedView`; empty where nothing was predicted."""
 
 
 def propose(
@@ -160,6 +162,7 @@ def _row(
         "weight_bytes": item.costs.weight_bytes,
         "flops": item.costs.flops,
         "proxy": 0.0 if scored.value is None else scored.value,
+        "predicted": dict(item.predicted) or None,
         # One seed for all candidates of a job: the device then keeps one set of weight files for all of them.
         "seed": plan.request.seed,
         "state": "waiting" if scored.value is not None else "infeasible",

@@ -75,5 +75,6 @@ class Generation(Base):
     target_id: Mapped[str] = mapped_column(ForeignKey("target.id", ondelete="CASCADE"), index=True)
     number: Mapped[int]
     snapshot: Mapped[list[Any]] = mapped_column(Json)  # what changed since the last one: core.services.search.snapshots
+    device_data: Mapped[dict[str, Any] | None] = mapped_column(Json)  # what else was known of the device: snapshots
     claimed_until: Mapped[datetime | None] = mapped_column(UtcDateTime)  # a worker computes its proposals until then
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -179,6 +179,9 @@ def search_rows(session: Session, target_id: str) -> Sequence[Row[Any]]:
             Candidate.memory_bytes,
             Candidate.generation,
             Candidate.parents,
+            Candidate.operator,
+            Candidate.launches,
+            Candidate.predicted,
         )
         .where(Candidate.target_id == target_id, Candidate.role == "search")
         .order_by(Candidate.number)
