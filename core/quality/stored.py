@@ -131,7 +131,7 @@ def from_json(value: Mapping[str, Any] | str | bytes) -> QualityLaw:
     try:
         return _law(_Stored.model_validate(dict(value)))
     except ValidationError as error:
-        raise invalid_input(error, InvalidInput, "law") from None
+        raise invalid_input(error, InvalidInput).under("law") from None
 
 
 def _law(stored: _Stored) -> QualityLaw:
