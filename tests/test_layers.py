@@ -33,7 +33,9 @@ ALLOWED: dict[str, set[str]] = {
     "core.measurement": LEAVES | {"core.spaces", "core.cost"},
     "core.quality": LEAVES | {"core.spaces", "core.cost"},
     "core.pareto": LEAVES,
-    "core.search": LEAVES | {"core.spaces", "core.pareto", "core.cost", "core.supernet.settings"},  # data, no torch
+    "core.search": LEAVES
+    | {f"core.{name}" for name in ("spaces", "pareto", "cost", "measurement", "prediction")}
+    | {"core.supernet.settings"},  # data, no torch
     "core.wire": LEAVES | {"core.measurement"},
     "core.graph": LEAVES | {"core.spaces", "core.files"},
     "core.nn": LEAVES | {"core.spaces", "core.graph", "core.files"},

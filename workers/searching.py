@@ -165,12 +165,11 @@ def _committed(database: Database, step: Callable[[Session], Result]) -> Result:
 def _fail(database: Database, target_id: str, error: Exception) -> None:
     # A target that cannot go on would otherwise be tried again by every sweep, and nobody told.
     _log.error("target %s cannot continue", target_id, exc_info=error)
+    note = f"The search cannot continue: {in_words(error)}"
     try:
         _committed(
             database,
-            lambda session: advancing.fail(
-                session, target_id, f"The search cannot continue: {in_words(error)}", database.now(session)
-            ),
+            lambda session: advancing.fail(session, target_id, note, database.now(session)),
         )
     except Unavailable as away:
         _log.warning("target %s: %s", target_id, away)

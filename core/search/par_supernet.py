@@ -21,6 +21,7 @@ from pydantic import Field, StrictFloat, StrictInt
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.search.interface import Evaluated, Proposal, Snapshot, generator
+from edgefront.core.search.problem import PLAIN, Problem
 from edgefront.core.search.proposals import Proposals
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
@@ -98,11 +99,14 @@ class _Shape:
 class ParSupernet:
     """Proposes what a supernet found. `given` tells it what that was."""
 
+    note = ""
+
     def __init__(
         self,
         settings: ParSupernetSettings,
         space: SearchSpace,
         accept: Callable[[Architecture], bool],
+        problem: Problem = PLAIN,
         found: Sequence[Rows] = (),
     ) -> None:
         self.settings = settings
@@ -129,7 +133,7 @@ class ParSupernet:
         for rows in found:
             if len(rows) != layers or any(len(row) != len(CHOICES) for row in rows):
                 raise InvalidInput(f"the supernet's probabilities are not of {layers} layers", field="found")
-        return ParSupernet(self.settings, self._space, self._accept, found)
+        return ParSupernet(self.settings, self._space, self._accept, found=found)
 
     def supernet(self, snapshot: Snapshot) -> SupernetSettings:
         """What is to be trained: the space's shape, this search's settings, the blocks' latencies by the probes.

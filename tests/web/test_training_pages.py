@@ -281,7 +281,9 @@ def test_a_selected_candidate_is_trained_and_its_perplexity_stands_beside_it(
     claim = pool.claim()
     pool.report(claim, step=25, metrics=[metric(25)])
     pool.finish(claim, 43.21)
-    link = row.get_by_role("link", name="43.2, perplexity on the test split of python, trained with recipe quick for 25 steps")
+    link = row.get_by_role(
+        "link", name="43.2, perplexity on the test split of python, trained with recipe quick for 25 steps"
+    )
     link.wait_for()
     expect(bar).to_have_text("1 training: python, quick (perplexity 43.2)")
     seen.page.get_by_label("Quality", exact=True).select_option("perplexity")
