@@ -118,7 +118,8 @@ class AgentClient:
 
     async def lease(self, request: LeaseRequest) -> LeaseResponse:
         """Ask for work; the server may take `wait_s` to answer. Cancelled, it closes the connection, and the server
-        gives back what it may have claimed in that moment."""
+        gives back what it may have claimed in that moment.
+        """
         return await self._ask("/v1/leases", request, LeaseResponse, wait_s=request.wait_s)
 
     async def start(self, launch_id: str, fence: int) -> None:

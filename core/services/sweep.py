@@ -1,4 +1,4 @@
-"""The sweeper: puts right what a crash, a lost message or a silent device left behind."""
+"""The sweep: repairs the effects of crashes, lost messages and silent devices."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.store import outbox
 
 SETTLED_WITHIN = timedelta(seconds=1)
-"""Reports that are not settled by then had their task lost."""
+"""After this time the task of an unsettled report is assumed lost."""
 
 KEEP_ENDED_LEASES = timedelta(hours=1)
-"""So long a late heartbeat is told that its lease ended, rather than that there is none."""
+"""Time for which ended leases are kept, so that a late heartbeat gets 410 (ended) instead of 404."""
 
 
 def sweep(session: Session, now: datetime) -> None:
-    """One pass: expired leases, launches that nobody wants, stalled targets, lost trainings, scores that nobody
-    computes, old sessions.
+    """One pass: expired leases, unneeded launches, stalled targets, lost trainings, unclaimed scores, old sessions.
 
-    Any number of sweepers may run at once, beside claims and reports: rows that somebody else is working on are left
-    for the next pass.
+    Any number of sweepers may run at once, beside claims and reports: rows that others have locked are left for the
+    next pass.
     """
     leases.end_expired(session, now)
     expiry.return_stranded(session, now)

@@ -1,4 +1,4 @@
-"""Where the targets of a request are measured, and whether they can be."""
+"""Assigns the targets of a request to devices, and checks that these can measure them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from edgefront.core.validation import short
 from edgefront.core.wire.jobs import JobRequest, TargetRequest
 
 EXAMPLES = 200
-"""Architectures drawn to tell a user what a space holds."""
+"""Number of architectures sampled to describe a space in an error message."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Place:
 
 
 def place(session: Session, request: JobRequest) -> list[Place]:
-    """Checks a request against what there is and says where each of its targets is measured.
+    """Checks a request against devices, space and algorithm, and returns the place of each target.
 
-    A device that is offline, or draining, will do: the job waits for it.
+    A device may be offline or draining: the job waits for it.
 
     Raises:
-        InvalidInput: the space, the algorithm, the baselines or a target make no sense; the field is named.
+        InvalidInput: the space, the algorithm, the baselines or a target are invalid; names the field.
         NotFound: no such device or class. Conflict: the device was revoked.
     """
     _check_narrowing(request)
@@ -54,7 +54,9 @@ def place(session: Session, request: JobRequest) -> list[Place]:
 
 
 def _check_narrowing(request: JobRequest) -> None:
-    """Each value once, which bounds what is stored: here and not in the gene, whose jobs of earlier releases go on."""
+    """Refuses repeated values, which bounds the size of stored requests. The gene accepts them, for jobs of earlier
+    releases.
+    """
     for gene, wanted in request.space.narrow.items():
         seen: set[str] = set()
         for value in wanted if isinstance(wanted, list) else ():
@@ -107,7 +109,7 @@ def _check_runtime(target: TargetRequest, devices: Sequence[Device], label: str,
         f"{protocol.threads} threads and memory by {protocol.memory}"
     )
     missing = lacking(facts, protocol)
-    if missing is None:  # one tried it in vain
+    if missing is None:  # a device has reported it as unsupported
         reason = next(
             filter(None, (refusal(known, protocol) for known in facts)), "a device reported it as unsupported"
         )
@@ -168,7 +170,7 @@ def _check_search(request: JobRequest, target: TargetRequest, field: str) -> Non
 
 
 def _check_limits(plan: Plan, target: TargetRequest, field: str) -> None:
-    """InvalidInput if the limits on parameters and weights leave the search nothing to propose."""
+    """Raises `InvalidInput` if no architecture is within the limits on parameters and weights."""
     if plan.permitted():
         return
     bounds, memory_mb = plan.request.parameters, target.limits.memory_mb

@@ -1,4 +1,4 @@
-"""Rows → what the API shows."""
+"""The API's views of jobs, targets and candidates, from their rows."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from edgefront.core.wire.jobs import (
 
 MIB = 1 << 20
 LOOKED_AT = 32
-"""A target with more devices online than this is taken to have one that can measure for it."""
+"""Maximum number of online devices whose facts are checked; with more, one is assumed to be able to measure."""
 
 
 def candidate_view(candidate: Candidate, baseline: Baseline | None) -> CandidateView:
     """A candidate; compared with the target's baseline if it is measured and not a baseline itself."""
-    # Rows were checked when they were written: validating thousands of them again would only take time.
+    # Rows were validated when they were written; validating thousands of them again would be slow.
     return CandidateView.model_construct(
         id=candidate.id,
         job_id=candidate.job_id,

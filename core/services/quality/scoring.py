@@ -1,7 +1,7 @@
-"""Scores of a job's proxy: what needs no torch is computed at once, the rest by workers, each once for all jobs.
+"""Scores of a job's proxy. Those without torch are computed at once, the others by workers, each once for all jobs.
 
-A target asks for the scores of what it is about to propose and waits for them before any of it is measured. Workers
-claim one score at a time for a while; whoever has a result may report it, for it is true whoever holds the claim.
+A target requests the scores of its proposals and waits for them before any is measured. Workers claim one score at a
+time, for a limited time; a result is accepted from any worker, because it does not depend on who holds the claim.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest
 
 LANES = 8
-"""Workers that are asked at once to compute scores; each goes on until none is left."""
+"""Number of workers that are notified at once; each computes scores until none is left."""
 CLAIM = timedelta(minutes=2)
-"""A claim that is not extended for so long is another's."""
+"""A claim that is not extended for this time can be taken by another worker."""
 DATA_FIELD = "proxy_settings.data"
 ATTEMPTS = 3
-"""Claims of a score that came to nothing, because its process died or its worker was lost; then it has none."""
+"""Maximum number of failed claims (process died, worker lost); after them the model has no score."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A proxy as an objective (higher is better), or why there is none."""
+    """A proxy as an objective (higher is better), or the reason why there is none."""
 
     value: float | None
     reason: str | None = None
@@ -60,7 +60,7 @@ class Claim:
 
 
 def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
-    """The job's proxy, and its settings as far as they concern it. `InvalidInput` names the field of the request."""
+    """The job's proxy and the settings that affect it. `InvalidInput` names the field of the request."""
     proxy = proxy_named(request.proxy)
     try:
         settings = ProxySettings.parse(request.proxy_settings)
@@ -86,15 +86,14 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
 
 
 def data_of(request: JobRequest, settings: Settings | None) -> str | None:
-    """The digest of the prepared data that the job's scores are taken on; None where they are taken on none.
-
-    `InvalidInput` names the field of the request where that data is not here.
+    """The digest of the prepared data that the job's scores use; None if they use none. `InvalidInput` names the field
+    of the request if the data is not prepared.
     """
     _, asked = proxy_of(request)
     if asked.data is None:
         return None
     try:
-        if is_path(asked.data):  # workers look for the digest, which a folder's name need not tell
+        if is_path(asked.data):  # workers search by digest, and the name of a folder need not contain it
             raise NotFound("a path")
         return read_manifest(find_dataset(asked.data, (settings or Settings()).data_folder)).digest
     except NotFound:
@@ -110,8 +109,8 @@ def data_of(request: JobRequest, settings: Settings | None) -> str | None:
 
 
 def check_data(request: JobRequest, settings: Settings | None) -> str | None:
-    """`data_of`, where there is a data folder: the data may be on the workers' machines alone, and is then theirs
-    to find.
+    """Calls `data_of` if there is a data folder. Otherwise the data may be on the workers' machines only, and they
+    check it.
     """
     return data_of(request, settings) if (settings or Settings()).data_folder.is_dir() else None
 
@@ -124,10 +123,11 @@ def scores_for(
     now: datetime,
     settings: Settings | None = None,
 ) -> Mapping[str, Scored] | None:
-    """Digest → score of each architecture; None while some are not known: workers are then asked, and `advance` is
-    sent when they are. The target is locked. `settings` say where data is; the environment's if absent.
+    """Digest → score of each architecture. None while some are missing: they are then requested from workers, and
+    `advance` is sent when they are complete. The target is locked. `settings` locate the data; by default they are read
+    from the environment.
 
-    What had no score before the job was made is tried again for it: memory, data or packages may be there by now.
+    Models that had no score before the job was created are tried again: memory, data or packages may be available now.
     """
     proxy, asked = proxy_of(request)
     if not proxy.needs_torch:
@@ -135,7 +135,8 @@ def scores_for(
         return {digest: Scored(proxy.oriented(value)) for digest, value in values.items()}
     described = {one.digest: one.canonical for one in architectures}
     if asked.data is not None:
-        # A name may mean other data tomorrow: all scores of a target are of what it means when the job is made.
+        # A name may refer to other data later: all scores of a target use the data that it referred to when the job was
+        # created.
         target.proxy_data = target.proxy_data or data_of(request, settings)
         asked = asked.model_copy(update={"data": target.proxy_data})
     stored = asked.model_dump(mode="json")
@@ -172,7 +173,7 @@ def claim(session: Session, now: datetime) -> Claim | None:
 
 
 def extend(session: Session, held: Claim, now: datetime) -> bool:
-    """Holds a claim for longer; False if it is settled or another's by now."""
+    """Extends a claim; False if the score is complete or claimed by another worker."""
     row = rows.lock(session, held.id)
     if row is None or row.state != "claimed" or row.attempts != held.attempt:
         return False
@@ -181,7 +182,7 @@ def extend(session: Session, held: Claim, now: datetime) -> bool:
 
 
 def give_back(session: Session, held: Claim, reason: str, now: datetime) -> None:
-    """An attempt that came to nothing: another follows, or this was the last and the score has none."""
+    """Records a failed attempt: the score is tried again, or was tried for the last time and stays empty."""
     row = rows.lock(session, held.id)
     if row is None or row.state != "claimed" or row.attempts != held.attempt:
         return
@@ -192,7 +193,7 @@ def give_back(session: Session, held: Claim, reason: str, now: datetime) -> None
 
 
 def settle(session: Session, score_id: str, value: float | None, reason: str | None, now: datetime) -> None:
-    """A score's end: its value, or why there is none. The first answer stands; targets that waited go on."""
+    """Writes a score's value, or why there is none. The first result counts; waiting targets are advanced."""
     row = rows.lock(session, score_id)
     if row is None or row.state in rows.SETTLED:
         return
@@ -207,6 +208,6 @@ def settle(session: Session, score_id: str, value: float | None, reason: str | N
 
 
 def resend(session: Session, now: datetime) -> None:
-    """Asks workers again where scores wait that nobody computes: for the sweep."""
+    """Sends the task again for scores that no worker computes; called by the sweep."""
     if rows.any_open(session, now):
         enqueue(session, tasks.SCORE, lane=0)

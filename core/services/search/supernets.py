@@ -1,4 +1,4 @@
-"""The supernet of a target's search: trained once by the pool, waited for, and what it found told to the algorithm."""
+"""The supernet of a target's search: the pool trains it, and its result is passed to the algorithm."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def told(
     settings: Settings | None,
     now: datetime,
 ) -> ParSupernet | None:
-    """The algorithm with what the target's supernet found.
+    """The algorithm with the result of the target's supernet.
 
-    None while that is not known: its training is asked for, goes on, or has failed, which ends the target. The end of a
-    training moves its target on.
+    None while there is no result: the training is requested, running, or has failed, which ends the target. When a
+    training ends, its target is advanced.
     """
     training = rows.supernet_of(session, target.id)
     if training is None:
@@ -80,7 +80,7 @@ def _ask_for(
         overrides=asked.overrides,
         supernet=algorithm.supernet(snapshot).model_dump(mode="json"),
         budget={name: limit for name, limit in limits.items() if limit is not None},
-        seed=target.seed >> 43,  # 20 bits, for people; the searches' seeds count on from it
+        seed=target.seed >> 43,  # 20 bits, to be readable; the seeds of the searches count up from it
         settings=settings,
         now=now,
         job_id=job.id,

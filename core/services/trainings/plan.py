@@ -1,4 +1,4 @@
-"""What a request for trainings means: which architectures, by which recipe, on what data, on what kind of worker."""
+"""Resolves a request for trainings: architectures, recipe, data set, and requirements on the worker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Subject:
-    """One architecture to train, and where it was found."""
+    """One architecture to train, and its origin."""
 
     name: str
     architecture: Architecture
@@ -43,7 +43,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Plan:
-    """A request in full: each subject becomes a training of its own."""
+    """A resolved request: each subject becomes one training."""
 
     subjects: tuple[Subject, ...]
     recipe: Recipe
@@ -56,7 +56,9 @@ class Plan:
 
 
 def plan_for(session: Session, principal: Principal, request: TrainingRequest, settings: Settings) -> Plan:
-    """Raises `InvalidInput` with the field's path within the request; `NotFound` for what is not there."""
+    """Raises `InvalidInput` with the field's path within the request; `NotFound` for a missing model, candidate, job or
+    target.
+    """
     recipe = resolved_recipe(request.recipe, request.overrides)
     dataset = request.dataset or recipe.dataset
     if dataset is None:
@@ -117,7 +119,7 @@ def placed(requires: Requirements, settings: Settings) -> tuple[str, int, int | 
 
 
 def evenly(items: Sequence[Item], count: int) -> list[Item]:
-    """`count` of the items spread evenly over their order, both ends among them; one alone is the last."""
+    """`count` of the items, spread evenly over their order, including both ends; for a count of 1 the last item."""
     if count >= len(items):
         return list(items)
     if count == 1:
@@ -176,7 +178,8 @@ def _is_within(candidate: Candidate, pick: FrontierPick) -> bool:
 
 
 def _subject(name: str, architecture: Architecture) -> Subject:
-    # Parameters do not depend on the length, and a table of positions may be shorter than the usual one.
+    # Parameter counts do not depend on the sequence length, and the position embedding may be shorter than the default
+    # length.
     return Subject(name, architecture, costs(architecture, sequence_length=1).decoder_parameters)
 
 
@@ -199,7 +202,9 @@ def _check_task(architecture: Architecture, recipe: Recipe) -> None:
 
 
 def _check_start(start: Training, subjects: Sequence[Subject]) -> None:
-    """Weights that there are, and of what is to be trained; whether the data's tokens are theirs, the run sees."""
+    """Checks that the initial weights exist and have the architecture to train. The run checks that the vocabulary is
+    theirs.
+    """
     if start.kind != "training" or start.state != "done" or start.trained is None:
         what = "of a supernet" if start.kind != "training" else start.state
         raise InvalidInput(
@@ -223,7 +228,7 @@ def _check_start(start: Training, subjects: Sequence[Subject]) -> None:
 
 @contextmanager
 def _within(prefix: str, *, instead_of: str = "") -> Iterator[None]:
-    """Puts the field of an error where it stands in the request."""
+    """Prefixes the field of an error with its path in the request."""
     try:
         yield
     except InvalidInput as error:
