@@ -16,12 +16,13 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = ("core", "api", "workers", "agents", "edgefront", "migrations")
 
 # Part → those that it may import besides itself; the longest prefix that matches decides. Names are within `edgefront`.
-LEAVES = {"core.errors", "core.canonical", "core.validation", "core.states"}
+LEAVES = {"core.errors", "core.canonical", "core.validation", "core.states", "core.number_formats"}
 MODELS = {"core.spaces", "core.cost", "core.graph", "core.nn", "core.files"}
 TRAINING = MODELS | {"core.recipes", "core.data", "core.evaluation", "core.training"}
 ALLOWED: dict[str, set[str]] = {
     "core.errors": set(),
     "core.canonical": set(),
+    "core.number_formats": set(),
     "core.states": set(),
     "core.retry": {"core.errors"},
     "core.validation": {"core.errors"},
@@ -30,8 +31,11 @@ ALLOWED: dict[str, set[str]] = {
     "core.spaces": LEAVES,
     "core.cost": LEAVES | {"core.spaces"},
     "core.measurement": LEAVES | {"core.spaces", "core.cost"},
+    "core.quality": LEAVES | {"core.spaces", "core.cost"},
     "core.pareto": LEAVES,
-    "core.search": LEAVES | {"core.spaces", "core.pareto", "core.cost", "core.supernet.settings"},  # data, no torch
+    "core.search": LEAVES
+    | {f"core.{name}" for name in ("spaces", "pareto", "cost", "measurement", "prediction")}
+    | {"core.supernet.settings"},  # data, no torch
     "core.wire": LEAVES | {"core.measurement"},
     "core.graph": LEAVES | {"core.spaces", "core.files"},
     "core.nn": LEAVES | {"core.spaces", "core.graph", "core.files"},
@@ -40,14 +44,17 @@ ALLOWED: dict[str, set[str]] = {
     "core.evaluation": LEAVES | MODELS | {"core.recipes", "core.data"},
     "core.training": LEAVES | MODELS | {"core.recipes", "core.data", "core.evaluation"},
     "core.finetune": LEAVES | TRAINING,
-    "core.proxies": LEAVES | TRAINING,
+    "core.proxies": LEAVES | TRAINING | {"core.quality"},
     "core.supernet": LEAVES | TRAINING,
     "core.run": LEAVES | TRAINING | {"core.supernet"},
     "core.store": LEAVES | {"core.measurement", "migrations"},
     "migrations": {"core.store", "core.services.settings"},  # alembic's command line reads the settings
     "core.services": LEAVES
     | TRAINING
-    | {f"core.{name}" for name in ("measurement", "pareto", "proxies", "search", "store", "supernet", "wire")},
+    | {
+        f"core.{name}"
+        for name in ("measurement", "pareto", "proxies", "quality", "search", "store", "supernet", "wire")
+    },
     "api": {"core"},
     "workers": {"core"},
     "agents": LEAVES | MODELS | {"core.processes", "core.retry", "core.measurement", "core.wire"},
@@ -153,6 +160,8 @@ HEAVY_FREE = {
     "edgefront.core.search.registry": ("torch", "sqlalchemy", "matplotlib"),
     "edgefront.core.spaces.catalogue": ("torch", "sqlalchemy", "onnx"),
     "edgefront.core.cost.costs": ("torch", "sqlalchemy", "numpy"),
+    "edgefront.core.quality.shipped": ("torch", "sqlalchemy", "sklearn", "scipy"),
+    "edgefront.core.proxies.registry": ("torch", "sqlalchemy", "numpy", "sklearn"),
     "edgefront.core.wire.jobs": ("torch", "sqlalchemy", "numpy"),
     "edgefront.core.services.search.advance": ("torch", "fastapi", "matplotlib"),
     "edgefront.core.supernet.result": ("torch", "sqlalchemy", "matplotlib"),

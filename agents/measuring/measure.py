@@ -157,7 +157,7 @@ class Measurer:
         if protocol.runtime not in self._facts:
             self._facts[protocol.runtime] = runtime_facts(protocol.runtime)
         facts = self._facts[protocol.runtime]
-        return facts is not None and protocol.number in facts.numbers.get(protocol.provider, ())
+        return facts is not None and protocol.number_format in facts.numbers.get(protocol.provider, ())
 
     def _refuse(self, subject: Architecture | Path, protocol: MeasurementProtocol) -> LaunchResult | None:
         """What needs no launch to know."""
@@ -171,10 +171,10 @@ class Measurer:
             protocol_costs(subject, protocol)
         except InvalidInput as error:
             return failure("build_error", error.detail)
-        if protocol.number != "float32" and not self._computes_in(protocol):
+        if protocol.number_format != "float32" and not self._computes_in(protocol):
             return failure(
                 "unsupported",
-                f"{protocol.runtime} on {protocol.provider} does not support {protocol.number} on this device",
+                f"{protocol.runtime} on {protocol.provider} does not support {protocol.number_format} on this device",
             )
         if protocol.provider != "cpu":
             return None

@@ -10,7 +10,7 @@ import ipaddress
 import ssl
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -168,7 +168,7 @@ def error_of(response: httpx.Response) -> EdgefrontError:
     detail = str(problem.get("detail") or f"the server answered {status} {response.reason_phrase}")
     if status == 409 and "protocol_version" in problem:
         return ProtocolMismatch(detail)
-    extra = {} if (delay := retry_after_s(response.headers)) is None else {"retry_after_s": delay}
+    extra: dict[str, Any] = {} if (delay := retry_after_s(response.headers)) is None else {"retry_after_s": delay}
     if status in _BY_STATUS:
         return _BY_STATUS[status](detail, **extra)
     if 400 <= status < 500 and status not in (408, 425):

@@ -13,8 +13,9 @@ from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Anyone
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CatalogueName
-from edgefront.core.cost.costs import Dtype, Logits, Mode, Weights, costs
+from edgefront.core.cost.costs import Dtype, Logits, Mode, costs
 from edgefront.core.errors import NotFound
+from edgefront.core.number_formats import Quantisation
 from edgefront.core.search.registry import algorithms
 from edgefront.core.spaces import catalogue
 from edgefront.core.spaces.architecture import Architecture
@@ -41,7 +42,7 @@ class PassOptions(BaseModel):
     logits: Logits = "all"
     mode: Annotated[Mode, Field(description=_MODE)] = "forward"
     memory_length: Annotated[int | None, Field(ge=0, le=1 << 20, description=_MEMORY)] = None
-    weights: Annotated[Weights, Field(description=_WEIGHTS)] = "full"
+    weights: Annotated[Quantisation, Field(description=_WEIGHTS)] = "full"
 
 
 _DESCRIPTIONS: dict[str, Any] = {

@@ -126,8 +126,7 @@ def of_validation(error: RequestValidationError) -> Response:
 
 def _place(item: Mapping[str, Any]) -> dict[str, Any]:
     where, *path = item["loc"]
-    field = ".".join(str(part) for part in _without_members(path))
-    found = fault(item, InvalidInput, field, "the body" if where == "body" else f"the {where}")
+    found = fault(item, InvalidInput, _without_members(path), "the body" if where == "body" else f"the {where}")
     place = {"in": where, "detail": found.detail, **found.extra}
     if item["type"] == "missing":
         del place["value"]

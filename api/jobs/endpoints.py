@@ -49,8 +49,7 @@ def create_job(
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
     """Stores the job; its search begins at once. With no device online it waits, and `note` says so."""
-    with here.database.write() as session:
-        job = jobs.create_job(session, person, request, idempotency_key, here.database.now(session), here.settings)
+    job = jobs.submit_job(here.database, person, request, idempotency_key, here.settings)
     here.changed()
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return job

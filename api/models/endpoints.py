@@ -14,7 +14,8 @@ from edgefront.api.docs.openapi import errors
 from edgefront.api.http.auth import Here, Person
 from edgefront.api.http.parameters import CandidateId
 from edgefront.api.http.sending import IfNoneMatch, send_file
-from edgefront.core.graph.model_file import ModelFormat, Numbers
+from edgefront.core.graph.model_file import ModelFormat
+from edgefront.core.number_formats import NumberFormat
 from edgefront.core.services.jobs.model_files import artifact_for
 
 router = APIRouter(prefix="/v1", tags=["models"])
@@ -70,7 +71,7 @@ async def download_model(
         ),
     ] = "onnx",
     numbers: Annotated[
-        Numbers,
+        NumberFormat,
         Query(
             description="Number format of an ONNX file. int8: float32 with the blocks' linear layers dynamically "
             "quantised, as a protocol's weights int8. Other formats are float32 only"

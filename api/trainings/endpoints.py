@@ -53,9 +53,7 @@ def create_trainings(
     idempotency_key: IdempotencyKey = None,
 ) -> TrainingPage:
     """Stores one training for each architecture. A worker with free capacity takes the oldest one that waits."""
-    with here.database.write() as session:
-        now = here.database.now(session)
-        made = trainings.create_trainings(session, person, request, idempotency_key, here.settings, now)
+    made = trainings.submit_trainings(here.database, person, request, here.settings, idempotency_key)
     here.changed()
     response.headers["Location"] = f"/v1/trainings/{made[0].id}"
     return TrainingPage(items=made)

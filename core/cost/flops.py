@@ -61,6 +61,11 @@ def products(architecture: Architecture, run: Pass) -> int:
     return total
 
 
+def output_weights(architecture: Architecture) -> int:
+    """Weights that are multiplied for the scores of one position: multiply-accumulates of the output layer there."""
+    return _output(architecture, 1, 1)
+
+
 # Blocks --------------------------------------------------------------------------------------------------------------
 
 

@@ -96,7 +96,7 @@ def scores_tokens(architecture: Architecture) -> bool:
 
 def _decoder(architecture: Architecture) -> int:
     final_norm = 2 * architecture.d_model if architecture.has_final_norm else 0
-    return sum(_block(block, architecture) for block in architecture.blocks) + final_norm
+    return sum(block_parameters(block, architecture) for block in architecture.blocks) + final_norm
 
 
 def _positions(architecture: Architecture) -> int:
@@ -146,7 +146,7 @@ def _output(architecture: Architecture) -> int:
 # By block ------------------------------------------------------------------------------------------------------------
 
 
-def _block(block: Block, architecture: Architecture) -> int:
+def block_parameters(block: Block, architecture: Architecture) -> int:
     """All parameters of a block: its linear layers, and its norm, biases and recurrence."""
     d, maps = architecture.d_model, _maps(block, architecture).weights
     if isinstance(block, Attention):

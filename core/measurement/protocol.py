@@ -11,6 +11,7 @@ from pydantic_core import PydanticKnownError
 
 from edgefront.core.canonical import digest
 from edgefront.core.errors import ProtocolError
+from edgefront.core.number_formats import KnownFormat, Quantisation
 from edgefront.core.validation import form
 
 Runtime = Literal["pytorch", "onnxruntime"]
@@ -18,8 +19,6 @@ MemoryMethod = Literal["anonymous", "allocator", "device", "resident"]
 Mode = Literal["forward", "prefill", "decode"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 Weights = Literal["full", "int8", "int8_8bit"]
-Quantisation = Literal["full", "int8"]
-Number = Literal["float32", "bfloat16", "float16", "int8", "int8_8bit"]
 
 DECODE_MEMORY_LENGTH = 192
 _LATER_FIELDS: Mapping[str, Any] = {"memory_length": 0, "weights": "full"}
@@ -142,7 +141,7 @@ class MeasurementProtocol(BaseModel):
         return self
 
     @property
-    def number(self) -> Number:
+    def number_format(self) -> KnownFormat:
         """What a provider has to be able to compute in: `dtype`, or the weights' format where they are quantised."""
         return self.dtype if self.weights == "full" else self.weights
 

@@ -1,15 +1,17 @@
-"""Tables of trained models: JSON lines, JSON or CSV, one model a row.
+"""Tables of trained models: JSON lines, JSON or CSV (also compressed by gzip), one model a row.
 
-A row tells how good the model came out and either what it is (our `architecture`, or the fields of LTS's logs) or a
-proxy's value in a column of its own. Nested objects become columns with dots: `params.total`.
+A row tells how good the model came out and either what it is (our `architecture`, the fields of LTS's logs, or those of
+HW-GPT-Bench) or a proxy's value in a column of its own. Nested objects become columns with dots: `params.total`.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +43,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 """Other names under which tables hold a proxy's values."""
 
+_KINDS = "a .jsonl, .json or .csv file, or one of these with .gz"
+
 _SPACES = {
     "gpt2": "lts-gpt2",
     "txl": "lts-transformer-xl",
@@ -50,6 +54,10 @@ _SPACES = {
     "bert": "bert",
 }
 """LTS's backbones and the spaces whose frame they have."""
+
+LTS_FIELDS = ("backbone", "n_layer", "d_model", "d_inner", "n_head")
+HWGPT_FIELDS = ("embed_dim", "n_layer", "n_head", "mlp_ratio")
+"""Columns that describe a model."""
 
 
 @dataclass(frozen=True)
@@ -65,18 +73,21 @@ class Quality:
 
 def read_table(path: Path) -> list[Row]:
     """The rows with flat columns. `InvalidInput` for a file that cannot be read as a table, with the line."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compressed = suffixes[-1:] == [".gz"]
+    kind = "".join(suffixes[:-1][-1:] if compressed else suffixes[-1:])
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise _wrong(path, error.strerror or str(error), "a .jsonl, .json or .csv file") from None
+        text = (gzip.decompress(path.read_bytes()) if compressed else path.read_bytes()).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error) as error:
+        raise _wrong(path, getattr(error, "strerror", None) or str(error), _KINDS) from None
     except UnicodeDecodeError:
-        raise _wrong(path, "not UTF-8 text", "a .jsonl, .json or .csv file") from None
-    if path.suffix.lower() == ".csv":
+        raise _wrong(path, "not UTF-8 text", _KINDS) from None
+    if kind == ".csv":
         rows: list[Any] = [
             {name: _number(value) for name, value in row.items()}
             for row in csv.DictReader(io.StringIO(text, newline=""))
         ]
-    elif path.suffix.lower() == ".json":
+    elif kind == ".json":
         rows = _list(path, text)
     else:
         rows = [_line(path, number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
@@ -166,36 +177,99 @@ def architecture_of(row: Row) -> Architecture | None:
     if described:
         return Architecture.parse(described)
     frame = _SPACES.get(str(row.get("backbone")))
-    needed = ("n_layer", "d_model", "d_inner", "n_head")
-    return _lts(row, frame) if frame is not None and all(row.get(name) is not None for name in needed) else None
+    if frame is not None and not _missing(row, LTS_FIELDS):
+        return _lts(row, frame)
+    return None if _missing(row, HWGPT_FIELDS) else _hwgpt(row)
+
+
+def missing_fields(row: Row) -> tuple[str, ...]:
+    """What the row lacks to describe a model, in the form that it has most of; `architecture` if it has none."""
+    forms = (LTS_FIELDS, HWGPT_FIELDS)
+    nearest = min(forms, key=lambda fields: len(_missing(row, fields)))
+    own = ("embed_dim", "mlp_ratio") if nearest is HWGPT_FIELDS else ("backbone", "d_model", "d_inner")
+    return _missing(row, nearest) if any(row.get(name) is not None for name in own) else ("architecture",)
+
+
+def _missing(row: Row, fields: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in fields if row.get(name) is None)
 
 
 def _lts(row: Row, frame: str) -> Architecture:
     """A model of LTS's logs in the frame of our space over the same backbone."""
     described = dict(space(frame).baselines([1])[0].canonical)
-    layers, vocabulary = int(row["n_layer"]), row.get("n_token")
-    heads, inners = (_per_layer(row[name], layers) for name in ("n_head", "d_inner"))
+    layers, vocabulary = _whole(row, "n_layer"), row.get("n_token")
     embedding = dict(described["embedding"])
     if vocabulary is not None:
-        embedding["vocab_size"] = int(vocabulary)
+        embedding["vocab_size"] = _whole(row, "n_token")
     if "cutoffs" in embedding:
         # The same cut-offs for every vocabulary, those beyond it left out.
         embedding["cutoffs"] = [cut for cut in embedding["cutoffs"] if cut < embedding["vocab_size"]]
-        embedding["div"] = int(row.get("div_val") or 1)
-    if int(row.get("d_embed") or 0) > 0:  # -1 in LTS's logs: as wide as the model
-        embedding["d_embed"] = int(row["d_embed"])
+        embedding["div"] = _whole(row, "div_val") if row.get("div_val") else 1
+    if row.get("d_embed") and _whole(row, "d_embed") > 0:  # -1 in LTS's logs: as wide as the model
+        embedding["d_embed"] = _whole(row, "d_embed")
     else:
         embedding.pop("d_embed", None)
     described["blocks"] = [
         block
-        for n_head, d_inner in zip(heads, inners, strict=True)
+        for n_head, d_inner in zip(_per_layer(row, "n_head", layers), _per_layer(row, "d_inner", layers), strict=True)
         for block in ({"kind": "attention", "n_head": n_head}, {"kind": "feed_forward", "d_inner": d_inner})
     ]
-    return Architecture.parse({**described, "d_model": int(row["d_model"]), "embedding": embedding})
+    return Architecture.parse({**described, "d_model": _whole(row, "d_model"), "embedding": embedding})
 
 
-def _per_layer(value: Any, layers: int) -> list[int]:
-    return [int(one) for one in value] if isinstance(value, list) else [int(value)] * layers
+def _hwgpt(row: Row) -> Architecture:
+    """A decoder of HW-GPT-Bench (arXiv 2405.10299): heads of 64, inner widths as multiples of embed_dim.
+
+    Its rotary positions and parallel residuals have no description here; blocks and widths are the model's.
+    """
+    layers, width = _whole(row, "n_layer"), _whole(row, "embed_dim")
+    blocks = [
+        block
+        for n_head, ratio in zip(_per_layer(row, "n_head", layers), _per_layer(row, "mlp_ratio", layers), strict=True)
+        for block in (
+            {"kind": "attention", "n_head": n_head, "d_head": 64},
+            {"kind": "feed_forward", "d_inner": ratio * width},
+        )
+    ]
+    return Architecture.parse(
+        {
+            "d_model": width,
+            "positions": {"kind": "learned", "length": 1024},
+            "embedding": {"vocab_size": 50254},
+            "blocks": blocks,
+        }
+    )
+
+
+def _per_layer(row: Row, name: str, layers: int) -> list[int]:
+    """A list, one number for all layers, or numbers with hyphens between; at least one for each layer."""
+    value = row[name]
+    if isinstance(value, str):
+        value = value.strip("[] ").replace(",", "-").split("-")
+    if not isinstance(value, list):
+        return [_integer(value, name)] * layers
+    if len(value) < layers:
+        raise InvalidInput(
+            f"{name} has {len(value)} numbers for {layers} layers",
+            field=name,
+            value=row[name],
+            allowed="a number for each layer",
+        )
+    return [_integer(one, name) for one in value[:layers]]
+
+
+def _whole(row: Row, name: str) -> int:
+    return _integer(row[name], name)
+
+
+def _integer(value: Any, name: str) -> int:
+    try:
+        found = int(value)
+    except (TypeError, ValueError, OverflowError):
+        found = None
+    if found is None or (isinstance(value, float) and found != value):
+        raise InvalidInput(f"{name} is {value!r}, not a whole number", field=name, value=value, allowed="whole numbers")
+    return found
 
 
 def _flat(row: Mapping[str, Any]) -> Row:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,9 +18,42 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import Genome
 from edgefront.core.states import CandidateState
 
+if TYPE_CHECKING:
+    from edgefront.core.prediction.latency import LatencyPredictor
+
 SAMPLE = "sample"
 MUTATE = "mutate"
 CROSSOVER = "crossover"
+SPREAD = "spread"
+"""One of those that a search by prediction learns from first."""
+PREDICTED = "predicted"
+AUDIT = "audit"
+"""Drawn at random, to check predictions where nothing recommended it."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What was predicted of a candidate when it was proposed: means and 95 % intervals."""
+
+    latency_ms: float
+    latency_low_ms: float
+    latency_high_ms: float
+    memory_bytes: float
+    memory_low_bytes: float
+    memory_high_bytes: float
+    widening: float = 1.0
+    """By this factor the latency's interval is wider (in logarithms) than the predictor's own, which audits missed."""
+    memory_widening: float = 1.0
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A measurement of the same device and protocol that is none of this search: a baseline, or of another job."""
+
+    architecture: Architecture
+    latency_ms: float
+    memory_bytes: int
+    launches: int = 1
 
 
 @dataclass(frozen=True)
@@ -37,6 +70,11 @@ class Evaluated:
     memory_bytes: int | None
     generation: int
     parents: tuple[str, ...] = ()
+    operator: str = ""
+    launches: int = 1
+    """That `latency_ms` is the median of."""
+    predicted: Predicted | None = None
+    """As it was proposed with."""
 
     def __post_init__(self) -> None:
         if self.state not in tuple(CandidateState):
@@ -47,9 +85,17 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The candidates of a target's search (baselines left out) as a generation is asked with them."""
+    """The candidates of a target's search as a generation is asked with them, and what else is known of its device."""
 
     results: tuple[Evaluated, ...] = ()
+    """Without the baselines."""
+    baselines: tuple[Observation, ...] = ()
+    others: tuple[Observation, ...] = ()
+    """What other jobs measured, on this device and by this protocol. An algorithm need not use it."""
+    launch_noise: float | None = None
+    """Relative standard deviation of one launch's median on this device (`LaunchVariance.relative`), where known."""
+    priors: tuple[LatencyPredictor, ...] = ()
+    """Learnt from other devices: what to expect where this one has few measurements."""
 
     def in_bounds(self) -> tuple[Evaluated, ...]:
         """Measured results within the job's limits, ordered by digest.
@@ -68,10 +114,16 @@ class Proposal:
     architecture: Architecture
     operator: str
     parents: tuple[str, ...] = ()
+    predicted: Predicted | None = None
 
 
 class Algorithm(Protocol):
     """A search algorithm with its settings, space and acceptance test."""
+
+    @property
+    def note(self) -> str:
+        """What a person should know of this search before it begins, in a sentence; mostly empty."""
+        ...
 
     @property
     def generations(self) -> int | None:

@@ -15,6 +15,9 @@ Parents are drawn as the reference code draws them (microsoft/archai, branch neu
 1 / (1 + times used). The times used are the earlier generations in which a candidate became the parent of another,
 read off the lineage in the snapshot.
 
+Two things are not the paper's. With a budget and no population the population is smaller, so that several generations
+fit. While hardly anything is within the limits of a job, what comes nearest to them is a parent too.
+
 Where the reference code differs, and why it is not followed:
 
 - It checks limits and repetitions after the measurement and throws a fifth of what it has measured away. Here what
@@ -44,6 +47,7 @@ from edgefront.core.search.interface import (
     generator,
     objectives,
 )
+from edgefront.core.search.problem import PLAIN, Problem, beyond_limits, fitted_population, one_generation
 from edgefront.core.search.proposals import Proposals
 from edgefront.core.search.settings import shared
 from edgefront.core.spaces.architecture import Architecture
@@ -53,7 +57,11 @@ _PARTS = {"parents": 20, "mutants": 40, "crossovers": 40}
 
 
 class LtsSettings(BaseModel):
-    """Parents, mutants and crossovers that are not given share what the others leave of the population as 1 : 2 : 2."""
+    """Parents, mutants and crossovers that are not given share what the others leave of the population as 1 : 2 : 2.
+
+    Where neither they nor the population are given, a job's budget decides the population, so that several
+    generations fit it; without a budget it is the paper's.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -75,6 +83,8 @@ class LtsSettings(BaseModel):
         if not isinstance(value, dict):
             return value
         given = {name: value[name] for name in _PARTS if name in value}
+        if not given and "population" not in value:
+            return value
         sizes = [*given.values(), value.get("population", 0)]
         if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes):
             return value  # the fields themselves say what is wrong
@@ -102,12 +112,30 @@ class LtsSettings(BaseModel):
             )
         return self
 
+    def fitted(self, problem: Problem) -> LtsSettings:
+        """These with the population that the budget asks for, unless it is given."""
+        if self.model_fields_set & {"population", *_PARTS}:
+            return self
+        rest = {name: getattr(self, name) for name in self.model_fields_set}
+        return LtsSettings(**rest, population=fitted_population(problem, self.population))
+
 
 class LightweightTransformerSearch:
     """Evolution from the measured frontier."""
 
-    def __init__(self, settings: LtsSettings, space: SearchSpace, accept: Callable[[Architecture], bool]) -> None:
-        self._settings, self._space, self._accept = settings, space, accept
+    def __init__(
+        self,
+        settings: LtsSettings,
+        space: SearchSpace,
+        accept: Callable[[Architecture], bool],
+        problem: Problem = PLAIN,
+    ) -> None:
+        self._settings, self._space, self._accept = settings.fitted(problem), space, accept
+        self._problem = problem
+
+    @property
+    def note(self) -> str:
+        return one_generation(self._problem, self._settings.population)
 
     @property
     def generations(self) -> int | None:
@@ -144,10 +172,15 @@ class LightweightTransformerSearch:
         return proposals.made
 
     def _parents(self, snapshot: Snapshot, rng: np.random.Generator) -> list[Evaluated]:
-        """This generation's parents: drawn from the frontier with replacement, the little used ones more often."""
+        """This generation's parents: drawn from the frontier with replacement, the little used ones more often.
+
+        Where fewer results than it wants parents are within the limits, those that come nearest make up for them.
+        """
         results = snapshot.in_bounds()
         mask = nondominated(objectives(results))
         frontier = [result for result, stays in zip(results, mask, strict=True) if stays]
+        # Constraint domination (Deb 2000): while few are within the limits, those nearest to them lead there.
+        frontier += beyond_limits(self._problem, snapshot)[: max(0, self._settings.parents - len(results))]
         if not frontier:
             return []
         used = times_used(snapshot)

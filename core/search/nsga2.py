@@ -6,6 +6,8 @@ algorithm object: that one keeps state.
 
 A genome is coded as one integer a locus, the index of its value among the gene's values; offspring are decoded and then
 repaired into the space, as mutants and crossovers of `lts` are.
+
+With a budget and no population the population is such that several generations fit the budget.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from edgefront.core.search.interface import Evaluated, Proposal, Snapshot, generator, objectives
+from edgefront.core.search.problem import PLAIN, Problem, beyond_limits, fitted_population, one_generation
 from edgefront.core.search.proposals import ATTEMPTS, Proposals
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import Genome, SearchSpace
@@ -25,7 +28,7 @@ OFFSPRING = "offspring"
 
 
 class Nsga2Settings(BaseModel):
-    """pymoo's defaults for integer variables, LTS's number of generations and population."""
+    """pymoo's defaults for integer variables, LTS's number of generations and, without a budget, its population."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,11 +46,23 @@ class Nsga2Settings(BaseModel):
 class Nsga2:
     """NSGA-II's survival, tournament, simulated binary crossover and polynomial mutation."""
 
-    def __init__(self, settings: Nsga2Settings, space: SearchSpace, accept: Callable[[Architecture], bool]) -> None:
-        self._settings, self._space, self._accept = settings, space, accept
+    def __init__(
+        self,
+        settings: Nsga2Settings,
+        space: SearchSpace,
+        accept: Callable[[Architecture], bool],
+        problem: Problem = PLAIN,
+    ) -> None:
+        if "population" not in settings.model_fields_set:
+            settings = settings.model_copy(update={"population": fitted_population(problem, settings.population)})
+        self._settings, self._space, self._accept, self._problem = settings, space, accept, problem
         self._loci = space.loci()
         # A gene with one value has nothing to evolve.
         self._free = tuple(index for index, locus in enumerate(self._loci) if len(locus.gene.values) > 1)
+
+    @property
+    def note(self) -> str:
+        return one_generation(self._problem, self._settings.population)
 
     @property
     def generations(self) -> int | None:
@@ -60,13 +75,23 @@ class Nsga2:
         rng = generator(seed, generation, "nsga2")
         proposals = Proposals(self._space, self._accept, snapshot, rng)
         size = self.generation_size(generation)
-        results = snapshot.in_bounds() if generation > 0 else ()
-        if len(results) > 1 and self._free:
-            self._breed(results, size, proposals, rng)
+        within = snapshot.in_bounds() if generation > 0 else ()
+        # Constraint domination (Deb et al. 2002, §VI): behind those within the limits come the nearest to them.
+        room = max(0, self._settings.population - len(within))
+        beyond = beyond_limits(self._problem, snapshot)[:room] if generation > 0 else []
+        if len(within) + len(beyond) > 1 and self._free:
+            self._breed(within, beyond, size, proposals, rng)
         proposals.fill(size)
         return proposals.made
 
-    def _breed(self, results: tuple[Evaluated, ...], size: int, proposals: Proposals, rng: np.random.Generator) -> None:
+    def _breed(
+        self,
+        within: tuple[Evaluated, ...],
+        beyond: list[Evaluated],
+        size: int,
+        proposals: Proposals,
+        rng: np.random.Generator,
+    ) -> None:
         from pymoo.core.population import Population
         from pymoo.core.problem import Problem
         from pymoo.operators.crossover.sbx import SBX
@@ -78,13 +103,19 @@ class Nsga2:
         settings = self._settings
         upper = np.array([len(self._loci[index].gene.values) - 1 for index in self._free])
         problem = Problem(n_var=len(upper), n_obj=3, xl=np.zeros_like(upper), xu=upper, vtype=int)
+        results = (*within, *beyond)
         codes = np.array([self._encode(result.genome) for result in results])
         everything = Population.new(
             X=codes, F=objectives(results) * (-1.0, 1.0, 1.0), index=np.arange(len(results), dtype=int)
         )
-        survivors = RankAndCrowding().do(
-            problem, everything, n_survive=min(settings.population, len(results)), random_state=rng
-        )
+        survivors, behind = everything[: len(within)], everything[len(within) :]
+        if within:
+            survivors = RankAndCrowding().do(
+                problem, survivors, n_survive=min(settings.population, len(within)), random_state=rng
+            )
+        behind.set("rank", len(within) + np.arange(len(behind)))
+        behind.set("crowding", np.zeros(len(behind)))
+        survivors = Population.merge(survivors, behind)
         selection = TournamentSelection(func_comp=_by_rank_and_crowding)
         crossover = SBX(prob=settings.crossover_probability, eta=settings.crossover_eta, vtype=float)
         crossover.repair = RoundingRepair()

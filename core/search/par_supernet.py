@@ -21,6 +21,7 @@ from pydantic import Field, StrictFloat, StrictInt
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.search.interface import Evaluated, Proposal, Snapshot, generator
+from edgefront.core.search.problem import PLAIN, Problem
 from edgefront.core.search.proposals import Proposals
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
@@ -98,11 +99,14 @@ class _Shape:
 class ParSupernet:
     """Proposes what a supernet found. `given` tells it what that was."""
 
+    note = ""
+
     def __init__(
         self,
         settings: ParSupernetSettings,
         space: SearchSpace,
         accept: Callable[[Architecture], bool],
+        problem: Problem = PLAIN,
         found: Sequence[Rows] = (),
     ) -> None:
         self.settings = settings
@@ -129,7 +133,7 @@ class ParSupernet:
         for rows in found:
             if len(rows) != layers or any(len(row) != len(CHOICES) for row in rows):
                 raise InvalidInput(f"the supernet's probabilities are not of {layers} layers", field="found")
-        return ParSupernet(self.settings, self._space, self._accept, found)
+        return ParSupernet(self.settings, self._space, self._accept, found=found)
 
     def supernet(self, snapshot: Snapshot) -> SupernetSettings:
         """What is to be trained: the space's shape, this search's settings, the blocks' latencies by the probes.
@@ -267,7 +271,7 @@ def block_latencies(results: Sequence[Evaluated]) -> tuple[float, float]:
         raise InvalidInput(
             f"the {len(known)} measured stacks do not determine the cost of a block: the latency term needs "
             "probes that run on the target",
-            field="algorithm.settings.latency_weight",
+            field="settings.latency_weight",
             allowed="null, or a target on which the deepest stacks of attention can be measured",
         )
     solved, *_ = np.linalg.lstsq(table, np.array([ms for *_, ms in known]), rcond=None)
@@ -277,7 +281,7 @@ def block_latencies(results: Sequence[Evaluated]) -> tuple[float, float]:
             f"by the {len(known)} stacks that were measured an attention block costs {attention_ms:g} ms and a "
             f"feed-forward block {feed_forward_ms:g} ms: other work on the device, or the rest of the model, hides "
             "what blocks cost",
-            field="algorithm.settings.latency_weight",
+            field="settings.latency_weight",
             allowed="null, or a device without other load, with logits none in the protocol",
         )
     return attention_ms, feed_forward_ms

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgefront.core.search.interface import SAMPLE, Proposal, Snapshot
+from edgefront.core.search.interface import SAMPLE, Predicted, Proposal, Snapshot
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import Genome, SearchSpace
 
@@ -46,7 +46,9 @@ class Proposals:
         """The proposals so far, in order."""
         return tuple(self._made)
 
-    def offer(self, genome: Genome, operator: str, parents: tuple[str, ...] = ()) -> bool:
+    def offer(
+        self, genome: Genome, operator: str, parents: tuple[str, ...] = (), predicted: Predicted | None = None
+    ) -> bool:
         """Takes the genome's architecture as a proposal; False if it is known, repeated or refused."""
         architecture = self._space.architecture(genome)
         if architecture.digest in self._settled:
@@ -55,7 +57,7 @@ class Proposals:
         self._settled.add(architecture.digest)
         if not self._accept(architecture):
             return False
-        self._made.append(Proposal(genome, architecture, operator, parents))
+        self._made.append(Proposal(genome, architecture, operator, parents, predicted))
         return True
 
     def make(

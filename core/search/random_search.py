@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from edgefront.core.search.interface import Proposal, Snapshot, generator
+from edgefront.core.search.problem import PLAIN, Problem
 from edgefront.core.search.proposals import Proposals
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import SearchSpace
@@ -23,7 +24,15 @@ class RandomSettings(BaseModel):
 class RandomSearch:
     """Independent uniform samples of the space, without repetition."""
 
-    def __init__(self, settings: RandomSettings, space: SearchSpace, accept: Callable[[Architecture], bool]) -> None:
+    note = ""
+
+    def __init__(
+        self,
+        settings: RandomSettings,
+        space: SearchSpace,
+        accept: Callable[[Architecture], bool],
+        problem: Problem = PLAIN,
+    ) -> None:
         self._settings, self._space, self._accept = settings, space, accept
 
     @property

@@ -13,7 +13,9 @@ from edgefront.core.search.interface import Algorithm
 from edgefront.core.search.lts import LightweightTransformerSearch, LtsSettings
 from edgefront.core.search.nsga2 import Nsga2, Nsga2Settings
 from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings
+from edgefront.core.search.problem import PLAIN, Problem
 from edgefront.core.search.random_search import RandomSearch, RandomSettings
+from edgefront.core.search.surrogate import Surrogate, SurrogateSettings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.validation import invalid_input
@@ -35,10 +37,16 @@ class _Entry:
     title: str
     source: str
     settings: type[BaseModel]
-    build: Callable[[Any, SearchSpace, Accept], Algorithm]
+    build: Callable[[Any, SearchSpace, Accept, Problem], Algorithm]
 
 
 _ENTRIES = {
+    "surrogate": _Entry(
+        "Search by prediction: learns the device from a few launches and measures what can matter",
+        "expected improvement within limits over predictions; docs/decisions/0017-surrogate.md",
+        SurrogateSettings,
+        Surrogate,
+    ),
     "lts": _Entry(
         "Lightweight Transformer Search: evolution from the measured frontier",
         "LTS (arXiv 2203.02094) Algorithm 1 and Appendix B",
@@ -67,16 +75,17 @@ def algorithms() -> dict[str, AlgorithmInfo]:
 
 
 def make(
-    name: str, settings: Mapping[str, Any], space: SearchSpace, accept: Callable[[Architecture], bool] | None = None
+    name: str, settings: Mapping[str, Any], space: SearchSpace, accept: Accept | None = None, problem: Problem = PLAIN
 ) -> Algorithm:
     """An algorithm over a space.
 
     Args:
-        name: `lts`, `random`, `nsga2` or `par-supernet`.
+        name: `surrogate`, `lts`, `random`, `nsga2` or `par-supernet`.
         settings: those that differ from the defaults.
         space: what is searched, already narrowed.
         accept: whether an architecture may be proposed at all; what needs no device (parameters, weight bytes) is
             settled here. It must be a pure function of the architecture. None accepts all.
+        problem: goal, limits, budget and proxy, for those algorithms that can use them.
 
     Raises:
         InvalidInput: names the algorithm or the setting that is wrong (`settings.mutants`).
@@ -88,5 +97,5 @@ def make(
     try:
         parsed = entry.settings.model_validate(dict(settings))
     except ValidationError as error:
-        raise invalid_input(error, InvalidInput, "settings") from None
-    return entry.build(parsed, space, accept or (lambda _: True))
+        raise invalid_input(error, InvalidInput).under("settings") from None
+    return entry.build(parsed, space, accept or (lambda _: True), problem)

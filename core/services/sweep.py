@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
@@ -22,21 +23,46 @@ KEEP_ENDED_LEASES = timedelta(hours=1)
 """Time for which ended leases are kept, so that a late heartbeat gets 410 (ended) instead of 404."""
 
 
+def _leases(session: Session, now: datetime) -> None:
+    leases.end_expired(session, now)
+    expiry.return_stranded(session, now)
+    launches.cancel_unwanted(session, now)
+
+
+def _reports(session: Session, now: datetime) -> None:
+    for late in launches.unsettled_targets(session, now - SETTLED_WITHIN):
+        outbox.enqueue(session, tasks.SETTLE, target_id=late)
+
+
+def _targets(session: Session, now: datetime) -> None:
+    for target_id in advance.stalled(session, now):
+        outbox.enqueue(session, tasks.ADVANCE, target_id=target_id)
+
+
+def _ended_leases(session: Session, now: datetime) -> None:
+    launches.forget_leases(session)
+    leases.forget_ended(session, now - KEEP_ENDED_LEASES)
+
+
+PARTS: tuple[Callable[[Session, datetime], object], ...] = (
+    _leases,
+    _reports,
+    _targets,
+    _ended_leases,
+    training_claims.return_expired,
+    scoring.resend,
+    keys.purge_web_sessions,
+)
+"""Expired leases and launches that nobody wants, reports and targets whose task was lost, ended leases, lost trainings,
+scores that nobody computes, old sessions. A transaction for each, so that one that fails does not undo the others.
+"""
+
+
 def sweep(session: Session, now: datetime) -> None:
-    """One pass: expired leases, unneeded launches, stalled targets, lost trainings, unclaimed scores, old sessions.
+    """One pass over all parts.
 
     Any number of sweepers may run at once, beside claims and reports: rows that others have locked are left for the
     next pass.
     """
-    leases.end_expired(session, now)
-    expiry.return_stranded(session, now)
-    launches.cancel_unwanted(session, now)
-    for late in launches.unsettled_targets(session, now - SETTLED_WITHIN):
-        outbox.enqueue(session, tasks.SETTLE, target_id=late)
-    for target_id in advance.stalled(session, now):
-        outbox.enqueue(session, tasks.ADVANCE, target_id=target_id)
-    launches.forget_leases(session)
-    leases.forget_ended(session, now - KEEP_ENDED_LEASES)
-    training_claims.return_expired(session, now)
-    scoring.resend(session, now)
-    keys.purge_web_sessions(session, now)
+    for part in PARTS:
+        part(session, now)

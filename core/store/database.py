@@ -15,8 +15,8 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import func, select, text
-from sqlalchemy.orm import Session
+from sqlalchemy import event, func, select, text
+from sqlalchemy.orm import ORMExecuteState, Session
 
 from edgefront.core.store import outbox
 from edgefront.core.store.clock import Clock
@@ -36,6 +36,17 @@ _CLOCKS = {
     "sqlite": select(func.strftime("%Y-%m-%d %H:%M:%f000", "now", type_=UtcDateTime)),
     "postgresql": select(func.clock_timestamp(type_=UtcDateTime)),
 }
+
+
+class _WriteSession(Session):
+    """A session of which every statement sees what was changed before it: nobody has to flush for that."""
+
+
+@event.listens_for(_WriteSession, "do_orm_execute")
+def _flush_before(state: ORMExecuteState) -> None:
+    # SQLAlchemy does so for statements on mapped classes, and runs those on tables, and plain text, past the changes.
+    if state.session.autoflush and not state.is_orm_statement:
+        state.session.flush()
 
 
 class Database:
@@ -73,7 +84,7 @@ class Database:
         outbox.
         """
         with unavailable_when_away(), self._lock() if self._lock else nullcontext():
-            with Session(self._writing, expire_on_commit=False) as session, session.begin():
+            with _WriteSession(self._writing, expire_on_commit=False) as session, session.begin():
                 yield session
             messages = outbox.take(session)
         outbox.deliver(messages, self.send)

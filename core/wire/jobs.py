@@ -17,6 +17,7 @@ Quality = Literal["proxy", "perplexity"]
 ProxyName = Literal[
     "decoder_parameters",
     "total_parameters",
+    "quality_law",
     "grad_norm",
     "snip",
     "grasp",
@@ -303,7 +304,7 @@ class EventView(_View):
         "job_state",  # data: state, reason
         "target_state",  # data: state, note
         "generation",  # data: number, candidates (how many were proposed)
-        "candidate",  # data: a CandidateView; it was proposed, measured or settled
+        "candidate",  # data: a CandidateView when it is proposed; without `architecture` when it is measured or settled
         "frontier",  # data: joined [ids], left [ids], size, hypervolume, summary
         "launch",  # data: launch_id, candidate_ids, outcome, reason; progress of measuring
     ]

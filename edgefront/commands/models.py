@@ -11,7 +11,8 @@ import typer
 from edgefront.commands.base import Session, command, group
 from edgefront.commands.completion import complete_model
 from edgefront.commands.options import Described
-from edgefront.core.graph.model_file import ModelFormat, Numbers
+from edgefront.core.graph.model_file import ModelFormat
+from edgefront.core.number_formats import NumberFormat
 
 app = group("Models: download candidates of a search; list, show and build named models and your own.")
 
@@ -24,7 +25,7 @@ Format = Annotated[
     ),
 ]
 InNumbers = Annotated[
-    Numbers,
+    NumberFormat,
     typer.Option(
         "--numbers", help="Number format of an ONNX file; int8: float32 with int8 linear layers in the blocks."
     ),

@@ -211,7 +211,7 @@ def test_unknown_words_and_lengths_are_named() -> None:
         "form": lambda: twin.start(1, unknown),
         "mode": lambda: build(hybrid(), mode=unknown),
         "dtype": lambda: build(hybrid(), dtype=unknown),
-        "precision": lambda: build(hybrid(), precision=unknown),
+        "quantisation": lambda: build(hybrid(), quantisation=unknown),
         "tokens": lambda: twin(tokens[0]),
         "length": lambda: state.keep(-1),
     }.items():

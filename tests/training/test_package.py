@@ -24,9 +24,10 @@ from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.evaluation.model_card import model_card
 from edgefront.core.evaluation.package import read_package, write_package
 from edgefront.core.graph.build import build
-from edgefront.core.graph.model_file import MODES, Numbers, file_name, formats_of, write_model
+from edgefront.core.graph.model_file import MODES, file_name, formats_of, write_model
 from edgefront.core.graph.parameter_values import StoredValues
 from edgefront.core.nn.load import load_safetensors
+from edgefront.core.number_formats import NumberFormat
 from edgefront.core.recipes.papers import recipe
 from edgefront.core.recipes.recipe import Recipe
 
@@ -133,7 +134,9 @@ def _nothing(item: Any, batch: int) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("numbers", ["float16", "bfloat16", "int8"])
 @pytest.mark.parametrize("name", ["gpt2", "srupp"])
-def test_trained_weights_in_other_numbers_are_those_of_the_builder(name: str, numbers: Numbers, tmp_path: Path) -> None:
+def test_trained_weights_in_other_numbers_are_those_of_the_builder(
+    name: str, numbers: NumberFormat, tmp_path: Path
+) -> None:
     found = package(tmp_path / "model", name)
     path = tmp_path / "model.onnx"
     write_model(found.architecture, "onnx", found.weights, path, numbers)

@@ -19,7 +19,7 @@ from watched_page import WatchedPage
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import lifecycle as trainings
-from edgefront.core.services.trainings.claims import Claim, Machine, Outcome, Report, Score
+from edgefront.core.services.trainings.claims import Machine, Outcome, Report, Score, TrainingClaim
 from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
@@ -55,20 +55,20 @@ class Pool:
         made = self.api.post("/v1/trainings", json={**subject, "dataset": "python", **request})
         return str(made.raise_for_status().json()["items"][0]["id"])
 
-    def claim(self) -> Claim:
+    def claim(self) -> TrainingClaim:
         with self.database.write() as session:
             machine = Machine("lab-7", slots=99, memory_bytes=1 << 40)
             found = training_claims.claim(session, machine, "cpu", self.database.now(session), 3600)
         assert found is not None
         return found
 
-    def report(self, claim: Claim, **said: Any) -> None:
+    def report(self, claim: TrainingClaim, **said: Any) -> None:
         with self.database.write() as session:
             report = Report("training", steps=300, **said)
             now = self.database.now(session)
             training_claims.report(session, claim.training_id, claim.fence, report, now, 3600)
 
-    def finish(self, claim: Claim, perplexity: float) -> None:
+    def finish(self, claim: TrainingClaim, perplexity: float) -> None:
         scores = [Score("test", "perplexity", perplexity), Score("test", "loss", math.log(perplexity))]
         with self.database.write() as session:
             outcome = Outcome("done", result={"best_step": 300}, scores=scores)
@@ -281,7 +281,9 @@ def test_a_selected_candidate_is_trained_and_its_perplexity_stands_beside_it(
     claim = pool.claim()
     pool.report(claim, step=25, metrics=[metric(25)])
     pool.finish(claim, 43.21)
-    link = row.get_by_role("link", name="43.2, perplexity on the test split of python, trained with recipe quick for 25 steps")
+    link = row.get_by_role(
+        "link", name="43.2, perplexity on the test split of python, trained with recipe quick for 25 steps"
+    )
     link.wait_for()
     expect(bar).to_have_text("1 training: python, quick (perplexity 43.2)")
     seen.page.get_by_label("Quality", exact=True).select_option("perplexity")

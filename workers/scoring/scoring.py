@@ -119,7 +119,7 @@ class Scoring:
                 scoring.settle(session, held.id, answer.get("value"), answer.get("reason"), now)
         return True
 
-    def _compute(self, held: scoring.Claim) -> tuple[dict[str, Any] | None, str]:
+    def _compute(self, held: scoring.ScoreClaim) -> tuple[dict[str, Any] | None, str]:
         """The child's answer, or None and what became of the child."""
         request = {
             "architecture": held.architecture,

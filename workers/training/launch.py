@@ -20,7 +20,7 @@ from pathlib import Path
 from filelock import lock_descriptor
 
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.claims import Claim
+from edgefront.core.services.trainings.claims import TrainingClaim
 from edgefront.core.services.trainings.files.folder import training_folder
 
 FOLDER = "supervisors"
@@ -28,7 +28,7 @@ LOG = "supervisor.log"
 _LOOK_S = 0.05
 
 
-def launch(settings: Settings, claim: Claim) -> None:
+def launch(settings: Settings, claim: TrainingClaim) -> None:
     """Starts the supervisor of a claimed training and returns: it outlives this process.
 
     Raises OSError or `subprocess.CalledProcessError` if it cannot be started.
@@ -52,7 +52,7 @@ def launch(settings: Settings, claim: Claim) -> None:
 
 
 @contextmanager
-def present(home: Path, claim: Claim) -> Iterator[None]:
+def present(home: Path, claim: TrainingClaim) -> Iterator[None]:
     """This process is the supervisor of the claim, for all to see, while the block lasts."""
     folder = _folder(home)
     folder.mkdir(parents=True, exist_ok=True)

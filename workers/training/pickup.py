@@ -14,7 +14,7 @@ from edgefront.core.services.dispatch import training_queue
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import TRAIN, TRAIN_QUEUES
 from edgefront.core.services.trainings import claims as training_claims
-from edgefront.core.services.trainings.claims import Claim, Outcome, Report
+from edgefront.core.services.trainings.claims import Outcome, Report, TrainingClaim
 from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.services.trainings.files.removal import deleted_trainings, finish_deletions, remove_folder
 from edgefront.core.store.database import Database
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def start_waiting(
-    database: Database, settings: Settings, queue: str, start: Callable[[Settings, Claim], None] = launch
+    database: Database, settings: Settings, queue: str, start: Callable[[Settings, TrainingClaim], None] = launch
 ) -> int:
     """Claims what waits in the queue, as much as this worker has room for, and starts a supervisor of each.
 
@@ -54,7 +54,7 @@ def start_waiting(
         started += 1
 
 
-def _count(database: Database, claimed: Claim, reason: str) -> None:
+def _count(database: Database, claimed: TrainingClaim, reason: str) -> None:
     """It costs an attempt: given back for nothing, it would be claimed again at once, and for ever."""
     outcome = Outcome("failed", reason)
     try:

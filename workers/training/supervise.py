@@ -18,7 +18,7 @@ _log = logging.getLogger("edgefront.supervise")
 def supervise(training_id: str, fence: int) -> None:
     """The whole of it, in this process, with the settings of the environment."""
     from edgefront.core.services.settings import Settings
-    from edgefront.core.services.trainings.claims import Claim
+    from edgefront.core.services.trainings.claims import TrainingClaim
     from edgefront.core.store.database import Database
     from edgefront.workers.training.launch import present
     from edgefront.workers.training.supervisor import Supervisor
@@ -41,7 +41,7 @@ def supervise(training_id: str, fence: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     try:
-        with present(settings.home, Claim(training_id, fence)):
+        with present(settings.home, TrainingClaim(training_id, fence)):
             supervisor.run()
     finally:
         database.dispose()

@@ -40,7 +40,7 @@ from edgefront.core.services.trainings.claims import Outcome, Report
 from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.services.trainings.files.folder import tail, training_folder
 from edgefront.core.services.trainings.files.removal import remove_folder
-from edgefront.core.services.trainings.views import about, start_of
+from edgefront.core.services.trainings.views import about, dataset_asked, start_of
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
@@ -48,7 +48,7 @@ from edgefront.core.training.run_folder import LOG, SPEC, RunSpec
 from edgefront.core.training.vocabulary import with_vocabulary
 from edgefront.workers.training.machine import default_threads
 from edgefront.workers.training.run_process import FolderHeld, FolderLock, RunProcess, command_for
-from edgefront.workers.training.run_state import RunState
+from edgefront.workers.training.run_reader import RunReader
 from edgefront.workers.training.store.stored_training import StoredTraining
 
 Found = TypeVar("Found")
@@ -116,7 +116,7 @@ class Supervisor:
             lock.take(self._meanwhile, timeout_s=self._own.ttl_s)
             self._stored.fetch(self._meanwhile)
             start = self._prepare(lock)
-            state = RunState(self._folder)
+            state = RunReader(self._folder)
             process = self._start(start, lock)
         except (InvalidInput, NotFound) as error:
             self._settle(Report(), Outcome("invalid", error.detail))
@@ -210,7 +210,7 @@ class Supervisor:
         _log.info("starting %s", " ".join(start.command))
         return RunProcess(start.command, self._folder, environment=start.environment, lock=lock, ranks=start.ranks)
 
-    def _watch(self, process: RunProcess, state: RunState) -> Outcome:
+    def _watch(self, process: RunProcess, state: RunReader) -> Outcome:
         """Until the process has ended; how it ended."""
         looked_at = time.monotonic()
         while (code := process.poll()) is None:
@@ -244,7 +244,7 @@ class Supervisor:
             ended.set()
             thread.join()
 
-    def _copy(self, state: RunState) -> None:
+    def _copy(self, state: RunReader) -> None:
         """Stores what is new and takes in what is wanted; a database that is away is left to the next time."""
         said = self._told(state)
         try:
@@ -261,7 +261,7 @@ class Supervisor:
             state.accepted()
             self._said = said.without_metrics()
 
-    def _told(self, state: RunState) -> Report:
+    def _told(self, state: RunReader) -> Report:
         """What the run says, and besides what is to be said of the artifact store."""
         said = state.report()
         return replace(said, note=" ".join(text for text in (said.note, self._stored.note) if text))
@@ -359,6 +359,6 @@ def _copied(session: Session, training: Training) -> dict[str, Any]:
         "gpu_numbers",
     )
     found = {name: getattr(training, name) for name in (*names, "sharding", "supernet")}
-    by_recipe = training.kind == "training" and not training.request.get("dataset")  # as the plan looked for it
+    by_recipe = training.kind == "training" and not dataset_asked(training)  # as the plan looked for it
     level = training.recipe.get("level") if by_recipe else None
     return found | {"level": level, "about": about(session, training), "start": start_of(training)}

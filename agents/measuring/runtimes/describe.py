@@ -15,7 +15,8 @@ from typing import Any, get_args
 
 from edgefront.agents.measuring.rulers import memory_methods
 from edgefront.agents.measuring.runtimes import ON_NVIDIA
-from edgefront.core.measurement.protocol import Number, Runtime
+from edgefront.core.measurement.protocol import Runtime
+from edgefront.core.number_formats import KnownFormat
 
 # Providers that run operators elsewhere than on this device.
 _REMOTE = {"azure"}
@@ -64,7 +65,7 @@ def main(runtime: Runtime) -> int:
 
     facts["numbers"] = {provider: ["float32"] for provider in facts["providers"]}
     for provider, found in facts["numbers"].items():
-        for number in get_args(Number):
+        for number in get_args(KnownFormat):
             if number not in found and provider not in _SLOW and computes_in(number, runtime, provider):
                 found.append(number)
                 _say(facts)

@@ -23,7 +23,8 @@ from edgefront.core.graph.build import EXTERNAL_FOLDER, build
 from edgefront.core.graph.formats import Format, encode
 from edgefront.core.graph.state import Mode
 from edgefront.core.graph.weights import WeightCache
-from edgefront.core.measurement.protocol import MeasurementProtocol, Number
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.number_formats import KnownFormat
 from edgefront.core.spaces.architecture import Architecture
 
 _SUFFIX = "executionprovider"
@@ -53,7 +54,7 @@ def works(provider: str) -> bool:
     return providers()[provider] in session.get_providers()
 
 
-def computes_in(number: Number, request: LaunchRequest) -> bool:
+def computes_in(number_format: KnownFormat, request: LaunchRequest) -> bool:
     """Whether the request's provider does the linear layers of its model in numbers of this kind, by running a pass.
 
     ONNX Runtime takes most graphs: what a provider lacks is cast to float32 or moved to the CPU. That would be measured
@@ -75,7 +76,9 @@ def computes_in(number: Number, request: LaunchRequest) -> bool:
     wanted = providers()[request.protocol.provider]
     # A provider that compiles whole parts of a graph shows them as kernels of its own, without products.
     ran_there = any(kernel["provider"] == wanted for kernel in kernels)
-    return ran_there and all(_fits(kernel, number, wanted) for kernel in kernels if _is_product(kernel, number))
+    return ran_there and all(
+        _fits(kernel, number_format, wanted) for kernel in kernels if _is_product(kernel, number_format)
+    )
 
 
 def session_options(protocol: MeasurementProtocol) -> Any:
@@ -174,7 +177,7 @@ def _session(request: LaunchRequest, provider: str, options: Any) -> Any:
             mode=graph_mode(protocol),
             logits=protocol.logits,
             dtype=protocol.dtype,
-            precision=protocol.quantisation,
+            quantisation=protocol.quantisation,
             weights=cache,
             seed=request.seed,
         ).SerializeToString()
@@ -233,12 +236,12 @@ def _finite(array: Any) -> bool:
     return bool(np.isfinite(array.min()) and np.isfinite(array.max()))
 
 
-def _is_product(kernel: dict[str, Any], number: Number) -> bool:
+def _is_product(kernel: dict[str, Any], number_format: KnownFormat) -> bool:
     """Whether a profiled kernel does linear layers; with int8 only those that it quantises count."""
-    return kernel["op_name"] in (_INT8_PRODUCTS if number == "int8" else _PRODUCTS)
+    return kernel["op_name"] in (_INT8_PRODUCTS if number_format == "int8" else _PRODUCTS)
 
 
-def _fits(kernel: dict[str, Any], number: Number, provider: str) -> bool:
+def _fits(kernel: dict[str, Any], number_format: KnownFormat, provider: str) -> bool:
     if kernel["provider"] != provider:
         return False
-    return number == "int8" or all(_PROFILED[number] in types for types in kernel["input_type_shape"])
+    return number_format == "int8" or all(_PROFILED[number_format] in types for types in kernel["input_type_shape"])

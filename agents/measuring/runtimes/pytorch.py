@@ -43,7 +43,7 @@ class TorchModel:
             request.seed,
             cache,
             dtype=protocol.dtype,
-            precision=protocol.quantisation,
+            quantisation=protocol.quantisation,
             with_memory=state_form(protocol) == "memory",
         )
         self._module = module.to(self._device).eval()

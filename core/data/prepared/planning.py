@@ -55,7 +55,7 @@ class Preparation(BaseModel):
 
 
 @dataclass(frozen=True)
-class Plan:
+class PreparationPlan:
     """What is to be prepared, with nothing left open."""
 
     corpus: Corpus
@@ -69,7 +69,9 @@ class Plan:
     """A user's, by its size or its file: not the published one."""
 
     @classmethod
-    def make(cls, data: str | DataSet, origin: Path | None, target: Path | None, settings: Preparation) -> Plan:
+    def make(
+        cls, data: str | DataSet, origin: Path | None, target: Path | None, settings: Preparation
+    ) -> PreparationPlan:
         known = data if isinstance(data, DataSet) else data_sets().get(data)
         if known is not None and target is not None:
             raise InvalidInput(f"{known.name} has its own translation", field="target", value=str(target))

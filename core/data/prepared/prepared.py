@@ -166,7 +166,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest = Manifest.model_validate_json(text)
     except ValidationError as error:
-        raise _damaged(folder, invalid_input(error, InvalidInput, MANIFEST).detail) from None
+        raise _damaged(folder, invalid_input(error, InvalidInput).under(MANIFEST).detail) from None
     if manifest.format != FORMAT:
         raise _damaged(folder, f"it is of format {manifest.format}, and this program reads {FORMAT}")
     return manifest

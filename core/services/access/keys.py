@@ -126,7 +126,6 @@ def revoke_key(session: Session, principal: Principal, key_id: str, now: datetim
     if key is None or key.device_id is not None or not principal.may_see(key.owner):
         raise NotFound(f"no key {key_id}")
     key.revoked_at = key.revoked_at or now
-    session.flush()
 
 
 def key_view(key: ApiKey, secret: str | None = None) -> KeyView:
@@ -154,7 +153,6 @@ def open_web_session(session: Session, principal: Principal, now: datetime) -> s
             secret_hash=hash_secret(secret), api_key_id=principal.key_id, created_at=now, expires_at=now + WEB_SESSION
         )
     )
-    session.flush()
     return secret
 
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.store.tables import Device
+from edgefront.core.services.fleet.queries import OwnDevice
 
 _UNSUPPORTED = "unsupported:"
 _MAX_EXTRA = 60  # DeviceFacts.extra holds 64
 
 
-def device_keys(device: Device) -> tuple[str, str]:
-    """The device keys of launches that this device may run: its own first, then its class's."""
+def device_keys(device: OwnDevice) -> tuple[str, str]:
+    """The keys under which launches for this device are wanted, its own first."""
     return f"device:{device.id}", f"class:{device.device_class}"
 
 
@@ -25,7 +25,7 @@ def can_run(facts: Mapping[str, Any], protocol: MeasurementProtocol) -> bool:
         runtime["runtime"] == protocol.runtime
         and protocol.provider in runtime["providers"]
         and protocol.memory in runtime["memory_methods"]
-        and protocol.number in numbers_of(runtime, protocol.provider)
+        and protocol.number_format in numbers_of(runtime, protocol.provider)
         for runtime in facts["runtimes"]
     )
 
@@ -52,7 +52,7 @@ def lacking(devices: Sequence[Mapping[str, Any]], protocol: MeasurementProtocol)
         for memory in runtime["memory_methods"]
     }
     number = "dtype" if protocol.weights == "full" else "weights"
-    wanted = (protocol.runtime, protocol.provider, protocol.number, protocol.memory)
+    wanted = (protocol.runtime, protocol.provider, protocol.number_format, protocol.memory)
     for index, (name, value) in enumerate(zip(("runtime", "provider", number, "memory"), wanted, strict=True)):
         there = sorted({str(offer[index]) for offer in offers})
         offers = {offer for offer in offers if offer[index] == value}
@@ -72,8 +72,8 @@ def without(facts: Mapping[str, Any], protocol: MeasurementProtocol, message: st
 
     The note is dropped with the next facts that the agent sends, when its process restarts.
     """
-    extra = dict(facts.get("extra", {}))
-    if len(extra) >= _MAX_EXTRA:
+    extra, key = dict(facts.get("extra", {})), _UNSUPPORTED + protocol.digest[:16]
+    if key not in extra and len(extra) >= _MAX_EXTRA:
         return None
-    extra[_UNSUPPORTED + protocol.digest[:16]] = message[:200]
+    extra[key] = message[:200]
     return {**facts, "extra": extra}

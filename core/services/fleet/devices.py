@@ -76,7 +76,6 @@ def revoke_enrolment_token(session: Session, principal: Principal, token_id: str
     if token is None:
         raise NotFound(f"no enrolment token {token_id}")
     token.revoked_at = token.revoked_at or now
-    session.flush()
 
 
 def token_view(token: EnrolmentToken, secret: str | None = None) -> EnrolmentTokenView:
@@ -180,9 +179,9 @@ def get_device(session: Session, principal: Principal, id_or_name: str) -> Devic
     return device
 
 
-def own_device(session: Session, device_id: str) -> Device:
+def own_device(session: Session, device_id: str) -> rows.OwnDevice:
     """The device behind a device credential. NotFound if there is none, Gone if it was revoked."""
-    device = session.get(Device, device_id)
+    device = rows.own(session, device_id)
     if device is None:
         raise NotFound(f"no device {device_id}")
     if device.state == "revoked":
@@ -205,7 +204,6 @@ def _turn(session: Session, principal: Principal, id_or_name: str, state: Litera
     if device.state == "revoked":
         raise Gone("this device was revoked; enrol it again to use it")
     device.state = state
-    session.flush()
     return device
 
 
@@ -215,7 +213,6 @@ def revoke_device(session: Session, principal: Principal, id_or_name: str, now: 
     if device.state != "revoked":
         device.state = "revoked"
         access.revoke_device_keys(session, device.id, now)
-        session.flush()
     return device
 
 
@@ -236,7 +233,6 @@ def update_facts(session: Session, device_id: str, facts: DeviceFacts, protocol_
     """Stores the facts that an agent reports when its process starts."""
     device = session.get_one(Device, device_id)
     device.facts = _known_facts(facts, protocol_version)
-    session.flush()
 
 
 def _known_facts(facts: DeviceFacts, protocol_version: int) -> dict[str, Any]:

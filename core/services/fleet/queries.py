@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import cast
+from typing import Any, cast
 
 from sqlalchemy import Double, Table, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session
@@ -45,12 +46,35 @@ def leased_counts(session: Session, device_ids: Collection[str]) -> dict[str, in
     return {str(device_id): count for device_id, count in rows}
 
 
+@dataclass
+class OwnDevice:
+    """What is asked of a device with every lease and report."""
+
+    id: str
+    device_class: str
+    state: str
+    facts: dict[str, Any]
+    last_seen_at: datetime | None
+
+
+# Statements of the hot paths are made once: SQLAlchemy takes several times as long to make one as to run it.
 _DEVICES = cast(Table, Device.__table__)
+_OWN = select(*(_DEVICES.c[field.name] for field in fields(OwnDevice))).where(_DEVICES.c.id == bindparam("device"))
 _SEEN = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(last_seen_at=bindparam("now"))
+_FACTS = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(facts=bindparam("facts"))
 _WORKED = _SEEN.values(
     busy_s=_DEVICES.c.busy_s + bindparam("busy", type_=Double),
     measuring_s=_DEVICES.c.measuring_s + bindparam("spent", type_=Double),
 )
+
+
+def own(session: Session, device_id: str) -> OwnDevice | None:
+    row = session.execute(_OWN, {"device": device_id}).one_or_none()
+    return None if row is None else OwnDevice(*row)
+
+
+def write_facts(session: Session, device_id: str, facts: Mapping[str, Any]) -> None:
+    session.execute(_FACTS, {"device": device_id, "facts": facts})
 
 
 def seen(session: Session, device_id: str, now: datetime) -> None:

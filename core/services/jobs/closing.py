@@ -13,7 +13,7 @@ from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.supernet_plan import withdraw as withdraw_supernets
-from edgefront.core.services.jobs.views import candidate_view
+from edgefront.core.services.jobs.views import candidate_news
 from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Job, Target
 
@@ -21,7 +21,6 @@ from edgefront.core.store.tables import Job, Target
 def change_state(session: Session, target: Target, state: str, note: str, now: datetime) -> None:
     """A target's new state, in its row and in the log."""
     target.state, target.note = state, note
-    session.flush()
     events.append(session, target.job_id, "target_state", {"state": state, "note": note}, target.id, now)
 
 
@@ -52,15 +51,11 @@ def end_targets(session: Session, targets: Sequence[Target], state: str, note: s
         for candidate in waiting:
             candidate.state = "cancelled"
         target.settled += len(waiting)
-        session.flush()
         baseline = baseline_of(session, target.id)
         events.append_all(
             session,
             target.job_id,
-            [
-                events.Entry("candidate", candidate_view(candidate, baseline).model_dump(mode="json"), target.id)
-                for candidate in waiting
-            ],
+            [events.Entry("candidate", candidate_news(candidate, baseline), target.id) for candidate in waiting],
             now,
         )
         change_state(session, target, state, note, now)
@@ -75,5 +70,4 @@ def end_job(session: Session, job: Job, state: str, reason: str | None, now: dat
 def change_job(session: Session, job: Job, state: str, reason: str | None, now: datetime) -> None:
     """A job's new state, in its row and in the log."""
     job.state, job.reason, job.updated_at = state, reason, now
-    session.flush()
     events.append(session, job.id, "job_state", {"state": state, "reason": reason}, None, now)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from edgefront.core.services.jobs.views import MIB
+from edgefront.core.services.stored import LIMITS
 from edgefront.core.store.tables import Candidate, Measurement, Target
 from edgefront.core.wire.jobs import Limits
 
@@ -28,7 +29,7 @@ def take_in(target: Target, finding: Finding, now: datetime) -> bool:
     if measurement.state == "wanted":
         return False
     was_waiting = candidate.state == "waiting"
-    candidate.state = settled_state(measurement, Limits.model_validate(target.limits))
+    candidate.state = settled_state(measurement, LIMITS.read(target.limits))
     candidate.reason = _reason(candidate.state, measurement, target)
     candidate.latency_ms = measurement.latency_ms
     candidate.latency_half_width_ms = finding.half_width_ms
@@ -67,5 +68,5 @@ def _reason(state: str, measurement: Measurement, target: Target) -> str | None:
     if state == "measured":
         return None
     if state == "out_of_bounds":
-        return _beyond(measurement, Limits.model_validate(target.limits))
+        return _beyond(measurement, LIMITS.read(target.limits))
     return measurement.reason

@@ -20,12 +20,12 @@ from edgefront.core.services.jobs.comparison import as_baseline, baseline_of, su
 from edgefront.core.services.jobs.findings import Finding, take_in
 from edgefront.core.services.jobs.queries import candidates as repository
 from edgefront.core.services.jobs.queries.candidates import Point
-from edgefront.core.services.jobs.views import MIB, candidate_view
+from edgefront.core.services.jobs.views import MIB, candidate_news, candidate_view
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
-from edgefront.core.store import bulk
+from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.store.tables import Candidate, Target
-from edgefront.core.wire.jobs import FrontierView, JobRequest, Quality, TrainedView
+from edgefront.core.wire.jobs import FrontierView, ProxyTrust, Quality, TrainedView
 
 __all__ = ["Finding", "FrontierChange", "candidate_settled", "frontier_view"]
 
@@ -75,15 +75,10 @@ def candidate_settled(
     touched = {candidate.id for candidate in changed}
     repository.move_frontier(session, set(joined) - touched, set(left) - touched)
 
-    if any(candidate.role == "baseline" for candidate in changed):
-        bulk.send(session)
     baseline = baseline_of(session, target.id)
     logged = [
         *entries,
-        *(
-            events.Entry("candidate", candidate_view(candidate, baseline).model_dump(mode="json"), target.id)
-            for candidate in changed
-        ),
+        *(events.Entry("candidate", candidate_news(candidate, baseline), target.id) for candidate in changed),
     ]
     if members != current:
         data = {
@@ -170,6 +165,7 @@ def frontier_view(
     points = _by_perplexity(session, trained) if by == "perplexity" else members
     beside = repository.baselines(session, row.id)
     baseline = as_baseline(_points(beside))
+    request = JOB_REQUEST.read_or(job.request, None)
     shown = [point for point in points if _within(point, max_latency_ms, max_memory_mb)]
     return FrontierView(
         job_id=job.id,
@@ -180,7 +176,7 @@ def frontier_view(
         points=tuple(candidate_view(point, baseline) for point in shown),
         baseline=tuple(candidate_view(candidate, baseline) for candidate in beside),
         summary=summary_of(_points(members), baseline, row.proxy),
-        proxy_trust=trust_of(session, JobRequest.model_validate(job.request), row),
+        proxy_trust=ProxyTrust() if request is None else trust_of(session, request, row),
         by=by,
         trained=tuple(
             TrainedView(

@@ -15,15 +15,17 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.idempotency import check_key, request_digest
 from edgefront.core.services.jobs import supernet_plan
+from edgefront.core.services.jobs.checks import CheckedRequest, checked
 from edgefront.core.services.jobs.closing import change_job, end_job, end_targets
 from edgefront.core.services.jobs.events import append
 from edgefront.core.services.jobs.placement import place
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.services.jobs.views import job_views
-from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, JobState
+from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobPage, JobRequest, JobView
@@ -31,15 +33,14 @@ from edgefront.core.wire.jobs import JobPage, JobRequest, JobView
 MAX_PAGE = 200
 
 
-def create_job(
-    session: Session,
+def submit_job(
+    database: Database,
     principal: Principal,
     request: JobRequest,
-    idempotency_key: str | None,
-    now: datetime,
+    idempotency_key: str | None = None,
     settings: Settings | None = None,
 ) -> JobView:
-    """Stores a job with its targets and sends `advance` for each.
+    """Stores a job with its targets and sends `advance` for each. Plans it before, in no transaction.
 
     The same `idempotency_key` of the same owner with the same request returns the job of the first time. `settings`
     locate the data for searches that train or score; by default they are read from the environment.
@@ -50,20 +51,26 @@ def create_job(
         Conflict: the key was used with another request.
     """
     principal.require("user")
-    stored = request.model_dump(mode="json")
-    digest = request_digest(stored)
     if idempotency_key is not None:
         check_key(idempotency_key)
-        former = rows.find_by_key(session, principal.owner, idempotency_key)
-        if former is not None:
-            return _same(session, former, digest, now)
+        with database.read() as session:
+            former = rows.find_by_key(session, principal.owner, idempotency_key)
+            if former is not None:
+                return _same(session, former, _digest(request), database.now(session))
+    planned = checked(request, settings)
+    with database.write() as session:
+        return _create(session, principal, planned, idempotency_key, database.now(session))
+
+
+def _create(
+    session: Session, principal: Principal, planned: CheckedRequest, idempotency_key: str | None, now: datetime
+) -> JobView:
+    request, digest = planned.request, _digest(planned.request)
     placed = place(session, request)
-    supernet_plan.check(request, settings)
-    proxy_data = scoring.check_data(request, settings)
     job = Job(
         name=request.name,
         owner=principal.owner,
-        request=stored,
+        request=JOB_REQUEST.versioned(request.model_dump(mode="json")),
         request_digest=digest,
         idempotency_key=idempotency_key,
         state="running",
@@ -86,12 +93,12 @@ def create_job(
             position=position,
             name=where.name,
             device_key=where.device_key,
-            protocol=asked.protocol.model_dump(mode="json"),
+            protocol=PROTOCOL.versioned(asked.protocol.model_dump(mode="json")),
             protocol_digest=asked.protocol.digest,
-            limits=asked.limits.model_dump(mode="json"),
+            limits=LIMITS.versioned(asked.limits.model_dump(mode="json")),
             seed=target_seed(request.seed, position),
             proxy=request.proxy,
-            proxy_data=proxy_data,
+            proxy_data=planned.proxy_data,
             state="baselines",
         )
         session.add(target)
@@ -204,6 +211,10 @@ def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, l
 def _must_live(job: Job, wanted: str) -> None:
     if job.state not in ("running", "paused"):
         raise Conflict(f"job {job.id} is {job.state} and cannot be {wanted}")
+
+
+def _digest(request: JobRequest) -> str:
+    return request_digest(request.model_dump(mode="json"))
 
 
 def _same(session: Session, former: Job, digest: str, now: datetime) -> JobView:

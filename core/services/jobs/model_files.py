@@ -19,7 +19,8 @@ from pathlib import Path
 
 from edgefront.core.errors import Unavailable
 from edgefront.core.graph.formats import OF_DTYPE
-from edgefront.core.graph.model_file import ModelFormat, Numbers, check_format, file_name, write_model
+from edgefront.core.graph.model_file import ModelFormat, check_format, file_name, write_model
+from edgefront.core.number_formats import NumberFormat
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of
 from edgefront.core.services.jobs.queries import model_files as rows
@@ -49,25 +50,25 @@ def artifact_for(
     candidate_id: str,
     format_: ModelFormat,
     folder: Path,
-    numbers: Numbers = "float32",
+    number_format: NumberFormat = "float32",
 ) -> ArtifactFile:
-    """The file, built once per (architecture, seed, format, numbers) and again if it is missing from the disk.
+    """The file, built once per (architecture, seed, format, number format) and again if it is missing from the disk.
 
     Takes the database, not a session: building can take seconds and holds no transaction. Concurrent requests are
     safe; a partially written file is never visible.
 
     Raises:
         NotFound: no such candidate, or not yours.
-        InvalidInput: unknown format or numbers, or ones that this model does not support.
+        InvalidInput: unknown format or number format, or such as this model does not have.
         Unavailable: the disk is full or the folder cannot be written.
     """
     with database.read() as session:
         candidate, _ = candidate_of(session, principal, candidate_id)
         digest, seed, description = candidate.digest, candidate.seed, candidate.architecture
     architecture = Architecture.parse(description)
-    check_format(architecture, format_, numbers)
-    path = folder / f"{digest[:2]}/{digest}/{file_name(digest, seed, format_, numbers)}"
-    kept_as = format_ if numbers == "float32" else f"{format_}-{OF_DTYPE.get(numbers, 's7')}"
+    check_format(architecture, format_, number_format)
+    path = folder / f"{digest[:2]}/{digest}/{file_name(digest, seed, format_, number_format)}"
+    kept_as = format_ if number_format == "float32" else f"{format_}-{OF_DTYPE.get(number_format, 's7')}"
     found = _ready(database, digest, seed, kept_as, path)
     if found is not None:
         return found
@@ -76,7 +77,7 @@ def artifact_for(
         found = _ready(database, digest, seed, kept_as, path)
         if found is not None:
             return found
-        sha256, size = _build(architecture, seed, format_, path, numbers)
+        sha256, size = _build(architecture, seed, format_, path, number_format)
         relative = str(path.relative_to(folder))
         with database.write() as session:
             now = database.now(session)
@@ -102,7 +103,7 @@ def _has_size(path: Path, size: int) -> bool:
 
 
 def _build(
-    architecture: Architecture, seed: int, format_: ModelFormat, path: Path, numbers: Numbers
+    architecture: Architecture, seed: int, format_: ModelFormat, path: Path, number_format: NumberFormat
 ) -> tuple[str, int]:
     """Writes a temporary file and renames it when it is complete; returns SHA-256 and size."""
     part: Path | None = None
@@ -112,7 +113,7 @@ def _build(
         handle, text = tempfile.mkstemp(prefix=_PART, dir=path.parent)
         os.close(handle)
         part = Path(text)
-        write_model(architecture, format_, seed, part, numbers)
+        write_model(architecture, format_, seed, part, number_format)
         found = _hash(part)
         part.chmod(0o644)
         part.replace(path)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 from edgefront.core.cost.costs import Costs
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import within
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.search.interface import Algorithm, Snapshot
@@ -24,8 +23,8 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One target's search: a pure function of request, protocol and limits."""
+class SearchPlan:
+    """One target's search. Pure: the same request, protocol and limits make the same plan."""
 
     request: JobRequest
     protocol: MeasurementProtocol
@@ -56,20 +55,20 @@ class Plan:
         return generations is None or number < generations
 
 
-def plan_for(request: JobRequest, protocol: MeasurementProtocol, limits: Limits) -> Plan:
+def plan_for(request: JobRequest, protocol: MeasurementProtocol, limits: Limits) -> SearchPlan:
     """The plan of a target. Raises `SpaceError` or `InvalidInput` with the field's path within the request."""
     space = space_of(request.space)
-    with _within("algorithm"):
+    with within("algorithm"):
         accept = _acceptance(request, protocol, limits)
         algorithm = make(request.algorithm.name, request.algorithm.settings, space, accept)
-    return Plan(request, protocol, limits, space, algorithm)
+    return SearchPlan(request, protocol, limits, space, algorithm)
 
 
 def space_of(request: SpaceRequest) -> SearchSpace:
     """The narrowed space of a request; errors name `space.name` or `space.narrow.<gene>`."""
-    with _within("space"):
+    with within("space"):
         base = catalogued(request.name)
-    with _within("space.narrow"):
+    with within("space", "narrow"):
         return base.narrow(request.narrow) if request.narrow else base
 
 
@@ -114,13 +113,3 @@ def _acceptance(request: JobRequest, protocol: MeasurementProtocol, limits: Limi
         return most_bytes is None or found.weight_bytes <= most_bytes
 
     return accept
-
-
-@contextmanager
-def _within(prefix: str) -> Iterator[None]:
-    """Prefixes the field of an error with its path in the request."""
-    try:
-        yield
-    except InvalidInput as error:
-        field = ".".join(part for part in (prefix, error.field) if part)
-        raise type(error)(error.detail, field=field, value=error.value, allowed=error.allowed) from None

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput, within
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.search.interface import Snapshot
 from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings
@@ -24,25 +24,22 @@ from edgefront.core.wire.jobs import JobRequest
 from edgefront.core.wire.trainings import Requirements
 
 _TASKS = ("streams", "sentences")
-_FIELD = "algorithm.settings"
+_SETTINGS = ("algorithm", "settings")
 
 
 def recipe_of(asked: ParSupernetSettings) -> Recipe:
     """The recipe of the supernet's weights. Raises `InvalidInput` with the field's path within the job."""
-    try:
+    with within(*_SETTINGS):
         recipe = resolved_recipe(asked.recipe, dict(asked.overrides))
-    except InvalidInput as error:
-        field = f"{_FIELD}.{error.field}"
-        raise InvalidInput(f"{_FIELD}.{error.detail}", field=field, value=error.value, allowed=error.allowed) from None
-    if recipe.task not in _TASKS or recipe.precision == "float16":
-        what = f"trains on {recipe.task}" if recipe.task not in _TASKS else "trains in float16"
-        raise InvalidInput(
-            f"{_FIELD}.recipe: {recipe.name} {what}; a supernet trains on text, in float32 or bfloat16",
-            field=f"{_FIELD}.recipe",
-            value=recipe.name,
-            allowed=f"a recipe of {' or '.join(_TASKS)}, in float32 or bfloat16",
-        )
-    return recipe
+        if recipe.task not in _TASKS or recipe.precision == "float16":
+            what = f"trains on {recipe.task}" if recipe.task not in _TASKS else "trains in float16"
+            raise InvalidInput(
+                f"recipe: {recipe.name} {what}; a supernet trains on text, in float32 or bfloat16",
+                field="recipe",
+                value=recipe.name,
+                allowed=f"a recipe of {' or '.join(_TASKS)}, in float32 or bfloat16",
+            )
+        return recipe
 
 
 def dataset_of(asked: ParSupernetSettings, recipe: Recipe) -> str:
@@ -50,10 +47,10 @@ def dataset_of(asked: ParSupernetSettings, recipe: Recipe) -> str:
     dataset = asked.dataset or recipe.dataset
     if dataset is None:
         raise InvalidInput(
-            f"{_FIELD}.dataset is missing: the recipe {recipe.name} has none of its own",
-            field=f"{_FIELD}.dataset",
+            f"dataset is missing: the recipe {recipe.name} has none of its own",
+            field="dataset",
             allowed="the name of a data set",
-        )
+        ).under(*_SETTINGS)
     return dataset
 
 
@@ -71,23 +68,20 @@ def check(request: JobRequest, settings: Settings | None) -> None:
     settings = settings or Settings()
     asked = algorithm.settings
     recipe = recipe_of(asked)
-    try:
-        check_dataset(dataset_of(asked, recipe), settings.data_folder, recipe.task)
-    except InvalidInput as error:
-        field = f"{_FIELD}.dataset"
-        detail = error.detail.removeprefix(f"{_FIELD}.")
-        raise InvalidInput(f"{_FIELD}.{detail}", field=field, value=error.value, allowed=error.allowed) from None
+    dataset = dataset_of(asked, recipe)
     placed(requirements_of(asked), settings)
-    steps = min(recipe.steps, asked.steps or recipe.steps)
-    if asked.weight_steps is not None and steps - asked.weight_steps < 2:
-        raise InvalidInput(
-            f"{_FIELD}.weight_steps: {asked.weight_steps} of {steps} steps leave too few for the architecture",
-            field=f"{_FIELD}.weight_steps",
-            value=asked.weight_steps,
-            allowed=f"at most {max(0, steps - 2)}, or more steps",
-        )
-    if asked.latency_weight is None:  # the shape does not depend on it, and latencies come from the probes
-        algorithm.supernet(Snapshot())
+    with within(*_SETTINGS):
+        check_dataset(dataset, settings.data_folder, recipe.task)
+        steps = min(recipe.steps, asked.steps or recipe.steps)
+        if asked.weight_steps is not None and steps - asked.weight_steps < 2:
+            raise InvalidInput(
+                f"weight_steps: {asked.weight_steps} of {steps} steps leave too few for the architecture",
+                field="weight_steps",
+                value=asked.weight_steps,
+                allowed=f"at most {max(0, steps - 2)}, or more steps",
+            )
+        if asked.latency_weight is None:  # else the shape is the same, and latencies come from the probes
+            algorithm.supernet(Snapshot())
 
 
 def pause(session: Session, target_ids: Collection[str], now: datetime) -> None:

@@ -17,7 +17,7 @@ from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring import refinement
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import leases as rows
-from edgefront.core.store.tables import Device
+from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.wire.agent import HeartbeatResponse, LeaseItem, LeaseResponse
 
 HEARTBEATS_PER_TTL = 4
@@ -62,26 +62,27 @@ def _seen(session: Session, device_id: str, last: datetime | None, now: datetime
         devices.seen(session, device_id, now)
 
 
-def _take(session: Session, device: Device, max_items: int) -> list[LeaseItem]:
+def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[LeaseItem]:
     own, shared = device_keys(device)
     unfit: set[str] = set()
     while True:
         found = launches.claimable(session, own, shared, unfit, max_items)
-        protocols = {row.protocol_digest: MeasurementProtocol.model_validate(row.protocol) for row in found}
-        refused = {digest for digest, protocol in protocols.items() if not can_run(device.facts, protocol)}
+        protocols = {row.protocol_digest: PROTOCOL.read_or(row.protocol, None) for row in found}
+        fit = {key: known for key, known in protocols.items() if known is not None and can_run(device.facts, known)}
+        refused = protocols.keys() - fit
         if not refused:
-            return [_item(row) for row in found]
+            return [_item(row, fit[row.protocol_digest]) for row in found]
         # What it cannot run may stand before what it can: look again without those protocols.
         unfit |= refused
 
 
-def _item(row: Row[Any]) -> LeaseItem:
+def _item(row: Row[Any], protocol: MeasurementProtocol) -> LeaseItem:
     return LeaseItem(
         launch_id=row.id,
         fence=row.fence + 1,
         digest=row.digest,
         architecture=row.architecture,
-        protocol=row.protocol,
+        protocol=protocol,
         seed=row.seed,
     )
 

@@ -7,7 +7,7 @@ time, for a limited time; a result is accepted from any worker, because it does 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,8 +15,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from edgefront.core.data.prepared.prepared import read_manifest
-from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.proxies.proxy import Proxy
+from edgefront.core.proxies.quality_law import law_about
 from edgefront.core.proxies.registry import proxy_named
 from edgefront.core.proxies.score import score
 from edgefront.core.proxies.settings import ProxySettings
@@ -26,6 +27,7 @@ from edgefront.core.services.quality import queries as rows
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import find_dataset, is_path
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest
@@ -48,7 +50,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Claim:
+class ScoreClaim:
     """A score to compute."""
 
     id: str
@@ -62,18 +64,16 @@ class Claim:
 def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
     """The job's proxy and the settings that affect it. `InvalidInput` names the field of the request."""
     proxy = proxy_named(request.proxy)
-    try:
+    with within("proxy_settings"):
         settings = ProxySettings.parse(request.proxy_settings)
-    except InvalidInput as error:
-        field = error.field.replace("settings", "proxy_settings", 1)
-        detail = error.detail.replace("settings", "proxy_settings", 1)
-        raise InvalidInput(detail, field=field, value=error.value, allowed=error.allowed) from None
     if proxy.needs_data and settings.data is None:
         raise InvalidInput(
             f"proxy {proxy.name} needs a prepared data set in {DATA_FIELD}",
             field=DATA_FIELD,
             allowed="the name of a prepared data set",
         )
+    if "law" in proxy.uses:
+        _check_law(request, settings)
     if "recipe" in proxy.uses:
         try:
             recipe(settings.recipe)
@@ -83,6 +83,18 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
                 f"{field}: {error.detail}", field=field, value=settings.recipe, allowed=error.detail
             ) from None
     return proxy, proxy.relevant(settings)
+
+
+def _check_law(request: JobRequest, settings: ProxySettings) -> None:
+    """`InvalidInput` where the law of the settings, or any about the job's space, is not there."""
+    known = spaces().get(request.space.name)
+    try:
+        if known is not None:
+            law_about(known, settings.law)
+    except InvalidInput as error:
+        field = "proxy" if error.field == "proxy" else f"proxy_settings.{error.field}"
+        detail = error.detail if field == "proxy" else f"{field}: {error.detail}"
+        raise InvalidInput(detail, field=field, value=error.value, allowed=error.allowed) from None
 
 
 def data_of(request: JobRequest, settings: Settings | None) -> str | None:
@@ -115,37 +127,52 @@ def check_data(request: JobRequest, settings: Settings | None) -> str | None:
     return data_of(request, settings) if (settings or Settings()).data_folder.is_dir() else None
 
 
-def scores_for(
-    session: Session,
-    target: Target,
-    request: JobRequest,
-    architectures: Sequence[Architecture],
-    now: datetime,
-    settings: Settings | None = None,
-) -> Mapping[str, Scored] | None:
-    """Digest → score of each architecture. None while some are missing: they are then requested from workers, and
-    `advance` is sent when they are complete. The target is locked. `settings` locate the data; by default they are read
-    from the environment.
+@dataclass(frozen=True)
+class Scorer:
+    """A job's proxy with all that its scores depend on."""
+
+    proxy: Proxy
+    settings: ProxySettings
+    """`data` is a digest."""
+    seed: int
+
+    def at_once(self, architectures: Sequence[Architecture]) -> dict[str, Scored] | None:
+        """Digest → score of a proxy that needs no torch; None for others, whose scores workers compute."""
+        if self.proxy.needs_torch:
+            return None
+        values = {one.digest: score(one, self.proxy, self.seed, self.settings) for one in architectures}
+        return {digest: Scored(self.proxy.oriented(value)) for digest, value in values.items()}
+
+
+def scorer_of(request: JobRequest, data: str | None, settings: Settings | None = None) -> Scorer:
+    """How candidates of the job are scored.
+
+    Args:
+        data: digest of the data that the scores are taken on: a name may mean other data tomorrow. None: `request`
+            says, and where it asks for data, that is looked up.
+        settings: say where data is; the environment's if absent.
+    """
+    proxy, asked = proxy_of(request)
+    if asked.data is not None:
+        asked = asked.model_copy(update={"data": data or data_of(request, settings)})
+    return Scorer(proxy, asked, request.proxy_seed)
+
+
+def stored_scores(
+    session: Session, target: Target, scorer: Scorer, architectures: Sequence[Architecture], now: datetime
+) -> dict[str, Scored] | None:
+    """Digest → score of each architecture by a proxy that needs torch; None while some are not known: workers are then
+    asked, and `advance` is sent when they are. The target is locked.
 
     Models that had no score before the job was created are tried again: memory, data or packages may be available now.
     """
-    proxy, asked = proxy_of(request)
-    if not proxy.needs_torch:
-        values = {one.digest: score(one, proxy, request.proxy_seed, asked) for one in architectures}
-        return {digest: Scored(proxy.oriented(value)) for digest, value in values.items()}
     described = {one.digest: one.canonical for one in architectures}
-    if asked.data is not None:
-        # A name may refer to other data later: all scores of a target use the data that it referred to when the job was
-        # created.
-        target.proxy_data = target.proxy_data or data_of(request, settings)
-        asked = asked.model_copy(update={"data": target.proxy_data})
-    stored = asked.model_dump(mode="json")
-    found = rows.scores(session, proxy.name, stored, asked.digest, request.proxy_seed, described, now)
+    stored = scorer.settings.model_dump(mode="json")
+    found = rows.scores(session, scorer.proxy.name, stored, scorer.settings.digest, scorer.seed, described, now)
     job = session.get_one(Job, target.job_id)
     for row in found.values():
         if row.state == "infeasible" and row.settled_at is not None and row.settled_at < job.created_at:
             row.state, row.reason, row.attempts, row.settled_at = "wanted", None, 0, None
-    session.flush()
     missing = [row.id for row in found.values() if row.state not in rows.SETTLED]
     rows.wait_for(session, target.id, missing)
     for lane in range(min(LANES, len(missing))):
@@ -153,27 +180,25 @@ def scores_for(
     if missing:
         return None
     return {
-        digest: Scored(None if row.value is None else proxy.oriented(row.value), row.reason)
+        digest: Scored(None if row.value is None else scorer.proxy.oriented(row.value), row.reason)
         for digest, row in found.items()
     }
 
 
-def claim(session: Session, now: datetime) -> Claim | None:
+def claim(session: Session, now: datetime) -> ScoreClaim | None:
     """The next score to compute, held for `CLAIM`; None if there is none."""
     while (row := rows.next_open(session, now)) is not None:
         if row.attempts >= ATTEMPTS:
             settle(session, row.id, None, f"{ATTEMPTS} attempts to score it by {row.proxy} did not finish", now)
-            session.flush()
             continue
         row.state, row.claimed_until = "claimed", now + CLAIM
         row.attempts += 1
-        session.flush()
-        return Claim(row.id, row.attempts, row.architecture, row.proxy, row.settings, row.seed)
+        return ScoreClaim(row.id, row.attempts, row.architecture, row.proxy, row.settings, row.seed)
     return None
 
 
-def extend(session: Session, held: Claim, now: datetime) -> bool:
-    """Extends a claim; False if the score is complete or claimed by another worker."""
+def extend(session: Session, held: ScoreClaim, now: datetime) -> bool:
+    """Holds a claim for longer; False if it is settled or another's by now."""
     row = rows.lock(session, held.id)
     if row is None or row.state != "claimed" or row.attempts != held.attempt:
         return False
@@ -181,8 +206,8 @@ def extend(session: Session, held: Claim, now: datetime) -> bool:
     return True
 
 
-def give_back(session: Session, held: Claim, reason: str, now: datetime) -> None:
-    """Records a failed attempt: the score is tried again, or was tried for the last time and stays empty."""
+def give_back(session: Session, held: ScoreClaim, reason: str, now: datetime) -> None:
+    """An attempt that came to nothing: another follows, or this was the last and the score has none."""
     row = rows.lock(session, held.id)
     if row is None or row.state != "claimed" or row.attempts != held.attempt:
         return
@@ -202,7 +227,6 @@ def settle(session: Session, score_id: str, value: float | None, reason: str | N
     row.state = "infeasible" if value is None else "done"
     row.value, row.reason = value, None if value is not None else reason or "no reason was given"
     row.claimed_until, row.settled_at = None, now
-    session.flush()
     for target_id in rows.released(session, row.id):
         enqueue(session, tasks.ADVANCE, target_id=target_id)
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.cost.costs import Costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.jobs import events
-from edgefront.core.services.jobs.plan import MIB, Plan
+from edgefront.core.services.jobs.plan import MIB, SearchPlan
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
@@ -31,6 +32,7 @@ class Proposed:
     """A proposed architecture, with its lineage."""
 
     architecture: Architecture
+    costs: Costs
     operator: str
     genome: Mapping[str, Any] = field(default_factory=dict)
     """Empty for baselines, which need not be in the space."""
@@ -41,24 +43,21 @@ def propose(
     session: Session,
     job: Job,
     target: Target,
-    plan: Plan,
+    plan: SearchPlan,
     proposed: Sequence[Proposed],
     scores: Mapping[str, Scored],
     *,
     role: str,
-    generation: int,
     now: datetime,
 ) -> None:
-    """Stores candidates in order with their scores, and requests launches for those that need a device.
+    """Stores candidates of the target's generation in order with their scores, and wants launches for them.
 
     Candidates without a score, or whose weights do not fit the device's memory, are infeasible at once; existing
     measurements are applied at once.
     """
     memory = _device_memory(session, target, plan.protocol)
     rows = [
-        _row(
-            job, target, plan, item, scores[item.architecture.digest], role, generation, target.candidates + index, now
-        )
+        _row(job, target, plan, item, scores[item.architecture.digest], role, target.candidates + index, now)
         for index, item in enumerate(proposed)
     ]
     for row in rows:
@@ -84,7 +83,7 @@ def propose(
         for candidate in added
     ]
     if role == "search":
-        entries.insert(0, events.Entry("generation", {"number": generation, "candidates": len(rows)}, target.id))
+        entries.insert(0, events.Entry("generation", {"number": target.generation, "candidates": len(rows)}, target.id))
     events.append_all(session, target.job_id, entries, now)
     settle_known(session, target, added, {row.id: row for row in measurements.values()}, now)
 
@@ -139,15 +138,13 @@ def missing_launches(
 def _row(
     job: Job,
     target: Target,
-    plan: Plan,
+    plan: SearchPlan,
     item: Proposed,
     scored: Scored,
     role: str,
-    generation: int,
     number: int,
     now: datetime,
 ) -> dict[str, Any]:
-    costs = plan.costs(item.architecture)
     return {
         "id": new_id("cnd"),
         "job_id": job.id,
@@ -155,16 +152,16 @@ def _row(
         "measurement_id": None,
         "number": number,
         "role": role,
-        "generation": generation,
+        "generation": target.generation,
         "operator": item.operator,
         "parents": list(item.parents),
         "genome": dict(item.genome),
         "digest": item.architecture.digest,
         "architecture": item.architecture.canonical,
-        "decoder_parameters": costs.decoder_parameters,
-        "total_parameters": costs.total_parameters,
-        "weight_bytes": costs.weight_bytes,
-        "flops": costs.flops,
+        "decoder_parameters": item.costs.decoder_parameters,
+        "total_parameters": item.costs.total_parameters,
+        "weight_bytes": item.costs.weight_bytes,
+        "flops": item.costs.flops,
         "proxy": 0.0 if scored.value is None else scored.value,
         # One seed for all candidates of a job, so that the device needs one set of weight files for all of them.
         "seed": plan.request.seed,

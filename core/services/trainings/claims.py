@@ -21,6 +21,7 @@ from edgefront.core.services import tasks
 from edgefront.core.services.trainings.events import Entry, change_state
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.services.trainings.views import start_of
 from edgefront.core.states import LIVE_TRAININGS
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Training
@@ -46,7 +47,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Claim:
+class TrainingClaim:
     training_id: str
     fence: int
 
@@ -94,8 +95,8 @@ class Outcome:
     scores: Sequence[Score] = ()
 
 
-def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: float) -> Claim | None:
-    """Claims the oldest waiting training of the queue that fits the worker's free resources; None if there is none."""
+def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: float) -> TrainingClaim | None:
+    """Takes the oldest training that waits in the queue and that the worker has room for; None if there is none."""
     rows.lock_worker(session, machine.worker)
     held = rows.held_by(session, machine.worker)
     if queue == "cpu":
@@ -119,7 +120,7 @@ def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: 
     training.running_since = None
     training.started_at = training.started_at or now
     change_state(session, training, "starting", now)
-    return Claim(training.id, training.fence)
+    return TrainingClaim(training.id, training.fence)
 
 
 def held(session: Session, training_id: str, fence: int) -> Training:
@@ -332,7 +333,7 @@ def _manner(training: Training) -> str:
     recipe = Recipe.parse(training.recipe)
     read = recipe.evaluation.model_dump(mode="json")
     budget = {name: value for name, value in training.budget.items() if value is not None}
-    what = [recipe.learnt(), read, budget, training.dataset_digest, training.request.get("start")]
+    what = [recipe.learnt(), read, budget, training.dataset_digest, start_of(training)]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 

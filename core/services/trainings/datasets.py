@@ -63,7 +63,10 @@ def find_dataset(name: str, data_folder: Path, digest: str | None = None, level:
     """
     if is_path(name):
         folder = _within(name, data_folder)
-        found = {folder: read_manifest(folder)}
+        try:
+            found = {folder: read_manifest(folder)}
+        except InvalidInput as error:
+            raise _as_dataset(error, name) from None
     else:
         found = {}
         for folder, manifest in prepared_in(data_folder):

@@ -16,13 +16,23 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.idempotency import check_key, request_digest
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.stored import TRAINING_REQUEST
 from edgefront.core.services.trainings.events import change_state, state_entry
-from edgefront.core.services.trainings.plan import Plan, Subject, placed, plan_for, resolved_recipe
+from edgefront.core.services.trainings.plan import (
+    Subject,
+    TrainingPlan,
+    check_chosen,
+    chosen_for,
+    placed,
+    plan_for,
+    resolved_recipe,
+)
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.steering import pause, resume, want
 from edgefront.core.services.trainings.views import training_view, training_views
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_TRAININGS, TrainingState
+from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Target, Training
 from edgefront.core.wire.trainings import (
@@ -38,15 +48,15 @@ MAX_PAGE = 200
 MAX_METRICS = 10_000
 
 
-def create_trainings(
-    session: Session,
+def submit_trainings(
+    database: Database,
     principal: Principal,
     request: TrainingRequest,
-    idempotency_key: str | None,
     settings: Settings,
-    now: datetime,
+    idempotency_key: str | None = None,
 ) -> tuple[TrainingView, ...]:
-    """Stores a training for each architecture that the request names, and notifies the workers.
+    """Stores a training for each architecture that the request names, and sends for a worker. Plans them before, in no
+    transaction.
 
     The same `idempotency_key` of the same owner with the same request returns the trainings of the first time.
 
@@ -56,17 +66,32 @@ def create_trainings(
         Conflict: the key was used with another request.
     """
     principal.require("user")
-    stored = request.model_dump(mode="json", exclude_defaults=True)
-    digest = request_digest(stored)
-    if idempotency_key is not None:
-        check_key(idempotency_key)
-        former = rows.find_by_key(session, principal.owner, idempotency_key)
-        if former:
-            return _same(session, former, digest)
-    plan = plan_for(session, principal, request, settings)
+    with database.read() as session:
+        if idempotency_key is not None:
+            check_key(idempotency_key)
+            former = rows.find_by_key(session, principal.owner, idempotency_key)
+            if former:
+                return _same(session, former, _digest(request))
+        chosen = chosen_for(session, principal, request)
+    plan = plan_for(request, chosen, settings)
+    with database.write() as session:
+        check_chosen(session, chosen)
+        return _create(session, principal, request, plan, idempotency_key, database.now(session))
+
+
+def _create(
+    session: Session,
+    principal: Principal,
+    request: TrainingRequest,
+    plan: TrainingPlan,
+    idempotency_key: str | None,
+    now: datetime,
+) -> tuple[TrainingView, ...]:
+    stored, digest = _stored(request), _digest(request)
     made = [_row(principal, request, plan, subject, position, now) for position, subject in enumerate(plan.subjects)]
     for training in made:
-        training.request, training.request_digest, training.idempotency_key = stored, digest, idempotency_key
+        training.request = TRAINING_REQUEST.versioned(stored)
+        training.request_digest, training.idempotency_key = digest, idempotency_key
     try:
         with session.begin_nested():
             session.add_all(made)
@@ -221,7 +246,7 @@ def delete_training(session: Session, principal: Principal, training_id: str) ->
 
 
 def _row(
-    principal: Principal, request: TrainingRequest, plan: Plan, subject: Subject, position: int, now: datetime
+    principal: Principal, request: TrainingRequest, plan: TrainingPlan, subject: Subject, position: int, now: datetime
 ) -> Training:
     candidate = subject.candidate
     return Training(
@@ -265,6 +290,14 @@ def _locked(session: Session, principal: Principal, training_id: str) -> Trainin
         session.expire_all()
         return training_of(session, principal, training_id)
     return locked
+
+
+def _stored(request: TrainingRequest) -> dict[str, Any]:
+    return request.model_dump(mode="json", exclude_defaults=True)
+
+
+def _digest(request: TrainingRequest) -> str:
+    return request_digest(_stored(request))
 
 
 def _same(session: Session, former: list[Training], digest: str) -> tuple[TrainingView, ...]:

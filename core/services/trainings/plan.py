@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.cost.costs import costs
-from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.recipes.papers import recipe as named_recipe
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.recipes.task import check_task
@@ -42,8 +41,8 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A resolved request: each subject becomes one training."""
+class TrainingPlan:
+    """A request in full: each subject becomes a training of its own."""
 
     subjects: tuple[Subject, ...]
     recipe: Recipe
@@ -55,9 +54,30 @@ class Plan:
     queue: str
 
 
-def plan_for(session: Session, principal: Principal, request: TrainingRequest, settings: Settings) -> Plan:
-    """Raises `InvalidInput` with the field's path within the request; `NotFound` for a missing model, candidate, job or
-    target.
+@dataclass(frozen=True)
+class Chosen:
+    """What a request for trainings names that is in the database; the rows belong to no session any more."""
+
+    candidates: tuple[tuple[str, Candidate], ...] = ()
+    """With the name of the training to be."""
+    start: Training | None = None
+    """Whose weights are the first ones."""
+
+
+def chosen_for(session: Session, principal: Principal, request: TrainingRequest) -> Chosen:
+    """Reads what the request names. Raises `NotFound` for what is not there, `InvalidInput` for an empty choice."""
+    start = None if request.start is None else training_of(session, principal, request.start)
+    if request.candidate is not None:
+        candidate, job = candidate_of(session, principal, request.candidate)
+        return Chosen(((request.name or f"{job.name} {candidate.number}", candidate),), start)
+    if request.frontier is not None:
+        return Chosen(tuple(_picked(session, principal, request.frontier, request.name)), start)
+    return Chosen(start=start)
+
+
+def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> TrainingPlan:
+    """Reads the data's manifest and takes no session. Raises `InvalidInput` with the field's path within the request;
+    `NotFound` for a model that there is not.
     """
     recipe = resolved_recipe(request.recipe, request.overrides)
     dataset = request.dataset or recipe.dataset
@@ -69,13 +89,21 @@ def plan_for(session: Session, principal: Principal, request: TrainingRequest, s
         )
     level = None if request.dataset else recipe.level
     digest = check_dataset(dataset, settings.data_folder, recipe.task, level)
-    subjects = _subjects(session, principal, request)
+    subjects = _subjects(request, chosen)
     for subject in subjects:
         _check_task(subject.architecture, recipe)
-    if request.start is not None:
-        _check_start(training_of(session, principal, request.start), subjects)
+    if chosen.start is not None:
+        _check_start(chosen.start, subjects)
     device, gpus, memory_bytes, queue = placed(request.requires, settings)
-    return Plan(tuple(subjects), recipe, dataset, digest, device, gpus, memory_bytes, queue)
+    return TrainingPlan(tuple(subjects), recipe, dataset, digest, device, gpus, memory_bytes, queue)
+
+
+def check_chosen(session: Session, chosen: Chosen) -> None:
+    """NotFound where a candidate was deleted since it was read."""
+    ids = [candidate.id for _, candidate in chosen.candidates]
+    gone = set(ids) - rows.candidates_there(session, ids)
+    if gone:
+        raise NotFound(f"no candidate {min(gone)!r}")
 
 
 def resolved_recipe(name: str, overrides: dict[str, Any]) -> Recipe:
@@ -91,7 +119,7 @@ def resolved_recipe(name: str, overrides: dict[str, Any]) -> Recipe:
             value=overrides["name"],
             allowed="leave it out",
         )
-    with _within("overrides", instead_of="recipe"):
+    with within("overrides"):
         return found.overridden(overrides)
 
 
@@ -127,23 +155,20 @@ def evenly(items: Sequence[Item], count: int) -> list[Item]:
     return [items[round(index * (len(items) - 1) / (count - 1))] for index in range(count)]
 
 
-def _subjects(session: Session, principal: Principal, request: TrainingRequest) -> list[Subject]:
+def _subjects(request: TrainingRequest, chosen: Chosen) -> list[Subject]:
     if request.architecture is not None:
-        with _within("architecture"):
+        with within("architecture"):
             architecture = Architecture.parse(request.architecture)
         return [_subject(request.name or f"{_short(architecture)}", architecture)]
     if request.model is not None:
         model = named_model(request.model)
         return [_subject(request.name or model.name, model.architecture)]
-    if request.candidate is not None:
-        candidate, job = candidate_of(session, principal, request.candidate)
-        return [_candidate_subject(request.name or f"{job.name} {candidate.number}", candidate)]
-    if request.frontier is None:
-        raise AssertionError("the request names exactly one subject")
-    return _picked(session, principal, request.frontier, request.name)
+    return [_candidate_subject(name, candidate) for name, candidate in chosen.candidates]
 
 
-def _picked(session: Session, principal: Principal, pick: FrontierPick, name: str | None) -> list[Subject]:
+def _picked(
+    session: Session, principal: Principal, pick: FrontierPick, name: str | None
+) -> list[tuple[str, Candidate]]:
     job = job_of(session, principal, pick.job)
     target = target_of(session, job, pick.target)
     members = rows.frontier(session, target.id)
@@ -162,8 +187,8 @@ def _picked(session: Session, principal: Principal, pick: FrontierPick, name: st
             field="frontier.count",
             allowed=f"1 to {MAX_PICKS}",
         )
-    chosen = evenly(within, pick.count or len(within))
-    return [_candidate_subject(f"{(name or job.name)[:80]} {item.number}", item) for item in chosen]
+    picked = evenly(within, pick.count or len(within))
+    return [(f"{(name or job.name)[:80]} {item.number}", item) for item in picked]
 
 
 def _is_within(candidate: Candidate, pick: FrontierPick) -> bool:
@@ -195,10 +220,7 @@ def _check_task(architecture: Architecture, recipe: Recipe) -> None:
     try:
         check_task(architecture, recipe)
     except InvalidInput as error:
-        if error.field == "recipe":
-            raise
-        detail, field = f"overrides.{error.detail}", f"overrides.{error.field}"
-        raise InvalidInput(detail, field=field, value=error.value, allowed=error.allowed) from None
+        raise (error if error.field == "recipe" else error.under("overrides")) from None
 
 
 def _check_start(start: Training, subjects: Sequence[Subject]) -> None:
@@ -224,15 +246,3 @@ def _check_start(start: Training, subjects: Sequence[Subject]) -> None:
                 value=start.id,
                 allowed="a training of the same architecture",
             )
-
-
-@contextmanager
-def _within(prefix: str, *, instead_of: str = "") -> Iterator[None]:
-    """Prefixes the field of an error with its path in the request."""
-    try:
-        yield
-    except InvalidInput as error:
-        inner = error.field.removeprefix(instead_of).removeprefix(".")
-        field = ".".join(part for part in (prefix, inner) if part)
-        detail = error.detail.removeprefix(f"{instead_of}.") if instead_of else error.detail
-        raise InvalidInput(f"{prefix}: {detail}", field=field, value=error.value, allowed=error.allowed) from None

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.services.stored import PROTOCOL, TRAINING_REQUEST
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.states import LIVE_TRAININGS, TrainingState
@@ -38,8 +38,13 @@ def training_view(session: Session, training: Training) -> TrainingView:
 
 
 def start_of(training: Training) -> str | None:
-    """Id of the training whose weights initialise this one."""
-    return training.request.get("start")
+    """Id of the training with whose weights it begins."""
+    return TRAINING_REQUEST.upgraded(training.request).get("start")
+
+
+def dataset_asked(training: Training) -> str | None:
+    """The data set that its request names; None where it is the recipe's own."""
+    return TRAINING_REQUEST.upgraded(training.request).get("dataset")
 
 
 def about(session: Session, training: Training) -> dict[str, Any]:
@@ -49,9 +54,9 @@ def about(session: Session, training: Training) -> dict[str, Any]:
         told["start"] = {"training": start}
     wanted = [training.candidate_id] if training.candidate_id else []
     for candidate, target in rows.measured(session, wanted).values():
-        if candidate.latency_ms is None:
+        protocol = PROTOCOL.read_or(target.protocol, None)
+        if candidate.latency_ms is None or protocol is None:
             continue
-        protocol = MeasurementProtocol.model_validate(target.protocol)
         threads = f"{protocol.threads} thread{'s' if protocol.threads > 1 else ''}"
         told["measurements"] = [
             {

@@ -21,7 +21,7 @@ class Job(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("job"))
     name: Mapped[str] = mapped_column(String(100))
     owner: Mapped[str] = mapped_column(String(100), index=True)
-    request: Mapped[dict[str, Any]] = mapped_column(Json)  # core.wire.jobs.JobRequest
+    request: Mapped[dict[str, Any]] = mapped_column(Json)  # read by core.services.stored
     request_digest: Mapped[str] = mapped_column(String(64))
     idempotency_key: Mapped[str | None] = mapped_column(String(200))
     state: Mapped[str] = mapped_column(String(10), index=True)  # core.wire.jobs.JobState
@@ -43,9 +43,9 @@ class Target(Base):
     position: Mapped[int]
     name: Mapped[str] = mapped_column(String(200))
     device_key: Mapped[str] = mapped_column(String(120), index=True)  # "device:<id>" or "class:<name>"
-    protocol: Mapped[dict[str, Any]] = mapped_column(Json)  # core.measurement.protocol.MeasurementProtocol
+    protocol: Mapped[dict[str, Any]] = mapped_column(Json)  # read by core.services.stored
     protocol_digest: Mapped[str] = mapped_column(String(64))
-    limits: Mapped[dict[str, Any]] = mapped_column(Json)  # core.wire.jobs.Limits
+    limits: Mapped[dict[str, Any]] = mapped_column(Json)  # read by core.services.stored
     seed: Mapped[int] = mapped_column(BigInt)
     proxy: Mapped[str] = mapped_column(String(32), default=PROXY, server_default=PROXY)  # of the job's request
     proxy_data: Mapped[str | None] = mapped_column(String(64))  # digest of the data that its scores use
@@ -75,4 +75,5 @@ class Generation(Base):
     target_id: Mapped[str] = mapped_column(ForeignKey("target.id", ondelete="CASCADE"), index=True)
     number: Mapped[int]
     snapshot: Mapped[list[Any]] = mapped_column(Json)  # what changed since the last one: core.services.search.snapshots
+    claimed_until: Mapped[datetime | None] = mapped_column(UtcDateTime)  # a worker computes its proposals until then
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

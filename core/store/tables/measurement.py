@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
+from sqlalchemy import ColumnElement, ForeignKey, Index, String, Text, UniqueConstraint, literal_column, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
@@ -46,6 +46,11 @@ class Measurement(Base):
     measured_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
+# Spelled out in queries too: with a parameter, a prepared statement's plan could not use a partial index.
+WANTED: ColumnElement[str] = literal_column("'wanted'")
+REPORTED: ColumnElement[str] = literal_column("'reported'")
+_WANTED = text("state = 'wanted'")
+_REPORTED = text("state = 'reported'")
 _HELD = text("lease_id IS NOT NULL")
 _LEASED = text("state = 'leased'")
 
@@ -55,8 +60,10 @@ class Launch(Base):
 
     __tablename__ = "launch"
     __table_args__ = (
-        Index("ix_launch_wanted", "state", "device_key", "priority", "id"),
-        # Launches are written often, so the indexes leave out done launches, which have no lease and no device.
+        # Partial, so that a launch is in them only while it waits: each change of its state writes an entry less.
+        Index("ix_launch_wanted", "device_key", "priority", "id", postgresql_where=_WANTED, sqlite_where=_WANTED),
+        Index("ix_launch_reported", "finished_at", postgresql_where=_REPORTED, sqlite_where=_REPORTED),
+        # Launches are written often; what is done is in no lease, and on no device.
         Index("ix_launch_lease", "lease_id", postgresql_where=_HELD, sqlite_where=_HELD),
         Index("ix_launch_device", "device_id", postgresql_where=_LEASED, sqlite_where=_LEASED),
     )

@@ -28,7 +28,7 @@ class Training(Base):
     owner: Mapped[str] = mapped_column(String(100), index=True)
     name: Mapped[str] = mapped_column(String(100))
     kind: Mapped[str] = mapped_column(String(10))  # training, supernet
-    request: Mapped[dict[str, Any]] = mapped_column(Json)  # core.wire.trainings.TrainingRequest
+    request: Mapped[dict[str, Any]] = mapped_column(Json)  # read by core.services.stored
     request_digest: Mapped[str] = mapped_column(String(64))
     idempotency_key: Mapped[str | None] = mapped_column(String(200))
     position: Mapped[int] = mapped_column(default=0)  # among the trainings of one request

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, and_, bindparam, false, insert, or_, select, true, update
+from sqlalchemy import ColumnElement, Row, and_, false, insert, or_, select, true, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.orm.attributes import set_committed_value
 
+from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.bulk import write_back
 from edgefront.core.store.tables import Candidate
 
@@ -56,7 +57,7 @@ def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def by_ids(session: Session, ids: Collection[str]) -> list[Candidate]:
-    return list(session.scalars(select(Candidate).where(Candidate.id.in_(ids)).order_by(Candidate.number)))
+    return list(session.scalars(select(Candidate).where(any_of(Candidate.id, ids)).order_by(Candidate.number)))
 
 
 def in_state(session: Session, target_id: str, state: str) -> list[Candidate]:
@@ -126,7 +127,7 @@ def dominated_points(session: Session, target_id: str, corners: Sequence[Point])
 def _points_where(condition: ColumnElement[bool]) -> Any:
     return (
         select(Candidate.target_id, *_POINT)
-        .where(Candidate.target_id.in_(bindparam("targets", expanding=True)), condition)
+        .where(any_of(Candidate.target_id, texts("targets")), condition)
         .order_by(Candidate.target_id, Candidate.decoder_parameters, Candidate.number)
     )
 
@@ -155,7 +156,7 @@ def move_frontier(session: Session, joined: Collection[str], left: Collection[st
     for ids, value in ((joined, True), (left, False)):
         if ids:
             session.execute(
-                update(Candidate).where(Candidate.id.in_(ids)).values(on_frontier=value),
+                update(Candidate).where(any_of(Candidate.id, ids)).values(on_frontier=value),
                 execution_options={"synchronize_session": False},
             )
             for id_ in ids:

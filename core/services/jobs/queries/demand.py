@@ -13,9 +13,10 @@ from typing import Any
 
 from sqlalchemy import and_, delete, func, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session, aliased, defer
 
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
+from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target, new_id
 
 NOT_WANTED = "no running job needs it any more"
@@ -64,7 +65,7 @@ def measurements(
             Measurement.device_key == device_key,
             Measurement.protocol_digest == protocol_digest,
             Measurement.seed.in_(seeds),
-            Measurement.digest.in_(by_digest),
+            any_of(Measurement.digest, by_digest),
         )
         .order_by(Measurement.id)
         .with_for_update(key_share=True)
@@ -73,16 +74,19 @@ def measurements(
     return {row.digest: row for row in found if row.seed == by_digest[row.digest].seed}
 
 
+_LOCK = (
+    select(Measurement)
+    .where(any_of(Measurement.id, texts("ids")))
+    .order_by(Measurement.id)
+    .with_for_update(key_share=True)
+    .options(defer(Measurement.architecture), defer(Measurement.protocol))
+    .execution_options(populate_existing=True)
+)
+
+
 def lock(session: Session, measurement_ids: Collection[str]) -> dict[str, Measurement]:
-    """Measurements by id, locked in the order of ids."""
-    found = session.scalars(
-        select(Measurement)
-        .where(Measurement.id.in_(measurement_ids))
-        .order_by(Measurement.id)
-        .with_for_update(key_share=True)
-        .execution_options(populate_existing=True)
-    )
-    return {row.id: row for row in found}
+    """Measurements by id, locked in the order of ids; their descriptions are loaded only when they are asked for."""
+    return {row.id: row for row in session.scalars(_LOCK, {"ids": list(measurement_ids)})}
 
 
 def launch_counts(session: Session, measurement_ids: Collection[str]) -> dict[str, Counter[str]]:
@@ -90,7 +94,7 @@ def launch_counts(session: Session, measurement_ids: Collection[str]) -> dict[st
     counts: dict[str, Counter[str]] = {id_: Counter() for id_ in measurement_ids}
     rows = session.execute(
         select(Launch.measurement_id, Launch.state, func.count())
-        .where(Launch.measurement_id.in_(measurement_ids))
+        .where(any_of(Launch.measurement_id, measurement_ids))
         .group_by(Launch.measurement_id, Launch.state)
     )
     for measurement_id, state, count in rows:
@@ -136,7 +140,6 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
     Another target of a running job needs a launch if it requested it, waits for its measurement, or has it as a
     baseline that needs further launches. Call this before the states of the candidates change, with the targets locked.
     """
-    session.flush()
     ours, theirs, target, job = Candidate, aliased(Candidate), aliased(Target), aliased(Job)
     wanted_by_us = select(ours.measurement_id).where(
         ours.target_id.in_(target_ids), ours.measurement_id == Launch.measurement_id
@@ -170,7 +173,7 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
     ids = list(session.scalars(query))
     if ids:
         session.execute(
-            update(Launch).where(Launch.id.in_(ids)).values(state="cancelled", finished_at=now, reason=NOT_WANTED),
+            update(Launch).where(any_of(Launch.id, ids)).values(state="cancelled", finished_at=now, reason=NOT_WANTED),
             execution_options={"synchronize_session": "fetch"},
         )
     return ids
@@ -180,7 +183,7 @@ def refinements_among(session: Session, launch_ids: Collection[str]) -> dict[str
     """Target id → how many of these launches are refinements that it requested."""
     rows = session.execute(
         select(Launch.target_id, func.count())
-        .where(Launch.id.in_(launch_ids), Launch.purpose == "refinement", Launch.target_id.is_not(None))
+        .where(any_of(Launch.id, launch_ids), Launch.purpose == "refinement", Launch.target_id.is_not(None))
         .group_by(Launch.target_id)
     )
     return {str(target_id): count for target_id, count in rows}
@@ -189,7 +192,7 @@ def refinements_among(session: Session, launch_ids: Collection[str]) -> dict[str
 def remove_launches(session: Session, launch_ids: Collection[str]) -> None:
     if launch_ids:
         session.execute(
-            delete(Launch).where(Launch.id.in_(launch_ids)), execution_options={"synchronize_session": "fetch"}
+            delete(Launch).where(any_of(Launch.id, launch_ids)), execution_options={"synchronize_session": "fetch"}
         )
 
 

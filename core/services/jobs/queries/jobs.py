@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import ColumnElement, delete, or_, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
@@ -61,27 +61,53 @@ def lock_job(session: Session, job_id: str) -> Job | None:
 
 
 def remove(session: Session, job_id: str) -> None:
-    """Deletes the job; the database deletes its targets, candidates, generations and events with it."""
-    session.flush()
+    """Deletes the job; the database takes its targets, candidates, generations and events along."""
     session.execute(delete(Job).where(Job.id == job_id), execution_options={"synchronize_session": False})
     session.expire_all()
 
 
 def target_states(session: Session, job_id: str) -> dict[str, str]:
     """Target id → state as committed or changed by this session; read it under the job's lock."""
-    session.flush()
     return {
         row.id: row.state for row in session.execute(select(Target.id, Target.state).where(Target.job_id == job_id))
     }
 
 
-def add_generation(session: Session, target_id: str, number: int, snapshot: list[Any], now: datetime) -> None:
-    session.add(Generation(target_id=target_id, number=number, snapshot=snapshot, created_at=now))
+def add_generation(session: Session, target_id: str, number: int, snapshot: list[Any], now: datetime) -> Generation:
+    row = Generation(target_id=target_id, number=number, snapshot=snapshot, created_at=now)
+    session.add(row)
+    session.flush()
+    return row
 
 
-def has_generation(session: Session, target_id: str, number: int) -> bool:
-    query = select(Generation.id).where(Generation.target_id == target_id, Generation.number == number)
-    return session.scalar(query) is not None
+def find_generation(session: Session, target_id: str, number: int) -> Generation | None:
+    query = select(Generation).where(Generation.target_id == target_id, Generation.number == number)
+    return session.scalar(query.execution_options(populate_existing=True))
+
+
+def extend_claims(session: Session, generation_ids: Sequence[str], until: datetime) -> None:
+    """Holds these generations until then for whoever computes them; one that was released stays so."""
+    _claim(session, generation_ids, until, Generation.claimed_until.is_not(None))
+
+
+def release_claims(session: Session, generation_ids: Sequence[str]) -> None:
+    _claim(session, generation_ids, None)
+
+
+def _claim(
+    session: Session, generation_ids: Sequence[str], until: datetime | None, *conditions: ColumnElement[bool]
+) -> None:
+    if generation_ids:
+        session.execute(
+            update(Generation).where(Generation.id.in_(generation_ids), *conditions).values(claimed_until=until),
+            execution_options={"synchronize_session": False},
+        )
+
+
+def remove_generation(session: Session, generation_id: str | None) -> None:
+    session.execute(
+        delete(Generation).where(Generation.id == generation_id), execution_options={"synchronize_session": False}
+    )
 
 
 def snapshots(session: Session, target_id: str, up_to: int) -> list[list[Any]]:
@@ -145,12 +171,12 @@ def revoked_device(session: Session, device_key: str) -> str | None:
     return session.scalar(select(Device.name).where(Device.id == device_id, Device.state == "revoked"))
 
 
-def timed_targets(session: Session) -> list[tuple[Target, Job]]:
-    """Active targets of running jobs that have started, with their jobs: for time budgets."""
+def active_targets(session: Session) -> list[tuple[Target, Job]]:
+    """Active targets of running jobs, with their jobs."""
     rows = session.execute(
         select(Target, Job)
         .join(Job, Job.id == Target.job_id)
-        .where(Job.state == "running", Target.state.in_(ACTIVE_TARGETS), Target.started_at.is_not(None))
+        .where(Job.state == "running", Target.state.in_(ACTIVE_TARGETS))
     )
     return [(row[0], row[1]) for row in rows]
 

@@ -15,9 +15,11 @@ from sqlalchemy.orm import Session, aliased
 
 from edgefront.core.services.jobs.queries.demand import NOT_WANTED
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
+from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.bulk import update_rows
 from edgefront.core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
 from edgefront.core.store.tables.base import UtcDateTime
+from edgefront.core.store.tables.measurement import REPORTED, WANTED
 
 Rows = Sequence[Any]
 """Rows of named columns, as each query says."""
@@ -40,7 +42,7 @@ def _claimable(device_key: Any) -> Any:
             Measurement.seed,
         )
         .join(Measurement, Measurement.id == Launch.measurement_id)
-        .where(Launch.state == "wanted", Launch.device_key == device_key)
+        .where(Launch.state == WANTED, Launch.device_key == device_key)
         .order_by(Launch.priority, Launch.id)
         .limit(bindparam("most", type_=Integer))
         .with_for_update(of=Launch, key_share=True, skip_locked=True)
@@ -52,7 +54,7 @@ _OWN, _SHARED = bindparam("own", type_=String), bindparam("shared", type_=String
 # Ordered, so that the planner uses the index whatever its estimate for an average key.
 _OWN_WANTED = (
     select(_other.device_key)
-    .where(_other.state == "wanted", _other.device_key == _OWN)
+    .where(_other.state == WANTED, _other.device_key == _OWN)
     .order_by(_other.priority, _other.id)
     .limit(1)
     .scalar_subquery()
@@ -128,7 +130,7 @@ def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: b
     """Those of these launches that are leased, locked: id, measurement_id, lease_id, attempts, started_at."""
     return session.execute(
         select(Launch.id, Launch.measurement_id, Launch.lease_id, Launch.attempts, Launch.started_at)
-        .where(Launch.id.in_(launch_ids), Launch.state == "leased")
+        .where(any_of(Launch.id, launch_ids), Launch.state == "leased")
         .order_by(Launch.id)
         .with_for_update(key_share=True, skip_locked=skip_locked)
     ).all()
@@ -150,7 +152,7 @@ _FOR_REPORT = (
     .join(Measurement, Measurement.id == Launch.measurement_id)
     .outerjoin(Target, Target.id == Launch.target_id)
     .outerjoin(Job, Job.id == Target.job_id)
-    .where(Launch.id.in_(bindparam("ids", expanding=True)))
+    .where(any_of(Launch.id, texts("ids")))
     .order_by(Launch.id)
     .with_for_update(of=Launch, key_share=True)
 )
@@ -171,7 +173,7 @@ _WAITS_FOR_IT = (
 def _reported(of_target: ColumnElement[bool]) -> Any:
     return (
         select(Launch.id, Launch.measurement_id)
-        .where(Launch.state == "reported", of_target)
+        .where(Launch.state == REPORTED, of_target)
         .order_by(Launch.finished_at, Launch.id)
         .limit(bindparam("most", type_=Integer))
     )
@@ -199,7 +201,7 @@ _LOCK_REPORTED = (
         Launch.result,
         Launch.busy_s,
     )
-    .where(Launch.id.in_(bindparam("ids", expanding=True)), Launch.state == "reported")
+    .where(any_of(Launch.id, texts("ids")), Launch.state == REPORTED)
     .order_by(Launch.id)
     .with_for_update(key_share=True)
 )
@@ -214,7 +216,7 @@ def unsettled_targets(session: Session, before: datetime) -> list[str | None]:
     """Targets that requested launches with unsettled reports from before then; contains None for launches of deleted
     targets.
     """
-    query = select(Launch.target_id).where(Launch.state == "reported", Launch.finished_at < before).distinct()
+    query = select(Launch.target_id).where(Launch.state == REPORTED, Launch.finished_at < before).distinct()
     return list(session.scalars(query))
 
 
@@ -243,14 +245,16 @@ def give_back(session: Session, launch_ids: Collection[str], now: datetime) -> N
     """Releases locked launches: they become wanted again, or cancelled if no running job needs them any more."""
     if not launch_ids:
         return
-    wanted = set(session.scalars(select(Launch.id).where(Launch.id.in_(launch_ids), _still_wanted())))
+    wanted = set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), _still_wanted())))
     free = {"lease_id": None, "device_id": None, "started_at": None}
     for ids, values in (
         (wanted, {"state": "wanted"}),
         (set(launch_ids) - wanted, {"state": "cancelled", "finished_at": now, "reason": NOT_WANTED}),
     ):
         if ids:
-            session.execute(update(Launch).where(Launch.id.in_(ids)).values(**free, **values), execution_options=_QUIET)
+            session.execute(
+                update(Launch).where(any_of(Launch.id, ids)).values(**free, **values), execution_options=_QUIET
+            )
 
 
 def cancel_unwanted(session: Session, now: datetime) -> None:
@@ -262,13 +266,13 @@ def cancel_unwanted(session: Session, now: datetime) -> None:
     )
     ids = session.scalars(
         select(Launch.id)
-        .where(Launch.state == "wanted", ~own.exists(), ~_still_wanted())
+        .where(Launch.state == WANTED, ~own.exists(), ~_still_wanted())
         .order_by(Launch.id)
         .with_for_update(key_share=True, skip_locked=True)
     ).all()
     if ids:
         session.execute(
-            update(Launch).where(Launch.id.in_(ids)).values(state="cancelled", finished_at=now, reason=NOT_WANTED),
+            update(Launch).where(any_of(Launch.id, ids)).values(state="cancelled", finished_at=now, reason=NOT_WANTED),
             execution_options=_QUIET,
         )
 
@@ -284,7 +288,7 @@ def forget_leases(session: Session) -> None:
     )
     ids = session.scalars(query).all()
     if ids:
-        session.execute(update(Launch).where(Launch.id.in_(ids)).values(lease_id=None), execution_options=_QUIET)
+        session.execute(update(Launch).where(any_of(Launch.id, ids)).values(lease_id=None), execution_options=_QUIET)
 
 
 def add_attempts(session: Session, launch_ids: Collection[str]) -> None:
@@ -292,7 +296,7 @@ def add_attempts(session: Session, launch_ids: Collection[str]) -> None:
     if launch_ids:
         session.execute(
             update(Launch)
-            .where(Launch.id.in_(launch_ids))
+            .where(any_of(Launch.id, launch_ids))
             .values(attempts=Launch.attempts + 1, fence=Launch.fence + 1),
             execution_options=_QUIET,
         )
@@ -305,12 +309,23 @@ def write(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
     update_rows(session, Launch, rows)
 
 
+def fail_reported(session: Session, launch_id: str, reason: str) -> bool:
+    """Marks the launch as failed if it waits to be settled; whether it did."""
+    statement = (
+        update(Launch)
+        .where(Launch.id == launch_id, Launch.state == "reported")
+        .values(state="failed", reason=reason, busy_s=0.0)
+        .returning(Launch.id)
+    )
+    return session.scalar(statement, execution_options=_QUIET) is not None
+
+
 def cancel_siblings(session: Session, measurement_ids: Collection[str], now: datetime) -> None:
     """Cancels further wanted launches of infeasible or failed measurements."""
     if measurement_ids:
         session.execute(
             update(Launch)
-            .where(Launch.measurement_id.in_(measurement_ids), Launch.state == "wanted")
+            .where(any_of(Launch.measurement_id, measurement_ids), Launch.state == WANTED)
             .values(state="cancelled", finished_at=now, reason="the measurement has ended"),
             execution_options=_QUIET,
         )
@@ -321,7 +336,7 @@ def with_open_launches(session: Session, measurement_ids: Collection[str]) -> se
     return set(
         session.scalars(
             select(Launch.measurement_id)
-            .where(Launch.measurement_id.in_(measurement_ids), Launch.state.in_(LIVE_LAUNCHES))
+            .where(any_of(Launch.measurement_id, measurement_ids), Launch.state.in_(LIVE_LAUNCHES))
             .distinct()
         )
     )
@@ -333,7 +348,7 @@ def results(session: Session, measurement_ids: Collection[str]) -> dict[str, lis
     if measurement_ids:
         rows = session.execute(
             select(Launch.measurement_id, Launch.result)
-            .where(Launch.measurement_id.in_(measurement_ids), Launch.state == "done")
+            .where(any_of(Launch.measurement_id, measurement_ids), Launch.state == "done")
             .order_by(Launch.finished_at, Launch.id)
         )
         for measurement_id, result in rows:
@@ -342,12 +357,12 @@ def results(session: Session, measurement_ids: Collection[str]) -> dict[str, lis
 
 
 def wanted_keys(session: Session) -> set[str]:
-    """Distinct device keys of wanted launches, by an index skip scan from key to key."""
-    first = select(func.min(Launch.device_key)).where(Launch.state == "wanted").scalar_subquery()
+    """Distinct device keys of wanted launches: hops through the index from key to key, whatever their number."""
+    first = select(func.min(Launch.device_key)).where(Launch.state == WANTED).scalar_subquery()
     hops = select(first.label("device_key")).cte("hops", recursive=True)
     following = (
         select(func.min(Launch.device_key))
-        .where(Launch.state == "wanted", Launch.device_key > hops.c.device_key)
+        .where(Launch.state == WANTED, Launch.device_key > hops.c.device_key)
         .scalar_subquery()
     )
     hops = hops.union_all(select(following).where(hops.c.device_key.is_not(None)))

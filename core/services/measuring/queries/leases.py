@@ -10,6 +10,7 @@ from typing import cast
 from sqlalchemy import Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
+from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.tables import Device, Launch, Lease, new_id
 
 _AT_ONCE = 10_000
@@ -23,7 +24,7 @@ _ADD = insert(_LEASES).values(
 )
 _LEASE_OUT = (
     update(_LAUNCHES)
-    .where(_LAUNCHES.c.id.in_(bindparam("ids", expanding=True)))
+    .where(any_of(_LAUNCHES.c.id, texts("ids")))
     .values(
         state="leased",
         fence=_LAUNCHES.c.fence + 1,
@@ -96,7 +97,7 @@ def end_expired(session: Session, now: datetime) -> None:
     ids = session.scalars(expired.with_for_update(key_share=True, skip_locked=True)).all()
     if ids:
         session.execute(
-            update(Lease).where(Lease.id.in_(ids)).values(ended_at=now),
+            update(Lease).where(any_of(Lease.id, ids)).values(ended_at=now),
             execution_options={"synchronize_session": False},
         )
 
@@ -114,4 +115,4 @@ def forget_ended(session: Session, before: datetime) -> None:
     old = select(Lease.id).where(Lease.ended_at < before, ~held).limit(_AT_ONCE)
     ids = session.scalars(old.with_for_update(skip_locked=True)).all()
     if ids:
-        session.execute(delete(Lease).where(Lease.id.in_(ids)), execution_options={"synchronize_session": False})
+        session.execute(delete(Lease).where(any_of(Lease.id, ids)), execution_options={"synchronize_session": False})

@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, bindparam, case, func, or_, select, true
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session, aliased, defer
 
 from edgefront.core.measurement.statistics import LaunchVariance
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
+from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.bulk import write_back
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
 
@@ -51,9 +52,6 @@ def launch_variance(session: Session, device_key: str, protocol_digest: str) -> 
     return LaunchVariance(float(row[0] or 0.0), int(row[1] or 0))
 
 
-_IDS: Any = bindparam("ids", expanding=True)
-
-
 def _live_targets(wanted: ColumnElement[bool]) -> Any:
     return (
         select(Target, Job)
@@ -69,7 +67,7 @@ def _live_targets(wanted: ColumnElement[bool]) -> Any:
     )
 
 
-_LIVE_TARGETS = _live_targets(Candidate.measurement_id.in_(_IDS))
+_LIVE_TARGETS = _live_targets(any_of(Candidate.measurement_id, texts("ids")))
 
 
 def lock_live_targets(session: Session, measurement_ids: Collection[str]) -> list[tuple[Target, Job]]:
@@ -94,7 +92,7 @@ def write_targets(session: Session, targets: Sequence[Target]) -> None:
 
 
 def lock_jobs(session: Session, job_ids: Collection[str]) -> None:
-    query = select(Job.id).where(Job.id.in_(job_ids)).order_by(Job.id).with_for_update(key_share=True)
+    query = select(Job.id).where(any_of(Job.id, job_ids)).order_by(Job.id).with_for_update(key_share=True)
     session.execute(query)
 
 
@@ -103,12 +101,13 @@ _CANDIDATES_OF = (
     .join(Target, Target.id == Candidate.target_id)
     .join(Job, Job.id == Candidate.job_id)
     .where(
-        Candidate.measurement_id.in_(_IDS),
+        any_of(Candidate.measurement_id, texts("ids")),
         Candidate.state != "cancelled",
         Target.state.in_(ACTIVE_TARGETS),
         Job.state.in_(LIVE_JOBS),
     )
     .order_by(Candidate.target_id, Candidate.number)
+    .options(defer(Candidate.genome), defer(Candidate.architecture))
 )
 
 

@@ -31,7 +31,6 @@ def add_events(session: Session, training_id: str, entries: Sequence[tuple[str, 
     """
     if not entries:
         return 0
-    session.flush()
     last = session.scalar(
         _TAKE,
         {"training": training_id, "count": len(entries)},

@@ -78,8 +78,7 @@ def open_supernets(session: Session, target_ids: Collection[str]) -> list[Traini
 
 
 def remove(session: Session, training_id: str) -> None:
-    """Deletes the training with its log; its scores are kept with the digest."""
-    session.flush()
+    """Deletes the training with its log; what it scored stays with the digest."""
     session.execute(
         delete(Training).where(Training.id == training_id), execution_options={"synchronize_session": False}
     )
@@ -144,6 +143,10 @@ def measured(session: Session, candidate_ids: Collection[str]) -> dict[str, tupl
     query = select(Candidate, Target).join(Target, Target.id == Candidate.target_id)
     rows = session.execute(query.where(Candidate.id.in_(candidate_ids)))
     return {row[0].id: (row[0], row[1]) for row in rows}
+
+
+def candidates_there(session: Session, candidate_ids: Collection[str]) -> set[str]:
+    return set(session.scalars(select(Candidate.id).where(Candidate.id.in_(candidate_ids))))
 
 
 def frontier(session: Session, target_id: str) -> list[Candidate]:

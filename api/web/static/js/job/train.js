@@ -1,0 +1,108 @@
+// The dialog that has a candidate trained: data set, recipe and steps, and the service's word on them.
+
+import { Away, Refused, request } from "../shared/api.js";
+import { byId, element, setText } from "../shared/dom.js";
+import { count, whole } from "../shared/format.js";
+
+const FIRST_RECIPE = "quick";
+const FIRST_DATASET = "python";
+// What the batches of a recipe are decides which models it trains.
+const TASKS = { generates: new Set(["streams", "sentences"]), encodes: new Set(["masked"]) };
+
+export class TrainDialog {
+  /** `onMade()` hears that a training was submitted. */
+  constructor(onMade) {
+    this.onMade = onMade;
+    byId("dataset").addEventListener("change", () => this.#explain());
+    byId("recipe").addEventListener("change", () => this.#offerDatasets());
+    byId("training-no").addEventListener("click", () => byId("training").close());
+    byId("training-form").addEventListener("submit", (event) => {
+      event.preventDefault(); // The dialog closes when the service has agreed.
+      this.#submit();
+    });
+  }
+
+  async open(candidate) {
+    this.candidate = candidate;
+    this.key = random(); // A second click on the same question makes no second training.
+    setText(byId("training-title"), `Train candidate ${whole(candidate.number)}`);
+    setText(byId("training-problem"), "");
+    byId("training-go").disabled = true;
+    byId("training").showModal();
+    try {
+      this.choices = await Promise.all([request("/v1/catalogue/recipes"), request("/v1/datasets")]);
+      this.#offer();
+    } catch (error) {
+      this.#refused("Recipes and data sets could not be loaded", error);
+    }
+  }
+
+  #offer() {
+    const wanted = this.candidate.generates ? TASKS.generates : TASKS.encodes;
+    this.recipes = this.choices[0].filter((recipe) => wanted.has(recipe.task));
+    fill(byId("recipe"), this.recipes.map(({ name }) => [name, name]), FIRST_RECIPE);
+    this.#offerDatasets();
+  }
+
+  /** Those whose text the recipe can use; several of one name are told apart by their digests, as the service does. */
+  #offerDatasets() {
+    const sets = this.choices[1].filter((set) => set.parallel === (this.#recipe()?.task === "pairs"));
+    const several = (name) => sets.filter((set) => set.name === name).length > 1;
+    this.sets = new Map(sets.map((set) => [several(set.name) ? set.digest : set.name, set]));
+    const titles = [...this.sets].map(([value, set]) => [value, several(set.name) ? `${set.name} (${set.level}, ${set.digest.slice(0, 8)})` : set.name]);
+    fill(byId("dataset"), titles, FIRST_DATASET);
+    this.#explain();
+  }
+
+  #recipe() {
+    return this.recipes.find(({ name }) => name === byId("recipe").value);
+  }
+
+  #explain() {
+    const [set, recipe] = [this.sets.get(byId("dataset").value), this.#recipe()];
+    setText(byId("dataset-says"), set ? [set.title, `tokens: ${set.level}${set.vocab_size ? `, vocabulary of ${count(set.vocab_size, "token")}` : ""}`].filter(Boolean).join("; ") : "");
+    setText(byId("recipe-says"), recipe ? `${recipe.title}${recipe.dataset ? `; published for ${recipe.dataset}` : ""}` : "No recipe fits this model.");
+    byId("steps").placeholder = recipe ? String(recipe.steps) : "";
+    byId("training-go").disabled = !set || !recipe;
+  }
+
+  async #submit() {
+    const steps = byId("steps").value.trim();
+    if (byId("steps").validity.badInput || (steps && !/^[1-9]\d*$/.test(steps))) {
+      setText(byId("training-problem"), "Steps must be a whole number of at least 1, or empty.");
+      byId("steps").focus();
+      return;
+    }
+    const body = {
+      candidate: this.candidate.id, dataset: byId("dataset").value, recipe: byId("recipe").value,
+      ...(steps ? { budget: { steps: Number(steps) } } : {}),
+    };
+    byId("training-go").disabled = true;
+    setText(byId("training-problem"), "");
+    try {
+      const key = `${this.key}-${steps}-${body.recipe}-${body.dataset}`.slice(0, 200);
+      await request("/v1/trainings", { method: "POST", body, headers: { "idempotency-key": key } });
+      byId("training").close();
+      this.onMade();
+    } catch (error) {
+      this.#refused("Not trained", error);
+    } finally {
+      byId("training-go").disabled = false;
+    }
+  }
+
+  #refused(what, error) {
+    if (!(error instanceof Away || error instanceof Refused)) throw error;
+    setText(byId("training-problem"), `${what}: ${error.message}`);
+  }
+}
+
+function fill(select, titles, first) {
+  const chosen = select.value;
+  select.replaceChildren(...titles.map(([value, title]) => element("option", { value, text: title })));
+  const values = titles.map(([value]) => value);
+  select.value = [chosen, first, values[0]].find((value) => values.includes(value)) ?? "";
+}
+
+/** Also where a page has no `crypto.randomUUID`: over plain HTTP. */
+const random = () => [...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(36)).join("");

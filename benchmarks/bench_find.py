@@ -1,0 +1,238 @@
+"""How many launches it takes to find the best model within limits, by algorithm.
+
+Replayed devices (`replayed.py`: latencies fitted to published launches), the space lts-gpt2 with its embedding free,
+quality predicted by the shipped law of GPT-2 on WikiText-103. Six pairs of limits: latency and peak memory of the stock
+model at six depths. Every search begins with the same baselines and has the same three objectives: predicted perplexity,
+latency, memory; all are told the limits. `surrogate` is asked for the best within limits and never ends by itself here;
+Optuna's samplers get the limits as constraints, and their proposals are moved into the space as mutants are.
+
+The best known is the better of what any search measured and what evolution finds on the device's own function. Given
+are the best measured perplexity within the limits relative to it after so many launches, baselines included, and the
+launches until it is within 1 %.
+
+    python benchmarks/bench_find.py [--launches 400] [--seeds 1] [--devices arm v100] [--searches surrogate lts …]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from record import append, table
+from replayed import DEVICES, Replayed
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.search.evolution import Evolution
+from edgefront.core.search.forecast import Forecast
+from edgefront.core.search.interface import Evaluated, Observation, Snapshot, generator
+from edgefront.core.search.population import Population
+from edgefront.core.search.problem import Problem
+from edgefront.core.search.registry import make
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.lts import LTS_GPT2
+
+SPACE = LTS_GPT2.narrow({"d_embed": ["d_model", 128, 256, 512], "div": [1, 2, 4]})
+BASELINES = (1, 4, 8, 16)
+DEPTHS = (2, 3, 5, 7, 10, 14)
+"""Of the stock model, whose latency and memory are the limits."""
+AFTER = (20, 25, 40, 80, 160, 400)
+WITHIN = 0.01
+SETTINGS: dict[str, dict[str, Any]] = {"surrogate": {"least_gain": 0.0}}
+GP_LAUNCHES = 80
+"""Optuna's Gaussian process takes minutes for more."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A device, its limits, and quality."""
+
+    device: Replayed
+    problem: Problem
+
+    @property
+    def score(self) -> Callable[[Shapes], np.ndarray]:
+        return self.problem.score()
+
+    def launch(self, architecture: Architecture, seed: int) -> tuple[float, float, int]:
+        """Quality, latency and memory of one launch."""
+        return (float(self.score(Shapes.of([architecture]))[0]), *self.device.launch(architecture, seed))
+
+    def within(self, latency_ms: float, memory_bytes: float) -> bool:
+        return bool(self.problem.violation(np.array([latency_ms]), np.array([memory_bytes]))[0] == 0)
+
+
+def tasks(device: Replayed, scores: Callable[[Shapes], np.ndarray], launches: int) -> list[Task]:
+    stock = Shapes.of(SPACE.baselines(DEPTHS))
+    return [
+        Task(
+            device,
+            Problem(
+                goal="best_within_limits",
+                latency_ms=float(latency),
+                memory_bytes=float(memory),
+                candidates=launches - len(BASELINES),
+                protocol=device.protocol,
+                proxy="quality_law",
+                scores=scores,
+            ),
+        )
+        for latency, memory in zip(device.latency_ms(stock), device.memory_bytes(stock), strict=True)
+    ]
+
+
+def best_known(task: Task) -> float:
+    """The quality that evolution finds on the device itself, without any launch."""
+
+    def exact(shapes: Shapes) -> Forecast:
+        nothing = np.zeros(len(shapes))
+        device = task.device
+        return Forecast(task.score(shapes), device.latency_ms(shapes), nothing, device.memory_bytes(shapes), nothing)
+
+    population = Population(SPACE)
+    evolution = Evolution(population, exact, task.problem, generator(0, 0, "best known"))
+    pool = evolution.run(population.sample(0, evolution.rng), 4000, 60)
+    return float(pool.forecast.quality[pool.forecast.violation(task.problem, 0.0) == 0].max())
+
+
+# Searches: each yields (quality, latency, memory) launch by launch, after the baselines ------------------------------
+
+
+def ours(name: str, task: Task, seed: int, launches: int) -> Iterator[tuple[float, float, int]]:
+    algorithm = make(name, SETTINGS.get(name, {}), SPACE, None, task.problem)
+    baselines = []
+    for architecture in SPACE.baselines(BASELINES):
+        quality, latency, memory = task.launch(architecture, seed)
+        baselines.append(Observation(architecture, latency, memory))
+        yield quality, latency, memory
+    results: list[Evaluated] = []
+    generation = 0
+    while len(results) < launches - len(baselines):
+        proposals = algorithm.ask(seed, generation, Snapshot(tuple(results), tuple(baselines)))
+        if not proposals:
+            return
+        for one in proposals[: launches - len(baselines) - len(results)]:
+            quality, latency, memory = task.launch(one.architecture, seed)
+            results.append(
+                Evaluated(
+                    id=str(len(results)),
+                    genome=one.genome,
+                    digest=one.architecture.digest,
+                    state="measured" if task.within(latency, memory) else "out_of_bounds",
+                    proxy=quality,
+                    latency_ms=latency,
+                    memory_bytes=memory,
+                    generation=generation,
+                    parents=one.parents,
+                    operator=one.operator,
+                    predicted=one.predicted,
+                )
+            )
+            yield quality, latency, memory
+        generation += 1
+
+
+def optuna(name: str, task: Task, seed: int, launches: int) -> Iterator[tuple[float, float, int]]:
+    """Optuna's sampler over the same places, an integer or a word each, with the limits as constraints."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+    def beyond(trial: Any) -> list[float]:
+        return list(trial.user_attrs["beyond"])
+
+    sampler: Any
+    if name == "optuna-tpe":
+        sampler = optuna.samplers.TPESampler(seed=seed, constraints_func=beyond, multivariate=True)
+    else:
+        sampler = optuna.samplers.GPSampler(seed=seed, constraints_func=beyond)
+    study = optuna.create_study(directions=["minimize"] * 3, sampler=sampler)
+    for architecture in SPACE.baselines(BASELINES):
+        yield task.launch(architecture, seed)
+    for _ in range(launches - len(BASELINES)):
+        trial = study.ask()
+        genome: dict[str, Any] = {
+            gene.name: [None] * SPACE.depth if gene.per_layer else None for gene in SPACE.gene_list
+        }
+        for locus in SPACE.loci():
+            values, place = locus.gene.values, f"{locus.gene.name}.{locus.layer}"
+            locus.write(genome, values[trial.suggest_int(place, 0, len(values) - 1)])
+        quality, latency, memory = task.launch(SPACE.architecture(SPACE.repair(genome)), seed)
+        limits = task.problem
+        trial.set_user_attr("beyond", [np.log(latency / limits.latency_ms), np.log(memory / limits.memory_bytes)])
+        study.tell(trial, [-quality, latency, memory])
+        yield quality, latency, memory
+
+
+def search(name: str, task: Task, seed: int, launches: int) -> np.ndarray:
+    """The best quality within the limits after each launch; -inf before there is any."""
+    run = optuna if name.startswith("optuna") else ours
+    launches = min(launches, GP_LAUNCHES) if name == "optuna-gp" else launches
+    best, found = -np.inf, []
+    for quality, latency, memory in run(name, task, seed, launches):
+        best = max(best, quality if task.within(latency, memory) else -np.inf)
+        found.append(best)
+    return np.array(found)
+
+
+def scores_of_law() -> Callable[[Shapes], np.ndarray]:
+    """Predicted perplexity, its sign flipped: higher is better."""
+    raise NotImplementedError
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--launches", type=int, default=400)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--devices", nargs="+", choices=list(DEVICES), default=list(DEVICES))
+    parser.add_argument("--limits", type=int, default=len(DEPTHS), help="pairs of limits")
+    names = ["surrogate", "lts", "nsga2", "random", "optuna-tpe", "optuna-gp"]
+    parser.add_argument("--searches", nargs="+", choices=names, default=names)
+    options = parser.parse_args()
+    scores = scores_of_law()
+    rows = []
+    for device in options.devices:
+        curves: dict[str, list[np.ndarray]] = {name: [] for name in options.searches}
+        for task in tasks(DEVICES[device], scores, options.launches)[: options.limits]:
+            aim = best_known(task)
+            for seed in range(options.seeds):
+                found = {}
+                for name in options.searches:
+                    started = time.perf_counter()
+                    found[name] = search(name, task, seed, options.launches)
+                    print(
+                        device,
+                        f"{task.problem.latency_ms:.0f} ms",
+                        name,
+                        seed,
+                        f"{time.perf_counter() - started:.0f} s",
+                        end=" ",
+                    )
+                    print([f"{100 * (found[name][min(n, len(found[name])) - 1] / aim - 1):.2f}" for n in AFTER])
+                best = max(aim, *(float(one[-1]) for one in found.values()))
+                for name, one in found.items():
+                    curves[name].append(one / best - 1)  # perplexity: both are negative, so this is its excess
+        for name, every in curves.items():
+            rows.append({"device": device, "search": name, **summary(every, options.launches)})
+            append("bench_find", rows[-1])
+    table(f"Excess of predicted perplexity over the best known, % (median and worst of {options.limits} limits)", rows)
+
+
+def summary(curves: list[np.ndarray], launches: int) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for after in AFTER:
+        reached = [100 * one[after - 1] for one in curves if len(one) >= after]
+        if after <= launches:
+            row[f"after {after}"] = f"{statistics.median(reached):.2f} ({max(reached):.2f})" if reached else "–"
+    until = [int(np.argmax(one <= WITHIN)) + 1 if one[-1] <= WITHIN else np.inf for one in curves]
+    row["launches until within 1 %"] = float(statistics.median(until))
+    row["never"] = sum(one == np.inf for one in until)
+    return row
+
+
+if __name__ == "__main__":
+    main()

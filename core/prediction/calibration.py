@@ -1,0 +1,62 @@
+"""How wide an interval has to be: taken from launches that the predictor had not seen.
+
+A model's own standard deviations are right only where its assumptions are. So every launch is predicted from the others,
+and its error counted in those deviations; the interval is as many of them wide as hold 95 % of the errors (split and
+cross-conformal prediction: Vovk et al. 2005; Barber et al. 2021). This needs no form of the errors: it holds for a device
+that jumps between two speeds too.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.measurement.interval import t_quantile
+
+Floats = NDArray[np.float64]
+
+LEVEL = 0.95
+_FOLDS = 40
+_AUDITS_OF_DOUBT = 4.0
+"""As many audits as the predictor's own word counts for."""
+_NORMAL_HALF_WIDTH = 1.96
+
+
+def folds(features: Floats, latency_ms: Floats) -> NDArray[np.int64]:
+    """(n,) number of the fold of each row, at most 40; rows of equal features share one, whatever the order of rows."""
+    order = np.lexsort(np.column_stack([latency_ms, features]).T)
+    ordered = features[order]
+    first = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1)])
+    group = np.cumsum(first) - 1
+    found = np.empty(len(order), dtype=np.int64)
+    found[order] = group % min(_FOLDS, int(group[-1]) + 1)
+    return found
+
+
+def half_width(scores: Floats) -> float:
+    """How many standard deviations hold 95 %, from n errors in standard deviations.
+
+    The (n + 1)·0.95-th smallest, which holds 95 % of further ones in the mean; below 19 the greatest is not enough, and
+    Student's t of them may ask for more.
+    """
+    ordered = np.sort(np.abs(scores))
+    count = len(ordered)
+    rank = (count + 1) * LEVEL
+    if rank <= count:
+        return float(np.interp(rank, np.arange(1, count + 1), ordered))
+    spread = math.sqrt(float(np.mean(ordered**2)))
+    return max(float(ordered[-1]), t_quantile((1 + LEVEL) / 2, max(1, count - 1)) * spread)
+
+
+def widening(errors: Floats, half_widths: Floats) -> float:
+    """The factor, at least 1, by which audits ask intervals to be wider.
+
+    Errors and half widths of the logarithms, a pair for each audit. The audits' variance, in units of the one that the
+    intervals claim, together with what the predictor's own word counts for.
+    """
+    if not len(errors):
+        return 1.0
+    squares = (_NORMAL_HALF_WIDTH * errors / half_widths) ** 2
+    return max(1.0, math.sqrt((_AUDITS_OF_DOUBT + float(squares.sum())) / (_AUDITS_OF_DOUBT + len(squares))))

@@ -1,0 +1,232 @@
+"""Predicts the latency of any architecture on a device under a protocol, from launches of others.
+
+The sum of costs of features (`regression`), a correction that a Gaussian process learns (`residual`), and an interval that
+errors on unseen launches have fixed (`calibration`). All of it is a function of the launches, whatever their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.prediction import calibration, regression, residual
+from edgefront.core.prediction.checks import enough_different, positive
+from edgefront.core.prediction.features import NAMES, descriptors, features, features_by_block
+from edgefront.core.spaces.block import BLOCK_KINDS
+
+Floats = NDArray[np.float64]
+
+_ROWS_AT_ONCE = 4096
+_LEAST_NOISE = 0.003**2
+_EARNED = 1.02
+_OUTLIER = 3.0
+_NORMAL = 1.4826
+_DIGITS = 8
+"""Of a prediction, in significant digits: what any platform computes alike."""
+
+
+class Prediction(NamedTuple):
+    """(n,) ms each: what is expected, and where one launch's median lies with 95 %."""
+
+    ms: Floats
+    low: Floats
+    high: Floats
+
+    @property
+    def deviation(self) -> Floats:
+        """(n,) standard deviation of the logarithm, as a normal distribution with this interval has it."""
+        return np.asarray(np.log(self.high / self.low) / (2 * 1.959964))
+
+
+class Part(NamedTuple):
+    """What one block takes of a predicted latency; `block` is None for the ends and what belongs to no block."""
+
+    block: int | None
+    kind: str
+    ms: float
+    by_feature: Mapping[str, float]
+    """Feature → ms."""
+
+
+@dataclass(frozen=True)
+class LatencyPredictor:
+    """What launches of a device under a protocol have taught."""
+
+    protocol: MeasurementProtocol
+    launches: int
+    """Architectures that it learnt from."""
+    costs: regression.Costs
+    process: residual.Process
+    noise: float
+    """Variance of the logarithm of a launch, as far as it is not explained."""
+    half_width: float
+    """Standard deviations that an interval reaches to either side."""
+
+    @classmethod
+    def fit(
+        cls,
+        shapes: Shapes,
+        protocol: MeasurementProtocol,
+        latency_ms: ArrayLike,
+        *,
+        launches: ArrayLike | None = None,
+        noise: float | None = None,
+        prior: Sequence[LatencyPredictor] = (),
+    ) -> LatencyPredictor:
+        """Learns from n architectures and the median latency of each, over `launches` (n,) launches (1).
+
+        Args:
+            noise: relative standard deviation of one launch's median (`LaunchVariance.relative`), where known.
+            prior: predictors of other devices, or of this one under similar protocols: the proportions of their costs
+                stand in for what few launches leave open.
+
+        Raises `InvalidInput` that names the row, also where fewer than three architectures differ.
+        """
+        measured = positive("latency_ms", latency_ms, len(shapes))
+        repeated = np.ones(len(shapes)) if launches is None else positive("launches", launches, len(shapes))
+        counted = features(shapes, protocol)
+        enough_different(counted)
+        near = descriptors(shapes, counted)
+        order = np.lexsort(np.column_stack([measured, repeated, near, counted]).T)
+        rows = _Rows(counted[order], near[order], measured[order], (noise or 0.0) / np.sqrt(repeated[order]))
+        others = [one.costs.per_unit for one in prior]
+        fold = calibration.folds(rows.features, rows.latency_ms)
+        tried = [_Trial.of(rows, others, kind, fold) for kind in _kinds(rows, others)]
+        best = min(tried, key=lambda trial: trial.error)
+        reach = calibration.half_width(best.scores)
+        return cls(protocol, len(measured), best.model.costs, best.model.process, best.model.noise, reach)
+
+    def predict(self, shapes: Shapes) -> Prediction:
+        """Latencies of these architectures under the predictor's protocol."""
+        parts = [
+            self._predict(shapes.take(slice(start, start + _ROWS_AT_ONCE)))
+            for start in range(0, max(1, len(shapes)), _ROWS_AT_ONCE)
+        ]
+        return Prediction(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def parts(self, shapes: Shapes, row: int = 0) -> tuple[Part, ...]:
+        """Where the predicted milliseconds of one row go: a part for each block, then the ends; they sum to `ms`.
+
+        The correction of the Gaussian process is spread over all in proportion.
+        """
+        one = shapes.take([row])
+        found = features_by_block(one, self.protocol)[0] * self.costs.per_unit
+        found *= self.predict(one).ms[0] / found.sum()
+        kinds = [BLOCK_KINDS[kind] for kind in one.kind[0] if kind >= 0]
+        named = [(index, kind) for index, kind in enumerate(kinds)]
+        parts = [self._part(index, kind, found[index]) for index, kind in named]
+        return (*parts, self._part(None, "ends", found[-1]))
+
+    def widened(self, by: float) -> LatencyPredictor:
+        """The same with intervals that are wider by this factor, at least 1."""
+        if not by >= 1:
+            raise InvalidInput(f"by must be at least 1, not {by}", field="by", value=by, allowed="at least 1")
+        return replace(self, half_width=self.half_width * by)
+
+    def audited(self, shapes: Shapes, latency_ms: ArrayLike) -> LatencyPredictor:
+        """The same, its intervals widened as launches ask for that were predicted before they were made."""
+        measured = positive("latency_ms", latency_ms, len(shapes))
+        predicted = self.predict(shapes)
+        errors = np.log(measured / predicted.ms)
+        return self.widened(calibration.widening(errors, np.log(predicted.high / predicted.ms)))
+
+    def _predict(self, shapes: Shapes) -> Prediction:
+        counted = features(shapes, self.protocol)
+        model = _Model(self.costs, self.process, self.noise)
+        mean, variance = model.distribution(counted, descriptors(shapes, counted), self.noise)
+        mean, half = regression.rounded(mean, _DIGITS), self.half_width * np.sqrt(variance)
+        low, high = mean * np.exp(-half), mean * np.exp(half)
+        return Prediction(mean, regression.rounded(low, _DIGITS), regression.rounded(high, _DIGITS))
+
+    def _part(self, block: int | None, kind: str, ms: Floats) -> Part:
+        by_feature = {name: float(value) for name, value in zip(NAMES, ms, strict=True) if value}
+        return Part(block, kind, float(ms.sum()), by_feature)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    features: Floats
+    near: Floats
+    latency_ms: Floats
+    noise: Floats
+
+    def take(self, chosen: NDArray[np.bool_]) -> _Rows:
+        return _Rows(self.features[chosen], self.near[chosen], self.latency_ms[chosen], self.noise[chosen])
+
+    def logarithms(self, costs: regression.Costs) -> Floats:
+        return np.log(self.latency_ms / costs.latency(self.features))
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A way to learn. Two things may explain outliers: devices that jump, and architectures that differ."""
+
+    robust: bool
+    kernel: residual.Kernel
+
+    def learn(self, rows: _Rows, others: Sequence[Floats]) -> _Model:
+        costs = regression.fit(rows.features, rows.latency_ms, rows.noise, others, robust=self.robust)
+        left = rows.logarithms(costs)
+        variance = float(np.mean(left**2)) + 1e-12
+        weights = variance / (variance + rows.noise**2)
+        process = residual.fit(rows.near, _bounded(left) if self.robust else left, weights, self.kernel)
+        return _Model(costs, process, max(process.noise, _LEAST_NOISE))
+
+
+@dataclass(frozen=True)
+class _Model:
+    costs: regression.Costs
+    process: residual.Process
+    noise: float
+
+    def distribution(self, counted: Floats, near: Floats, noise: float) -> tuple[Floats, Floats]:
+        """(n,) latency in ms and (n,) variance of its logarithm for launches of this noise."""
+        base = self.costs.latency(counted)
+        mean, variance = self.process.predict(near)
+        return base * np.exp(mean), noise * (1 + variance + self.costs.leverage(counted, base, noise))
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A kind of model, and how it predicts launches that it has not seen."""
+
+    model: _Model
+    error: float
+    scores: Floats
+
+    @classmethod
+    def of(cls, rows: _Rows, others: Sequence[Floats], kind: _Kind, fold: NDArray[np.int64]) -> _Trial:
+        model = kind.learn(rows, others)
+        errors, scores = np.empty(len(fold)), np.empty(len(fold))
+        for number in range(int(fold.max()) + 1):
+            unseen = fold == number
+            rest, asked = rows.take(~unseen), rows.take(unseen)
+            mean, variance = kind.learn(rest, others).distribution(asked.features, asked.near, model.noise)
+            errors[unseen] = np.abs(mean / asked.latency_ms - 1)
+            scores[unseen] = np.log(asked.latency_ms / mean) / np.sqrt(variance)
+        # A process has to earn its place.
+        return cls(model, float(errors.mean()) * (_EARNED if kind.kernel.ratio else 1.0), scores)
+
+
+def _kinds(rows: _Rows, others: Sequence[Floats]) -> list[_Kind]:
+    found = [_Kind(True, residual.Kernel())]
+    for robust in (True, False):
+        costs = regression.fit(rows.features, rows.latency_ms, rows.noise, others, robust=robust)
+        left = rows.logarithms(costs)
+        kernel = residual.choose(rows.near, _bounded(left) if robust else left)
+        if kernel.ratio:
+            found.append(_Kind(robust, kernel))
+    return found
+
+
+def _bounded(residuals: Floats) -> Floats:
+    """Outliers drawn in, so that a device that jumps does not bend the correction."""
+    reach = _OUTLIER * _NORMAL * float(np.median(np.abs(residuals)))
+    return np.clip(residuals, -reach, reach)

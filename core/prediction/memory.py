@@ -1,0 +1,142 @@
+"""Predicts peak memory: the exact bytes of the weights, and what launches say of everything else.
+
+Beside its weights a pass holds few kinds of things: activations of the widest block, the residual stream, attention's
+weights, keys and values that are kept, scores of tokens, and what a runtime needs for itself. Their bytes are counted
+exactly; how many copies of each a runtime holds at its peak is learnt by non-negative least squares of the relative error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import nnls
+
+from edgefront.core.cost.costs import BYTES
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.prediction.calibration import half_width
+from edgefront.core.prediction.checks import enough_different, positive
+from edgefront.core.prediction.regression import rounded
+from edgefront.core.spaces.block import BLOCK_KINDS
+
+Floats = NDArray[np.float64]
+
+MEMORY_FEATURES: Mapping[str, str] = MappingProxyType(
+    {
+        "runtime": "1: bytes that every model needs",
+        "stream": "bytes of the residual stream: B·n·d_model",
+        "inner": "bytes of the widest feed-forward block's activations: B·n·d_inner",
+        "attention_weights": "bytes of the softmax of the block with most heads: B·n·K·n_head",
+        "state": "bytes of keys and values that prefill and decode keep: 2·B·K·width of every block that attends",
+        "logits": "bytes of the scores of tokens",
+        "weights": "bytes of weights that are held a second time",
+    }
+)
+_RIDGE = 1e-3
+_LEAST_HALF_WIDTH = 1e-3
+_DIGITS = 8
+_ATTENTION, _FEED_FORWARD, _SRU, _SRUPP, _ = range(len(BLOCK_KINDS))
+
+
+@dataclass(frozen=True)
+class MemoryPredictor:
+    """What launches of a device under a protocol have taught of peak memory."""
+
+    protocol: MeasurementProtocol
+    launches: int
+    copies: Floats
+    """(p,) by `MEMORY_FEATURES`: bytes, and for the others how many times they are held."""
+    half_width: float
+    """Of the 95 % interval, relative."""
+
+    @classmethod
+    def fit(cls, shapes: Shapes, protocol: MeasurementProtocol, peak_bytes: ArrayLike) -> MemoryPredictor:
+        """Learns from n architectures and the peak of each. Errors are those of `LatencyPredictor.fit`."""
+        measured = positive("peak_bytes", peak_bytes, len(shapes))
+        known, counted = weight_bytes(shapes, protocol).astype(float), memory_features(shapes, protocol)
+        enough_different(np.column_stack([known, counted]))
+        order = np.lexsort(np.column_stack([measured, known, counted]).T)
+        known, counted, measured = known[order], counted[order], measured[order]
+        errors = np.empty(len(order))
+        for row in range(len(order)):
+            seen = np.arange(len(order)) != row
+            copies = _solve(counted[seen], known[seen], measured[seen])
+            errors[row] = np.log(measured[row] / (known[row] + counted[row] @ copies))
+        reach = max(half_width(errors), _LEAST_HALF_WIDTH)
+        return cls(protocol, len(order), _solve(counted, known, measured), reach)
+
+    def predict(self, shapes: Shapes) -> tuple[Floats, Floats, Floats]:
+        """(n,) bytes each: the peak that is expected, and the ends of the 95 % interval.
+
+        The lower end is at least the bytes of the weights.
+        """
+        known = weight_bytes(shapes, self.protocol)
+        mean = known + memory_features(shapes, self.protocol) @ self.copies
+        low = np.maximum(known, mean * np.exp(-self.half_width))
+        high = mean * np.exp(self.half_width)
+        return rounded(mean, _DIGITS), rounded(low, _DIGITS), rounded(high, _DIGITS)
+
+    def widened(self, by: float) -> MemoryPredictor:
+        """The same with intervals that are wider by this factor, at least 1."""
+        if not by >= 1:
+            raise InvalidInput(f"by must be at least 1, not {by}", field="by", value=by, allowed="at least 1")
+        return replace(self, half_width=self.half_width * by)
+
+
+def weight_bytes(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.int64]:
+    """(n,) bytes of all weights in the protocol's number type, as `core.cost.costs` counts them."""
+    width = BYTES[protocol.dtype]
+    total = shapes.total_parameters
+    if protocol.quantisation == "full":
+        return width * total
+    quantised, maps = _linear_layers(shapes)
+    return (total - quantised + maps) * width + quantised
+
+
+def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
+    """(n, len(MEMORY_FEATURES)), in bytes but for the first."""
+    width = BYTES[protocol.dtype]
+    new, keys = protocol.batch * protocol.sequence_length, protocol.memory_length + protocol.sequence_length
+    positions = {"all": new, "last": protocol.batch, "none": 0}[protocol.logits]
+    inner = shapes.width * (shapes.kind == _FEED_FORWARD)
+    heads = shapes.heads * shapes.attends
+    kept = 0 if protocol.mode == "forward" else 2 * protocol.batch * keys
+    return np.stack(
+        [
+            np.ones(len(shapes)),
+            width * new * shapes.d_model.astype(float),
+            width * new * inner.max(axis=1, initial=0).astype(float),
+            width * new * keys * heads.max(axis=1, initial=0).astype(float),
+            width * kept * (shapes.width * shapes.attends).sum(axis=1).astype(float),
+            width * positions * shapes.vocab_size.astype(float),
+            weight_bytes(shapes, protocol).astype(float),
+        ],
+        axis=1,
+    )
+
+
+def _linear_layers(shapes: Shapes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(n,) weights of the blocks' linear layers, and (n,) how many layers: what int8 quantises."""
+    d, width, kind = shapes.d_model[:, None], shapes.width.astype(np.int64), shapes.kind
+    attends = (kind == _SRUPP) & shapes.attends
+    weights = 4 * width * d * ((kind == _ATTENTION) | (kind == _SRUPP)) + 2 * width * d * (kind == _FEED_FORWARD)
+    weights += np.where(width > 0, 4 * d * width, 3 * d * d) * (kind == _SRU) + 2 * width * width * attends
+    maps = 2 * np.isin(kind, (_ATTENTION, _FEED_FORWARD, _SRUPP)) + attends
+    maps += np.where(width > 0, 2, 1) * (kind == _SRU)
+    return weights.sum(axis=1), maps.sum(axis=1)
+
+
+def _solve(features: Floats, weights: Floats, peak: Floats) -> Floats:
+    rows = features / peak[:, None]
+    scale = rows.mean(axis=0)
+    used = scale > 0
+    left = np.vstack([rows[:, used] / scale[used], _RIDGE * np.eye(int(used.sum()))])
+    found, _ = nnls(left, np.concatenate([1 - weights / peak, np.zeros(int(used.sum()))]))
+    copies = np.zeros(len(used))
+    copies[used] = found / scale[used]
+    return rounded(copies)

@@ -1,0 +1,112 @@
+"""A Gaussian process on what a sum of costs leaves unexplained: caches, kernels that suit some widths, threads.
+
+Matérn 5/2 over standardised descriptors of the architectures (Rasmussen & Williams 2006, eq. 4.17), one length scale,
+chosen by marginal likelihood from a small grid, so that every platform chooses the same; none where nothing in the
+launches speaks for it. Beyond what was measured it falls back to zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve, cholesky, solve_triangular
+
+from edgefront.core.prediction.spread import standardised, spread_rows
+
+Floats = NDArray[np.float64]
+
+_LENGTHS = (0.5, 1.0, 2.0, 4.0)
+"""Of the square root of the number of descriptors."""
+_RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Signal variance by noise variance."""
+_GAIN = 2.0
+"""Least gain of log likelihood for which a process is believed."""
+_MOST = 128
+"""Points that carry the process; of more launches a spread-out choice (Titsias 2009, §3: projected process)."""
+_JITTER = 1e-8
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """How far a correction reaches, and its variance beside the launches'; a ratio of 0 is no process."""
+
+    length: float = 1.0
+    ratio: float = 0.0
+
+
+@dataclass(frozen=True)
+class Process:
+    """Corrections of the logarithm of the latency."""
+
+    noise: float
+    """Variance of a launch around the process."""
+    kernel: Kernel = Kernel()
+    centre: Floats | None = None
+    width: Floats | None = None
+    points: Floats | None = None
+    factor: Floats | None = None
+    """Inverse Cholesky factor of the points' covariance, and of the same with what the launches say."""
+    learnt: Floats | None = None
+    weights: Floats | None = None
+
+    def predict(self, descriptors: Floats) -> tuple[Floats, Floats]:
+        """(n,) mean of the correction and (n,) its variance, in units of `noise`."""
+        if self.points is None or self.factor is None or self.learnt is None or self.weights is None:
+            return np.zeros(len(descriptors)), np.zeros(len(descriptors))
+        across = _matern((descriptors - self.centre) / self.width, self.points, self.kernel.length)
+        known = ((across @ self.factor) ** 2).sum(axis=1) - ((across @ self.learnt) ** 2).sum(axis=1)
+        return across @ self.weights, self.kernel.ratio * np.clip(1 - known, 0.0, 1.0)
+
+
+def choose(descriptors: Floats, residuals: Floats) -> Kernel:
+    """The kernel with the greatest marginal likelihood, or none."""
+    centre, width = standardised(descriptors)
+    chosen = spread_rows(descriptors, min(len(descriptors), 2 * _MOST))
+    points, values = (descriptors[chosen] - centre) / width, residuals[chosen]
+    count = len(values)
+    best, found = -count / 2 * np.log(max(float(np.mean(values**2)), 1e-12)) + _GAIN, Kernel()
+    for length in _LENGTHS:
+        length = length * np.sqrt(descriptors.shape[1])
+        roots, vectors = np.linalg.eigh(_matern(points, points, length))
+        turned = (vectors.T @ values) ** 2
+        for ratio in _RATIOS:
+            scales = ratio * np.maximum(roots, 0) + 1
+            noise = max(float(np.mean(turned / scales)), 1e-12)
+            likelihood = -count / 2 * np.log(noise) - np.log(scales).sum() / 2
+            if likelihood > best + 1e-6:
+                best, found = likelihood, Kernel(float(length), ratio)
+    return found
+
+
+def fit(descriptors: Floats, residuals: Floats, weights: Floats, kernel: Kernel) -> Process:
+    """The process of this kernel given n launches; `weights` (n,) are 1 for a launch of the usual variance."""
+    centre, width = standardised(descriptors)
+    empty = Process(max(float(np.average(residuals**2, weights=weights)), 1e-10), kernel, centre, width)
+    if not kernel.ratio:
+        return empty
+    scaled = (descriptors - centre) / width
+    points = scaled[spread_rows(descriptors, min(len(descriptors), _MOST))]
+    between = _matern(points, points, kernel.length) + _JITTER * np.eye(len(points))
+    across = _matern(points, scaled, kernel.length)
+    # In units of the signal's variance, which the ratio ties to the noise's.
+    joint = between + kernel.ratio * (across * weights) @ across.T
+    first, second = cholesky(between, lower=True), cholesky(joint, lower=True)
+    one = np.eye(len(points))
+    means = kernel.ratio * cho_solve((second, True), across @ (weights * residuals))
+    left = residuals - means @ across
+    return replace(
+        empty,
+        noise=max(float(np.average(left**2, weights=weights)), 1e-10),
+        points=points,
+        factor=solve_triangular(first, one, lower=True).T,
+        learnt=solve_triangular(second, one, lower=True).T,
+        weights=means,
+    )
+
+
+def _matern(left: Floats, right: Floats, length: float) -> Floats:
+    square = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None, :] - 2 * left @ right.T
+    distance = np.sqrt(5 * np.maximum(square, 0.0)) / length
+    return np.asarray((1 + distance + distance**2 / 3) * np.exp(-distance))

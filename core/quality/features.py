@@ -1,0 +1,87 @@
+"""What a quality law reads of an architecture: twelve exact numbers that any description has.
+
+All are natural logarithms of counts and widths, or pure numbers. A sum of nothing (a stack without feed-forward blocks,
+without attention) counts as one, so that its logarithm is 0: far from every table of such models, and said to be so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.spaces.block import BLOCK_KINDS
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One column. `unit` says what its number is."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+FEATURES: tuple[Feature, ...] = (
+    Feature("log_decoder", "ln of parameters", "blocks and final norm"),
+    Feature("log_depth", "ln of layers", "layers; an attention and a feed-forward block are half a layer each"),
+    Feature("log_d_model", "ln of units", "width of the residual stream"),
+    Feature("log_d_inner", "ln of units", "mean inner width of the feed-forward blocks"),
+    Feature("log_attention", "ln of parameters", "blocks that attend"),
+    Feature("log_feed_forward", "ln of parameters", "blocks that do not attend"),
+    Feature("log_embedding", "ln of parameters", "tables and projections of tokens, in and out"),
+    Feature("log_div", "ln of a factor", "by which each further cluster of the embedding is narrower"),
+    Feature("log_rank", "ln of units", "the smaller of the embedding's width and d_model"),
+    Feature("log_heads", "ln of heads", "mean number of heads of the blocks that attend"),
+    Feature("inner_variation", "ratio", "standard deviation of the inner widths by their mean"),
+    Feature("inner_trend", "correlation", "of the inner widths with their depth, -1 to 1"),
+)
+NAMES = tuple(feature.name for feature in FEATURES)
+
+_ATTENTION, _FEED_FORWARD, _IDENTITY = (BLOCK_KINDS.index(name) for name in ("attention", "feed_forward", "identity"))
+
+
+def features(shapes: Shapes) -> Floats:
+    """(n, 12): a row for each architecture, columns as in `FEATURES`. Finite for every description."""
+    inner = shapes.kind == _FEED_FORWARD
+    blocks = (shapes.kind >= 0) & (shapes.kind != _IDENTITY)
+    halves = (shapes.kind == _ATTENTION) | inner
+    widths = np.where(inner, shapes.width, 0).astype(np.float64)
+    count = np.maximum(inner.sum(1), 1)
+    mean = widths.sum(1) / count
+    apart = np.where(inner, widths - mean[:, None], 0.0)
+    spread = np.sqrt((apart**2).sum(1) / count)
+    return np.column_stack(
+        [
+            _log(shapes.decoder_parameters),
+            _log(blocks.sum(1) - halves.sum(1) / 2, least=0.5),
+            _log(shapes.d_model),
+            _log(mean),
+            _log(np.where(shapes.attends, shapes.parameters, 0).sum(1)),
+            _log(np.where(blocks & ~shapes.attends, shapes.parameters, 0).sum(1)),
+            _log(shapes.embedding_parameters),
+            _log(shapes.div),
+            _log(np.minimum(shapes.d_embed, shapes.d_model)),
+            _log(np.where(shapes.attends, shapes.heads, 0).sum(1) / np.maximum(shapes.attends.sum(1), 1)),
+            spread / np.maximum(mean, 1.0),
+            _trend(inner, apart),
+        ]
+    )
+
+
+def _log(values: NDArray[np.generic], least: float = 1.0) -> Floats:
+    found: Floats = np.log(np.maximum(values.astype(np.float64), least))
+    return found
+
+
+def _trend(inner: NDArray[np.bool_], apart: Floats) -> Floats:
+    """Correlation of the inner widths with their place among the feed-forward blocks; 0 where all are alike."""
+    place = np.where(inner, np.cumsum(inner, 1), 0).astype(np.float64)
+    place = np.where(inner, place - (place.sum(1) / np.maximum(inner.sum(1), 1))[:, None], 0.0)
+    norm = np.sqrt((place**2).sum(1) * (apart**2).sum(1))
+    found: Floats = np.divide((place * apart).sum(1), norm, out=np.zeros_like(norm), where=norm > 1e-9)
+    return found

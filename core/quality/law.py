@@ -1,0 +1,339 @@
+"""A quality law: the perplexity that an architecture reaches, by its shape, with an interval.
+
+It is learnt from a table of models that were trained alike, and holds for that: for those data, that split, that
+recipe and that budget. Beyond the ranges of its table the interval widens, and the answer says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.quality.features import NAMES, features
+from edgefront.core.quality.process import Expectation, Kernel, Process, fitted_kernel, rounded, spread
+from edgefront.core.spaces.block import BLOCK_KINDS
+
+Floats = NDArray[np.float64]
+
+LEAST = 5
+"""Fewer models teach nothing."""
+MOST = 400
+"""Of larger tables so many models are kept, evenly spaced by perplexity: prediction takes time with their number."""
+COVERAGE = 0.95
+
+# What the length scales of LTS's two tables and HW-GPT-Bench's roughly agree on.
+_SCALES = (12.0, 5.0, 3.0, 8.0, 12.0, 12.0, 5.0, 4.0, 5.0, 9.0, 6.0, 15.0)
+_ALONE = Expectation(Kernel(amplitude=0.1, length_scales=_SCALES, linear=0.05, noise=0.006))
+_AFTER_A_PRIOR = Expectation(Kernel(amplitude=0.05, length_scales=_SCALES, linear=0.03, noise=0.006))
+
+_SLOPE_STRAYS = 0.2
+"""How far the slope of one law against another may be from 1, before any model is seen."""
+_BEYOND = 0.05
+"""Standard deviation of ln perplexity that is added for each unit (a factor e) beyond the widest range."""
+_UNKNOWN_BLOCKS = 4.0
+"""Units that a stack is beyond the ranges if all its blocks are of kinds that the table does not have."""
+_FARTHEST = 2.0
+"""Units beyond a range up to which the trend is followed; from there on the prediction stays."""
+_UNEVENNESS = ("inner_variation", "inner_trend")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the perplexity of a law is of; "not stated" where the source does not say."""
+
+    name: str
+    title: str
+    family: str = ""
+    """gpt2 or transformer-xl; empty if it is of neither."""
+    data: str = "not stated"
+    split: str = "not stated"
+    tokens: str = "not stated"
+    """What the perplexity is per: the tokens of which vocabulary."""
+    trained: str = "not stated"
+    """How, and for how long."""
+    source: str = "not stated"
+    licence: str = "not stated"
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """For each of n architectures."""
+
+    log_perplexity: Floats
+    half_width: Floats
+    """Of the 95 % interval, in ln perplexity."""
+    beyond: Floats
+    """Units (a factor e) beyond the ranges that the law knows; 0 within them."""
+
+    @property
+    def perplexity(self) -> Floats:
+        """The median."""
+        found: Floats = np.exp(self.log_perplexity)
+        return found
+
+    @property
+    def low(self) -> Floats:
+        """The interval's lower end."""
+        found: Floats = np.exp(self.log_perplexity - self.half_width)
+        return found
+
+    @property
+    def high(self) -> Floats:
+        """The interval's upper end."""
+        found: Floats = np.exp(self.log_perplexity + self.half_width)
+        return found
+
+    @property
+    def extrapolated(self) -> NDArray[np.bool_]:
+        """Whether it lies beyond the ranges."""
+        found: NDArray[np.bool_] = self.beyond > 0
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class QualityLaw:
+    """Learnt from n models of a table. Made by `fit`, or from its stored form (`core.quality.stored`)."""
+
+    origin: Origin
+    inputs: Floats
+    """(n, 12) features of the models that were kept, to 6 decimals."""
+    log_perplexity: Floats
+    """(n,) theirs, to 6 decimals."""
+    kernel: Kernel
+    models: int
+    """Of the table, with those that were not kept."""
+    low: Floats
+    """(12,) least value of each feature that the law knows."""
+    high: Floats
+    kinds: frozenset[str]
+    """Kinds of blocks that it knows."""
+    widening: float
+    """Factor of all deviations, by leave-one-out: 1 if the process knows how wrong it is."""
+    quantile: float
+    """Deviations that hold 95 %; Student's t, for few models tell their deviation badly."""
+    prior: QualityLaw | None = None
+    """The law whose prediction, shifted and scaled, is the mean that the process departs from."""
+    slope: float = 1.0
+    """Of the prior, in ln perplexity."""
+
+    @classmethod
+    def fit(
+        cls, shapes: Shapes, log_perplexity: ArrayLike, origin: Origin, *, prior: QualityLaw | None = None
+    ) -> QualityLaw:
+        """The law of these models. The same models give the same law.
+
+        Raises `InvalidInput` for fewer than five, a perplexity that is no number, and models that are all alike.
+        """
+        wanted: Floats = np.array(log_perplexity, dtype=np.float64).round(6)
+        inputs: Floats = np.round(features(shapes), 6)
+        _check(inputs, wanted)
+        order = np.lexsort((*inputs.T, wanted))  # so that the order of rows in a table changes nothing
+        kept = order[spread(len(order), MOST)]
+        low, high = inputs.min(0), inputs.max(0)
+        kinds = frozenset(name for index, name in enumerate(BLOCK_KINDS) if (shapes.kind == index).any())
+        if prior is not None:
+            low, high, kinds = np.minimum(low, prior.low), np.maximum(high, prior.high), kinds | prior.kinds
+        inputs, wanted = inputs[kept], wanted[kept]
+        slope = 1.0 if prior is None else _slope(prior.log_of(inputs), wanted)
+        law = cls(
+            origin=origin,
+            inputs=inputs,
+            log_perplexity=wanted,
+            kernel=_ALONE.kernel,
+            models=len(order),
+            low=low,
+            high=high,
+            kinds=kinds,
+            widening=1.0,
+            quantile=1.0,
+            prior=prior,
+            slope=slope,
+        )
+        left = wanted - law._mean(inputs)
+        kernel = fitted_kernel(inputs, left, _ALONE if prior is None else _AFTER_A_PRIOR)
+        mean, deviation = Process(kernel, inputs, left).leave_one_out()
+        widening, quantile = _calibrated((left - mean) / deviation)
+        return replace(law, kernel=kernel, widening=widening, quantile=quantile)
+
+    def predict(self, shapes: Shapes) -> Prediction:
+        """Perplexities of these architectures, trained as the law's were. 100,000 take a few seconds."""
+        inputs = features(shapes)
+        beyond = self._beyond(inputs, shapes)
+        mean, deviation = self._process.predict(self._within_reach(inputs))
+        return Prediction(mean + self._mean(inputs), self._half_width(deviation, beyond), beyond)
+
+    def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
+        """The same, but models that the law was learnt from are predicted without them (leave-one-out), and which.
+
+        A model is known again by its features and its perplexity. The kernel's few parameters still were found with it.
+        """
+        found, inputs = self.predict(shapes), features(shapes).round(6)
+        wanted = np.array(log_perplexity, dtype=np.float64).round(6)
+        places = {tuple(row): place for place, row in enumerate(_with(self.log_perplexity, self.inputs))}
+        place = np.array([places.get(tuple(row), -1) for row in _with(wanted, inputs)], dtype=np.int64)
+        known = place >= 0
+        mean, deviation = self._left_out
+        logs, widths = found.log_perplexity.copy(), found.half_width.copy()
+        logs[known] = (mean + self._mean(self.inputs))[place[known]]
+        widths[known] = self._half_width(deviation, np.zeros(len(deviation)))[place[known]]
+        return Prediction(logs, widths, found.beyond), known
+
+    def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
+        """For each architecture the features (and `blocks`) that lie beyond what the law knows."""
+        below, above = self._excess(features(shapes))
+        unknown = self._unknown(shapes)
+        return [
+            (*(name for name, out in zip(NAMES, row, strict=True) if out), *(("blocks",) if share else ()))
+            for row, share in zip((below + above) > 0, unknown, strict=True)
+        ]
+
+    def log_of(self, inputs: Floats) -> Floats:
+        """ln perplexity of rows of features, without an interval."""
+        return self._process.predict(self._within_reach(inputs))[0] + self._mean(inputs)
+
+    # Parts -----------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _process(self) -> Process:
+        return Process(self.kernel, self.inputs, self.log_perplexity - self._mean(self.inputs))
+
+    @cached_property
+    def _left_out(self) -> tuple[Floats, Floats]:
+        return self._process.leave_one_out()
+
+    def _mean(self, inputs: Floats) -> Floats:
+        """What is expected before the process is asked."""
+        level = np.full(len(inputs), self.log_perplexity.mean())
+        if self.prior is None:
+            return level
+        known, asked = self._prior_of_own, self.prior.log_of(inputs)
+        found: Floats = level + self.slope * (asked - known.mean())
+        return found
+
+    @cached_property
+    def _prior_of_own(self) -> Floats:
+        assert self.prior is not None
+        return self.prior.log_of(self.inputs)
+
+    def _half_width(self, deviation: Floats, beyond: Floats) -> Floats:
+        found: Floats = self.quantile * np.hypot(self.widening * deviation, _BEYOND * beyond)
+        return found
+
+    def _excess(self, inputs: Floats) -> tuple[Floats, Floats]:
+        """How far below and above its range each feature is. Stacks may be more even than those of the table."""
+        low, slack = self.low.copy(), 1e-6
+        for name in _UNEVENNESS:
+            low[NAMES.index(name)] = min(0.0, low[NAMES.index(name)])
+        below, above = low - inputs, inputs - self.high
+        return np.where(below > slack, below, 0.0), np.where(above > slack, above, 0.0)
+
+    def _within_reach(self, inputs: Floats) -> Floats:
+        return np.clip(inputs, self.low - _FARTHEST, self.high + _FARTHEST)
+
+    def _unknown(self, shapes: Shapes) -> Floats:
+        """Share of the blocks that are of kinds unknown to the law."""
+        known = [index for index, name in enumerate(BLOCK_KINDS) if name in self.kinds or name == "identity"]
+        found: Floats = ((shapes.kind >= 0) & ~np.isin(shapes.kind, known)).sum(1) / np.maximum(
+            (shapes.kind >= 0).sum(1), 1
+        )
+        return found
+
+    def _beyond(self, inputs: Floats, shapes: Shapes) -> Floats:
+        below, above = self._excess(inputs)
+        found: Floats = (below + above).max(1, initial=0.0) + _UNKNOWN_BLOCKS * self._unknown(shapes)
+        return found
+
+
+def _with(first: Floats, others: Floats) -> list[list[float]]:
+    rows: list[list[float]] = np.column_stack([first, others]).tolist()
+    return rows
+
+
+def folds(models: int, number: int = 10, seed: int = 0) -> list[NDArray[np.bool_]]:
+    """Masks of the models that are left out in each of so many folds, at random by the seed."""
+    drawn = np.random.Generator(np.random.PCG64(seed)).random(models)
+    place = np.argsort(np.argsort(drawn, kind="stable"), kind="stable") % number
+    return [place == index for index in range(min(number, models))]
+
+
+def cross_validated(
+    shapes: Shapes,
+    log_perplexity: ArrayLike,
+    *,
+    prior: QualityLaw | None = None,
+    number: int = 10,
+    seed: int = 0,
+) -> Prediction:
+    """Each model predicted by a law that was learnt from the other folds alone. Errors as in `QualityLaw.fit`."""
+    wanted = np.asarray(log_perplexity, dtype=np.float64)
+    logs, widths, beyond = np.empty(len(wanted)), np.empty(len(wanted)), np.empty(len(wanted))
+    for left in folds(len(wanted), number, seed):
+        law = QualityLaw.fit(shapes.take(~left), wanted[~left], Origin("fold", "fold"), prior=prior)
+        found = law.predict(shapes.take(left))
+        logs[left], widths[left], beyond[left] = found.log_perplexity, found.half_width, found.beyond
+    return Prediction(logs, widths, beyond)
+
+
+def _check(inputs: Floats, wanted: Floats) -> None:
+    if len(inputs) != len(wanted):
+        raise InvalidInput(f"{len(inputs)} architectures and {len(wanted)} perplexities", field="perplexity")
+    wrong: Sequence[int] = np.flatnonzero(~np.isfinite(wanted)).tolist()
+    if wrong:
+        raise InvalidInput(
+            f"the perplexity of model {wrong[0] + 1} is no finite number above 0",
+            field="perplexity",
+            value=str(wanted[wrong[0]]),
+            allowed="a finite number above 0",
+        )
+    if len(wanted) < LEAST:
+        raise InvalidInput(
+            f"{len(wanted)} trained models teach no law: at least {LEAST} are needed",
+            field="table",
+            value=len(wanted),
+            allowed=f"at least {LEAST} trained models",
+        )
+    _, first, shape = np.unique(inputs, axis=0, return_index=True, return_inverse=True)
+    if len(first) < LEAST:
+        shape = shape.reshape(-1)
+        again = next(index for index in range(len(shape)) if first[shape[index]] < index)
+        raise InvalidInput(
+            f"the models have {len(first)} different shapes (model {again + 1} has that of model "
+            f"{first[shape[again]] + 1}): at least {LEAST} are needed",
+            field="table",
+            value=len(first),
+            allowed=f"models of at least {LEAST} different shapes",
+        )
+    if np.ptp(wanted) == 0:
+        raise InvalidInput(
+            f"all {len(wanted)} models have the same perplexity, {np.exp(wanted[0]):.6g}: nothing depends on shape",
+            field="perplexity",
+            value=float(np.exp(wanted[0])),
+            allowed="perplexities that differ",
+        )
+
+
+def _slope(prior: Floats, wanted: Floats) -> float:
+    """Of the wanted against the prior's values, by ridge regression around 1."""
+    apart, left = prior - prior.mean(), wanted - wanted.mean()
+    stiffness = _AFTER_A_PRIOR.kernel.amplitude**2 / _SLOPE_STRAYS**2
+    return rounded(1 + float(apart @ (left - apart)) / (float(apart @ apart) + stiffness))
+
+
+def _calibrated(scores: Floats) -> tuple[float, float]:
+    """Factor of all deviations and the quantile of Student's t, from residuals in deviations of leave-one-out.
+
+    A fitted kernel makes these residuals too small, as if it took up to 8 of the models; 4 residuals of size 1 are
+    thought to have been seen before.
+    """
+    from scipy.stats import t
+
+    models, before = len(scores), 4
+    freedom = models - min(8.0, 0.4 * models) + before
+    widening = float(np.sqrt((scores @ scores + before) / freedom))
+    return rounded(widening), rounded(float(t.ppf((1 + COVERAGE) / 2, freedom)))

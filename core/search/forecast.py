@@ -1,0 +1,194 @@
+"""What the measurements of a device say of architectures that were not measured: quality, latency and memory.
+
+Latency and memory come with their uncertainty, on the logarithm: a value is exp(N(ln mean, spread²)). Where audits,
+architectures that were measured though nothing recommended them, fell outside the intervals that they were predicted
+with, all intervals are widened until they would have held.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.prediction.calibration import widening
+from edgefront.core.prediction.latency import LatencyPredictor
+from edgefront.core.prediction.memory import MemoryPredictor
+from edgefront.core.search.interface import AUDIT, Evaluated, Predicted, Snapshot
+from edgefront.core.search.population import Population
+from edgefront.core.search.problem import Floats, Problem
+
+Z = 1.959964
+"""Half of a 95 % interval in standard deviations."""
+LEAST_HALF_WIDTH = 1e-4
+"""Of an interval that audits are held against: nothing is measured more exactly."""
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """Of n architectures; arrays of shape (n,)."""
+
+    quality: Floats
+    """By the proxy, higher is better."""
+    latency_ms: Floats
+    latency_spread: Floats
+    memory_bytes: Floats
+    memory_spread: Floats
+
+    def __len__(self) -> int:
+        return len(self.quality)
+
+    def take(self, rows: NDArray[Any]) -> Forecast:
+        return Forecast(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+    def at(self, z: float) -> tuple[Floats, Floats]:
+        """Latency and memory if all come out `z` standard deviations above their means."""
+        return self.latency_ms * np.exp(z * self.latency_spread), self.memory_bytes * np.exp(z * self.memory_spread)
+
+    def violation(self, problem: Problem, z: float) -> Floats:
+        """By how much each is then beyond the limits."""
+        return problem.violation(*self.at(z))
+
+    def points(self, z: float = 0.0) -> Floats:
+        """(n, 3): quality, latency, memory."""
+        return np.column_stack([self.quality, *self.at(z)])
+
+    def predicted(self, row: int, widened: tuple[float, float]) -> Predicted:
+        """One row as it is stored with a candidate."""
+        (low, low_bytes), (high, high_bytes) = ([float(part[row]) for part in self.at(z)] for z in (-Z, Z))
+        return Predicted(
+            latency_ms=float(self.latency_ms[row]),
+            latency_low_ms=low,
+            latency_high_ms=high,
+            memory_bytes=float(self.memory_bytes[row]),
+            memory_low_bytes=low_bytes,
+            memory_high_bytes=high_bytes,
+            widening=widened[0],
+            memory_widening=widened[1],
+        )
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Forecast]) -> Forecast:
+        return cls(
+            **{field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)}
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Everything that was measured on the device: what predictors learn from."""
+
+    shapes: Shapes
+    latency_ms: Floats
+    memory_bytes: Floats
+    launches: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, population: Population, snapshot: Snapshot) -> Known:
+        """Baselines, results and what other jobs measured, in an order that their numbers alone decide."""
+        results = measured(snapshot)
+        observed = [*snapshot.baselines, *snapshot.others]
+        shapes = Shapes.concatenate(
+            [
+                population.shapes(population.encode([result.genome for result in results])),
+                Shapes.of([one.architecture for one in observed]),
+            ]
+        )
+        rows = [(one.latency_ms, one.memory_bytes, one.launches) for one in (*results, *observed)]
+        numbers = np.array(rows, dtype=np.float64).reshape(len(rows), 3)
+        order = np.lexsort((*numbers.T, identity(shapes)))
+        latency, memory, launches = numbers[order].T
+        return cls(shapes.take(order), latency, memory, np.maximum(1, launches).astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.latency_ms)
+
+
+def measured(snapshot: Snapshot) -> list[Evaluated]:
+    """Results with figures, those beyond the limits too, ordered by digest."""
+    known = [one for one in snapshot.results if one.latency_ms is not None and one.memory_bytes is not None]
+    return sorted(known, key=lambda one: (one.digest, one.id))
+
+
+class Forecaster:
+    """Predictors that have learnt from what is known: asked with shapes, it answers with a forecast.
+
+    `InvalidInput` where too little is known to learn from.
+    """
+
+    def __init__(self, problem: Problem, known: Known, snapshot: Snapshot) -> None:
+        self._score = problem.score()
+        self._latency = LatencyPredictor.fit(
+            known.shapes,
+            problem.protocol,
+            known.latency_ms,
+            launches=known.launches,
+            noise=snapshot.launch_noise,
+            prior=snapshot.priors,
+        )
+        self._memory = MemoryPredictor.fit(known.shapes, problem.protocol, known.memory_bytes)
+        self.widening = _widening(snapshot, _latency_missed), _widening(snapshot, _memory_missed)
+
+    def __call__(self, shapes: Shapes) -> Forecast:
+        if not len(shapes):
+            return Forecast(*(np.zeros(0) for _ in fields(Forecast)))
+        latency = self._latency.predict(shapes)
+        memory, low, high = self._memory.predict(shapes)
+        return Forecast(
+            quality=_rounded(self._score(shapes)),
+            latency_ms=_rounded(latency.ms),
+            latency_spread=_rounded(latency.deviation * self.widening[0]),
+            memory_bytes=_rounded(memory),
+            memory_spread=_rounded(np.log(high / low) / (2 * Z) * self.widening[1]),
+        )
+
+
+def identity(shapes: Shapes) -> NDArray[np.uint64]:
+    """(n,) a number for each architecture of a space: equal where the architectures are, else not (to 1 in 10¹²).
+
+    A sum of products with fixed odd numbers, modulo 2⁶⁴: the same on every platform.
+    """
+    columns = [shapes.d_model, shapes.d_embed, shapes.div]
+    keys = np.zeros(len(shapes), dtype=np.uint64)
+    factors = np.random.Generator(np.random.PCG64(0)).integers(1 << 63, size=3 + 4 * 1024, dtype=np.uint64) * 2 + 1
+    for factor, column in zip(factors, columns, strict=False):
+        keys += column.astype(np.uint64) * factor
+    for index, grid in enumerate((shapes.kind + 1, shapes.heads, shapes.width, shapes.attends)):
+        own = factors[3 + 1024 * index :][: grid.shape[1]]
+        keys += (grid.astype(np.uint64) * own).sum(axis=1, dtype=np.uint64)
+    return keys
+
+
+Missed = tuple[float, float]
+"""Error of a prediction and half its interval as the predictor gave it, both on the logarithm."""
+
+
+def _latency_missed(one: Evaluated, told: Predicted) -> Missed:
+    assert one.latency_ms is not None
+    half = math.log(told.latency_high_ms / told.latency_low_ms) / 2 / told.widening
+    return math.log(one.latency_ms / told.latency_ms), half
+
+
+def _memory_missed(one: Evaluated, told: Predicted) -> Missed:
+    assert one.memory_bytes is not None
+    half = math.log(told.memory_high_bytes / told.memory_low_bytes) / 2 / told.memory_widening
+    return math.log(one.memory_bytes / told.memory_bytes), half
+
+
+def _widening(snapshot: Snapshot, missed: Callable[[Evaluated, Predicted], Missed]) -> float:
+    """By which factor the intervals must be wider for the audits to lie in them as often as they should."""
+    audits = [
+        missed(one, one.predicted) for one in measured(snapshot) if one.operator == AUDIT and one.predicted is not None
+    ]
+    errors, halves = np.array(audits, dtype=np.float64).reshape(len(audits), 2).T
+    return widening(errors, np.maximum(halves, LEAST_HALF_WIDTH))
+
+
+def _rounded(values: Floats) -> Floats:
+    """To single precision: beyond it platforms and numbers of threads differ, and no ranking may hang on that."""
+    return values.astype(np.float32).astype(np.float64)

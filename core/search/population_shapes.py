@@ -1,0 +1,257 @@
+"""Which blocks coded genomes stand for, and the `Shapes` of their architectures.
+
+Within a space a block is one of few for each d_model, and everything but the blocks follows from d_model and the
+embedding. Both are taken from architectures that the space's frame builds, and looked up.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, Block, FeedForward
+from edgefront.core.spaces.frame import LIKE_D_MODEL, FramedSpace
+from edgefront.core.spaces.gene import Value
+from edgefront.core.spaces.kinds import GENES, IDENTITY, block_of
+from edgefront.core.spaces.lts import LtsSpace
+from edgefront.core.spaces.pattern import expand, sandwich_pattern
+from edgefront.core.spaces.sandwich import SandwichSpace
+from edgefront.core.spaces.space import Locus, SearchSpace
+from edgefront.core.spaces.stack import StackSpace
+
+Columns = Mapping[str, NDArray[np.int16]]
+"""Gene → (n, layers) or (n, 1) codes of its values."""
+
+_NONE = -1
+"""Where there is no block."""
+
+
+def layout_of(space: SearchSpace) -> Layout:
+    """How this space's genomes are read. `InvalidInput` for a space of no known kind."""
+    for kind, layout in ((LtsSpace, _Pairs), (StackSpace, _Stack), (SandwichSpace, _Sandwich)):
+        if isinstance(space, kind):
+            made: Layout = layout(space)
+            return made
+    raise InvalidInput(f"the space {space.name} cannot be searched by prediction", field="name", value=space.name)
+
+
+class Layout(ABC):
+    """The blocks of a space's genomes by number: one for each kind and its values."""
+
+    def __init__(self, space: FramedSpace) -> None:
+        self.space = space
+        self.genes = {gene.name: gene for gene in space.gene_list}
+
+    def shapes(self, codes: Columns) -> Shapes:
+        """The architectures of the rows, as `Shapes.of` gives them."""
+        blocks = self.numbers(codes)
+        longest = int((blocks != _NONE).sum(axis=1).max(initial=0))
+        blocks = blocks[:, :longest]
+        at = codes["d_model"].astype(np.int64) * (len(self.blocks) + 1) + np.where(
+            blocks == _NONE, len(self.blocks), blocks
+        )
+        table = self._block_table
+        kind, parameters = table.kind.ravel()[at], table.parameters.ravel()[at]
+        attends = table.attends.ravel()[at]
+        # Positions that the attention blocks share exist where there is one.
+        attended = (kind == 0).any(axis=1)
+        ends, frames = self._ends_with, self._frames(codes)
+        without = self._ends_without
+        return Shapes(
+            d_model=ends.d_model[frames],
+            d_embed=ends.d_embed[frames],
+            div=ends.div[frames],
+            vocab_size=ends.vocab_size[frames],
+            embedding_parameters=ends.embedding_parameters[frames],
+            position_parameters=np.where(
+                attended, ends.position_parameters[frames], without.position_parameters[frames]
+            ),
+            decoder_parameters=(ends.decoder_parameters - ends.parameters.sum(axis=1))[frames] + parameters.sum(axis=1),
+            output_weights=ends.output_weights[frames],
+            kind=kind,
+            heads=table.heads.ravel()[at],
+            width=table.width.ravel()[at],
+            attends=attends,
+            parameters=parameters,
+        )
+
+    @property
+    @abstractmethod
+    def blocks(self) -> list[tuple[str, dict[str, Value]]]:
+        """(kind, values of its genes) of each block, by its number."""
+
+    @abstractmethod
+    def numbers(self, codes: Columns) -> NDArray[np.int64]:
+        """(n, places) numbers of the blocks in their order, `_NONE` behind them."""
+
+    def of_kinds(self, kinds: Iterable[str]) -> list[tuple[str, dict[str, Value]]]:
+        """Every block of these kinds, as its genes' values follow each other."""
+        return [
+            (kind, dict(zip(GENES[kind], values, strict=True)))
+            for kind in kinds
+            for values in product(*(self.genes[name].values for name in GENES[kind]))
+        ]
+
+    @cached_property
+    def _block_table(self) -> Shapes:
+        """Rows d_model, columns the numbers of blocks and one for none; blocks that do not go with d_model are none."""
+        rows = [self._blocks_of(int(width)) for width in self.genes["d_model"].values]
+        return Shapes.concatenate(rows)
+
+    def _blocks_of(self, width: int) -> Shapes:
+        """One row: every block at this width."""
+        fitting = {
+            name: self.space.permitted(Locus(self.genes[name]), {"d_model": width})
+            for name in self.genes
+            if name in ("n_head", "d_inner", "attn_ratio")
+        }
+        alone, number = [], []
+        for index, (kind, values) in enumerate(self.blocks):
+            if all(value in fitting.get(name, (value,)) for name, value in values.items()):
+                alone.append(self._model(width, block_of(kind, width, values)))
+                number.append(index)
+        known = Shapes.of(alone)
+        empty = len(self.blocks) + 1
+
+        def row(values: NDArray[Any], padding: int) -> NDArray[Any]:
+            filled = np.full((1, empty), padding, dtype=values.dtype)
+            filled[0, number] = values[:, 0]
+            return filled
+
+        return Shapes(
+            **{name: getattr(known, name)[:1] for name in _ENDS},
+            kind=row(known.kind, -1),
+            heads=row(known.heads, 0),
+            width=row(known.width, 0),
+            attends=row(known.attends, 0),
+            parameters=row(known.parameters, 0),
+        )
+
+    # What is no block ---------------------------------------------------------------------------------------------
+
+    def _frames(self, codes: Columns) -> NDArray[np.int64]:
+        """The row of `_ends` that each genome has."""
+        rows = codes["d_model"][:, 0].astype(np.int64)
+        for name in ("d_embed", "div"):
+            if name in self.genes:
+                rows = rows * len(self.genes[name].values) + codes[name][:, 0]
+        return rows
+
+    @cached_property
+    def _ends_with(self) -> Shapes:
+        """A model of one attention block for each d_model, d_embed and div."""
+        return self._ends(Attention(n_head=1))
+
+    @cached_property
+    def _ends_without(self) -> Shapes:
+        return self._ends(FeedForward(d_inner=1))
+
+    def _ends(self, block: Block) -> Shapes:
+        embedding = self.space.frame.embedding
+        d_embeds = self.genes["d_embed"].values if "d_embed" in self.genes else (embedding.d_embed or LIKE_D_MODEL,)
+        divs = self.genes["div"].values if "div" in self.genes else (embedding.div,)
+        return Shapes.of(
+            [
+                self._model(int(width), block, width if d_embed == LIKE_D_MODEL else d_embed, div)
+                for width, d_embed, div in product(self.genes["d_model"].values, d_embeds, divs)
+            ]
+        )
+
+    def _model(self, width: int, block: Block, d_embed: Value | None = None, div: Value = 1) -> Architecture:
+        return self.space.frame.model(width, [block], d_embed=int(d_embed or width), div=int(div))
+
+
+_ENDS = (
+    *("d_model", "d_embed", "div", "vocab_size", "embedding_parameters", "position_parameters"),
+    *("decoder_parameters", "output_weights"),
+)
+
+
+class _Pairs(Layout):
+    """An attention and a feed-forward block in each layer."""
+
+    @cached_property
+    def blocks(self) -> list[tuple[str, dict[str, Value]]]:
+        return self.of_kinds(("attention", "feed_forward"))
+
+    def numbers(self, codes: Columns) -> NDArray[np.int64]:
+        layers = np.array(self.genes["n_layer"].values, dtype=np.int64)[codes["n_layer"]]
+        found = np.empty((len(layers), self.space.depth, 2), dtype=np.int64)
+        found[:, :, 0] = codes["n_head"]
+        found[:, :, 1] = codes["d_inner"] + len(self.genes["n_head"].values)
+        found[np.arange(self.space.depth) >= layers] = _NONE
+        return found.reshape(len(layers), 2 * self.space.depth)
+
+
+class _Stack(Layout):
+    """A block of any kind in each place, or none."""
+
+    @cached_property
+    def blocks(self) -> list[tuple[str, dict[str, Value]]]:
+        return self.of_kinds(self._kinds)
+
+    @cached_property
+    def _kinds(self) -> list[str]:
+        return [str(kind) for kind in self.genes["kind"].values if kind != IDENTITY]
+
+    def numbers(self, codes: Columns) -> NDArray[np.int64]:
+        assert isinstance(self.space, StackSpace)
+        depth = np.array(self.genes[self.space.depth_gene].values, dtype=np.int64)[codes[self.space.depth_gene]]
+        kind = codes["kind"]
+        found = np.full(kind.shape, _NONE, dtype=np.int64)
+        start = 0
+        for code, name in enumerate(map(str, self.genes["kind"].values)):
+            if name == IDENTITY:
+                continue
+            number: Any = 0
+            size = 1
+            for gene in GENES[name]:
+                values = len(self.genes[gene].values)
+                number, size = number * values + codes[gene].astype(np.int64), size * values
+            found = np.where(kind == code, start + number, found)
+            start += size
+        found[np.arange(kind.shape[1]) >= depth] = _NONE
+        return _gathered(found)
+
+
+class _Sandwich(Layout):
+    """Attention first, feed-forward last, pairs between, all of one width."""
+
+    @cached_property
+    def blocks(self) -> list[tuple[str, dict[str, Value]]]:
+        return self.of_kinds(("attention", "feed_forward"))
+
+    def numbers(self, codes: Columns) -> NDArray[np.int64]:
+        is_attention, is_block = self._patterns
+        rows = (codes["pairs"].astype(np.int64) * len(self.genes["coefficient"].values) + codes["coefficient"])[:, 0]
+        inner = codes["d_inner"].astype(np.int64) + len(self.genes["n_head"].values)
+        return np.where(is_block[rows], np.where(is_attention[rows], codes["n_head"], inner), _NONE)
+
+    @cached_property
+    def _patterns(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """For each pairs and coefficient which places hold attention, and which hold a block."""
+        every = list(product(self.genes["pairs"].values, self.genes["coefficient"].values))
+        longest = 2 * max(int(pairs) for pairs, _ in every)
+        letters = [
+            list(expand(sandwich_pattern(int(pairs), int(k))) if int(k) < int(pairs) else "") for pairs, k in every
+        ]
+        padded = np.array([row + [""] * (longest - len(row)) for row in letters])
+        return padded == "s", padded != ""
+
+
+def _gathered(found: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows with what is no block behind the blocks."""
+    there = found != _NONE
+    gathered = np.full_like(found, _NONE)
+    row, _ = np.nonzero(there)
+    gathered[row, (there.cumsum(axis=1) - 1)[there]] = found[there]
+    return gathered

@@ -1,0 +1,107 @@
+"""What a search is to find: goal, limits, budget, and by what quality is judged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.search.interface import Evaluated, Snapshot
+
+Goal = Literal["frontier", "best_within_limits"]
+Floats = NDArray[np.float64]
+Scores = Callable[[Shapes], Floats]
+"""The proxy of many architectures, higher is better."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a search is to find, beside the space: an algorithm reads what it has a use for.
+
+    Limits are those of the job on its target. What they, or `accept`, refuse without a device is refused anyway; here
+    they say where to look.
+    """
+
+    goal: Goal = "frontier"
+    latency_ms: float | None = None
+    """Most latency; None without a limit."""
+    memory_bytes: float | None = None
+    """Most peak memory."""
+    candidates: int | None = None
+    """Budget: architectures that the search proposes at most."""
+    protocol: MeasurementProtocol = field(default_factory=MeasurementProtocol)
+    """How they are measured."""
+    proxy: str = "decoder_parameters"
+    scores: Scores | None = None
+    """Needed for a proxy that is no count of parameters, such as a quality law."""
+    permitted: Callable[[Shapes], NDArray[np.bool_]] | None = None
+    """What `accept` says, of many architectures at once; None permits all and leaves it to `accept`."""
+
+    def score(self) -> Scores:
+        """The proxy of many architectures. `InvalidInput` for one that takes a model to be built."""
+        known = self.scores or _COUNTS.get(self.proxy)
+        if known is None:
+            allowed = ", ".join(["quality_law", *_COUNTS])
+            raise InvalidInput(
+                f"the proxy {self.proxy} needs every model built and run, so a search by prediction cannot rank a "
+                f"hundred thousand by it; it can by {allowed}",
+                field="proxy",
+                value=self.proxy,
+                allowed=f"{allowed}, or another algorithm",
+            )
+        return known
+
+    def violation(self, latency_ms: NDArray[np.float64], memory_bytes: NDArray[np.float64]) -> Floats:
+        """By how much each is beyond the limits, as the sum of the logarithms of its shares of them; 0 within."""
+        beyond = np.zeros(len(latency_ms))
+        for value, limit in ((latency_ms, self.latency_ms), (memory_bytes, self.memory_bytes)):
+            if limit is not None:
+                beyond += np.maximum(0.0, np.log(value / limit))
+        return beyond
+
+
+PLAIN = Problem()
+"""The frontier, without limits or budget, by decoder parameters."""
+
+FITTING = 2.0
+"""An evolution's population is so many times the square root of its budget: 16 of 60, LTS's 100 of 2,420."""
+
+
+def fitted_population(problem: Problem, most: int) -> int:
+    """The population with which several generations fit the budget; `most`, the published one, without a budget."""
+    if problem.candidates is None:
+        return most
+    return max(4, min(most, round(FITTING * math.sqrt(problem.candidates))))
+
+
+def one_generation(problem: Problem, size: int) -> str:
+    """A warning where the first generation, of so many, spends the budget; empty where more fit."""
+    if problem.candidates is None or problem.candidates > size:
+        return ""
+    return (
+        f"A budget of {problem.candidates} candidates holds one generation of {size} only, which is random search: "
+        f"leave population to its default, or set it to {fitted_population(problem, size)}."
+    )
+
+
+def beyond_limits(problem: Problem, snapshot: Snapshot) -> list[Evaluated]:
+    """Measured results beyond the limits, the nearest first; none where no limits are known."""
+    found = [
+        (float(problem.violation(np.array([one.latency_ms]), np.array([one.memory_bytes]))[0]), one.digest, one.id, one)
+        for one in snapshot.results
+        if one.state == "out_of_bounds" and one.latency_ms is not None and one.memory_bytes is not None
+    ]
+    return [one for violation, *_, one in sorted(found, key=lambda item: item[:3]) if violation > 0]
+
+
+_COUNTS: Mapping[str, Scores] = {
+    "decoder_parameters": lambda shapes: shapes.decoder_parameters.astype(np.float64),
+    "total_parameters": lambda shapes: shapes.total_parameters.astype(np.float64),
+}

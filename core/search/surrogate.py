@@ -1,0 +1,273 @@
+"""Search by prediction: learn the device from a few launches, predict a hundred thousand architectures, measure a few.
+
+- First about ten spread-out candidates, unless other jobs have measured as many: the predictors learn from them.
+- Every later generation fits the predictors to all that is known of the device (`forecast`), evolves over predictions
+  (`evolution`), and proposes the batch with the highest expected gain within the limits (`expected_gain`). One in ten
+  is an audit: drawn at random among those that should be within the limits, so that it checks the predictions.
+- It ends by itself when a batch can be expected to gain less than `least_gain`, once predictions have been checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.pareto.baseline import reference
+from edgefront.core.prediction.features import descriptors, features
+from edgefront.core.prediction.spread import spread_rows
+from edgefront.core.search import expected_gain
+from edgefront.core.search.evolution import Evolution, Pool
+from edgefront.core.search.expected_gain import Choice
+from edgefront.core.search.forecast import Forecast, Forecaster, Known, identity, measured
+from edgefront.core.search.interface import AUDIT, PREDICTED, SPREAD, Proposal, Snapshot, generator
+from edgefront.core.search.population import Codes, Population
+from edgefront.core.search.problem import Floats, Problem
+from edgefront.core.search.proposals import WALKABLE, Proposals
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.space import SearchSpace
+
+DRAWN = 4096
+"""Samples among which the spread-out candidates and the audits are chosen."""
+REACH = (0.15, 1.25)
+"""Shares of the latency limit between which spread-out candidates lie where that can be told."""
+SURE = 0.0
+"""Standard deviations: a candidate should be within the limits if it is so at its mean."""
+
+
+class SurrogateSettings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    initial: Annotated[int, Field(ge=3, le=1000, description="Spread-out candidates to learn from first.")] = 10
+    batch: Annotated[int, Field(ge=1, le=1000, description="Candidates of each later generation, audits included.")] = 5
+    audit_share: Annotated[
+        float, Field(ge=0, le=1, description="Share of the later candidates drawn at random, to check predictions.")
+    ] = 0.1
+    least_gain: Annotated[
+        float,
+        Field(ge=0, le=1, description="Ends when a generation can be expected to gain less, as a share of the whole."),
+    ] = 0.01
+    iterations: Annotated[int, Field(ge=1, le=100_000, description="Generations at most, the first included.")] = 100
+    population: Annotated[int, Field(ge=16, le=100_000, description="Predicted in each step of the evolution.")] = 4000
+    steps: Annotated[int, Field(ge=1, le=1000, description="Of the evolution over predictions.")] = 30
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a generation proposes, and why."""
+
+    proposals: tuple[Proposal, ...]
+    gain: float | None = None
+    """Expected of these, or of those that were not worth it, as a share of what is reached; None before predictions."""
+    widening: tuple[float, float] = (1.0, 1.0)
+    """By which the audits ask intervals of latency and memory to be wider than the predictors' own."""
+    note: str = ""
+    """Why there is nothing to propose, in a sentence."""
+
+
+class Surrogate:
+    """The search by prediction of one problem."""
+
+    note = ""
+
+    def __init__(
+        self,
+        settings: SurrogateSettings,
+        space: SearchSpace,
+        accept: Callable[[Architecture], bool],
+        problem: Problem,
+    ) -> None:
+        problem.score()  # refuses a proxy that it cannot predict
+        self._settings, self._space, self._accept, self._problem = settings, space, accept, problem
+        self._population = Population(space)
+
+    @property
+    def generations(self) -> int | None:
+        return self._settings.iterations
+
+    def generation_size(self, generation: int) -> int:
+        return self._settings.initial if generation == 0 else self._settings.batch
+
+    def ask(self, seed: int, generation: int, snapshot: Snapshot) -> tuple[Proposal, ...]:
+        """Spread-out candidates first, then what predictions recommend; none when little can be gained."""
+        return self.answer(seed, generation, snapshot).proposals
+
+    def answer(self, seed: int, generation: int, snapshot: Snapshot) -> Answer:
+        """What `ask` proposes, with the expected gain, or why there is nothing. Takes seconds, and is as pure."""
+        rng = generator(seed, generation, "surrogate")
+        proposals = Proposals(self._space, self._accept, snapshot, rng)
+        known = Known.of(self._population, snapshot)
+        learnt = len(measured(snapshot)) + len(snapshot.others)
+        wanted = self._settings.initial - learnt
+        # Where half of the spread-out ones could not be measured, the rest is made up for.
+        if wanted > (0 if generation == 0 else self._settings.initial // 2):
+            self._spread(proposals, wanted, known, snapshot, rng)
+            return Answer(proposals.made)
+        try:
+            forecaster = Forecaster(self._problem, known, snapshot)
+        except InvalidInput as error:
+            return Answer((), note=f"Nothing can be predicted from what was measured: {error.detail}.")
+        return self._predicted(proposals, forecaster, known, snapshot, rng)
+
+    # Learning ----------------------------------------------------------------------------------------------------
+
+    def _spread(
+        self, proposals: Proposals, count: int, known: Known, snapshot: Snapshot, rng: np.random.Generator
+    ) -> None:
+        """Candidates far from each other and from what is known, of those within the limits as far as can be told."""
+        codes = self._drawn(rng)
+        shapes = self._population.shapes(codes)
+        if self._problem.permitted is not None:
+            allowed = self._problem.permitted(shapes)
+            codes, shapes = codes[allowed], shapes.take(allowed)
+        try:
+            forecast = Forecaster(self._problem, known, snapshot)(shapes)
+        except InvalidInput:
+            forecast = None
+        if forecast is not None:
+            near = self._near_the_limits(forecast)
+            codes, shapes = codes[near], shapes.take(near)
+        counted = features(shapes, self._problem.protocol)
+        for row in spread_rows(descriptors(shapes, counted), len(codes) if len(codes) < DRAWN else 4 * count):
+            if len(proposals) >= count:
+                return
+            proposals.offer(self._population.decode(codes[row : row + 1])[0], SPREAD)
+        proposals.fill(count)
+
+    def _near_the_limits(self, forecast: Forecast) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+        """Rows that may be within the limits, and not far below the latency's; the nearest ones if there are few."""
+        problem = self._problem
+        below = np.zeros(len(forecast))
+        if problem.latency_ms is not None:
+            below = np.maximum(0.0, np.log(problem.latency_ms * REACH[0] / forecast.latency_ms))
+        away = below + problem.violation(forecast.latency_ms / REACH[1], forecast.memory_bytes / REACH[1])
+        order = np.lexsort((np.arange(len(forecast)), np.round(away, 9)))
+        return np.sort(order[: max(int((away == 0).sum()), min(len(forecast), DRAWN // 16))])
+
+    # Predicting --------------------------------------------------------------------------------------------------
+
+    def _predicted(
+        self,
+        proposals: Proposals,
+        forecaster: Forecaster,
+        known: Known,
+        snapshot: Snapshot,
+        rng: np.random.Generator,
+    ) -> Answer:
+        settings, problem = self._settings, self._problem
+        evolution = Evolution(self._population, forecaster, problem, rng)
+        pool = self._fresh(self._searched(evolution, snapshot), forecaster, snapshot)
+        if not len(pool):
+            return Answer((), 0.0, forecaster.widening, "Every permitted architecture that was found is known.")
+        audits = self._audits_due(snapshot)
+        choice = self._chosen(pool, known, snapshot, settings.batch)
+        checked = any(one.operator in (PREDICTED, AUDIT) for one in measured(snapshot))
+        if checked and choice.gain < settings.least_gain:
+            return Answer((), choice.gain, forecaster.widening, self._why(choice.gain, pool))
+        for row in choice.rows:
+            if len(proposals) < settings.batch - audits:
+                self._offer(proposals, pool, row, PREDICTED, forecaster)
+        self._audit(proposals, evolution, forecaster, snapshot, len(proposals) + audits)
+        if not proposals.made:
+            return Answer((), 0.0, forecaster.widening, "Every permitted architecture that was found is known.")
+        return Answer(proposals.made, choice.gain, forecaster.widening)
+
+    def _searched(self, evolution: Evolution, snapshot: Snapshot) -> Pool:
+        """The architectures of a small space, or what evolution over predictions finds in a large one."""
+        if self._space.size() <= WALKABLE:
+            return evolution.pool(self._population.encode(list(self._space.enumerate())))
+        genomes = [one.genome for one in measured(snapshot)]
+        return evolution.run(self._population.encode(genomes), self._settings.population, self._settings.steps)
+
+    def _fresh(self, pool: Pool, forecaster: Forecaster, snapshot: Snapshot) -> Pool:
+        """Without what the search has proposed, and what is no lighter than an architecture that the device refused."""
+        proposed = self._population.shapes(self._population.encode([one.genome for one in snapshot.results]))
+        new = ~np.isin(pool.keys, identity(proposed))
+        refused = [one.genome for one in snapshot.results if one.state == "infeasible"]
+        if refused:
+            heavy = forecaster(self._population.shapes(self._population.encode(refused)))
+            for latency, memory in zip(heavy.latency_ms, heavy.memory_bytes, strict=True):
+                new &= (pool.forecast.latency_ms < latency) | (pool.forecast.memory_bytes < memory)
+        return pool.take(np.flatnonzero(new))
+
+    def _chosen(self, pool: Pool, known: Known, snapshot: Snapshot, count: int) -> Choice:
+        """The rows worth measuring, best first, more than are needed in case some are refused."""
+        problem = self._problem
+        violation = problem.violation(known.latency_ms, known.memory_bytes)
+        within = self._within(snapshot)
+        if problem.goal == "best_within_limits":
+            choice = expected_gain.best_within_limits(pool, problem, within[:, 0].max() if len(within) else None, count)
+        else:
+            choice = expected_gain.frontier(pool, problem, within, self._reference(snapshot, known), count)
+        if len(within) or choice.rows:
+            return choice
+        return expected_gain.nearest(pool, problem, float(violation.min()) if len(known) else None, count)
+
+    def _within(self, snapshot: Snapshot) -> Floats:
+        """(n, 3) quality, latency and memory of what was measured within the limits.
+
+        For the best model the baselines count as well: nothing is gained by what is worse than they are.
+        """
+        rows: list[tuple[float, float | None, int | None]] = [
+            (one.proxy, one.latency_ms, one.memory_bytes) for one in snapshot.in_bounds()
+        ]
+        if self._problem.goal == "best_within_limits":
+            rows += self._baseline_points(snapshot)
+        points = np.array(rows, dtype=np.float64).reshape(len(rows), 3)
+        return points[self._problem.violation(points[:, 1], points[:, 2]) == 0]
+
+    def _baseline_points(self, snapshot: Snapshot) -> list[tuple[float, float | None, int | None]]:
+        if not snapshot.baselines:
+            return []
+        scores = self._problem.score()(Shapes.of([one.architecture for one in snapshot.baselines]))
+        return [
+            (float(score), one.latency_ms, one.memory_bytes)
+            for score, one in zip(scores, snapshot.baselines, strict=True)
+        ]
+
+    def _reference(self, snapshot: Snapshot, known: Known) -> dict[str, float]:
+        """The point against which hypervolume is taken: the baselines', or of all that is known without any."""
+        points = self._baseline_points(snapshot)
+        if not points:
+            points = list(zip(self._problem.score()(known.shapes), known.latency_ms, known.memory_bytes, strict=True))
+        return reference(points)
+
+    # Audits ------------------------------------------------------------------------------------------------------
+
+    def _audits_due(self, snapshot: Snapshot) -> int:
+        """How many of this batch are audits, so that their share of all predicted candidates is what it should be."""
+        audits = sum(one.operator == AUDIT for one in snapshot.results)
+        predicted = sum(one.operator in (PREDICTED, AUDIT) for one in snapshot.results)
+        due = math.ceil(self._settings.audit_share * (predicted + self._settings.batch) - 1e-9) - audits
+        return max(0, min(due, self._settings.batch))
+
+    def _audit(
+        self, proposals: Proposals, evolution: Evolution, forecaster: Forecaster, snapshot: Snapshot, size: int
+    ) -> None:
+        """Fills up to `size` with random candidates that should be within the limits, or with the nearest to them."""
+        pool = self._fresh(evolution.pool(self._drawn(evolution.rng)), forecaster, snapshot)
+        violation = np.round(pool.forecast.violation(self._problem, SURE), 9)
+        for row in np.lexsort((evolution.rng.permutation(len(pool)), violation)):
+            if len(proposals) >= size:
+                return
+            self._offer(proposals, pool, int(row), AUDIT, forecaster)
+
+    def _drawn(self, rng: np.random.Generator) -> Codes:
+        return self._population.sample(DRAWN, rng)
+
+    def _offer(self, proposals: Proposals, pool: Pool, row: int, operator: str, forecaster: Forecaster) -> None:
+        genome = self._population.decode(pool.codes[row : row + 1])[0]
+        proposals.offer(genome, operator, predicted=pool.forecast.predicted(row, forecaster.widening))
+
+    def _why(self, gain: float, pool: Pool) -> str:
+        """Why the search ends."""
+        least = f"{100 * self._settings.least_gain:g} %"
+        if not (pool.forecast.violation(self._problem, SURE) == 0).any():
+            return "No architecture is predicted to be within the limits; what comes nearest has been measured."
+        return f"The next launches were expected to gain {100 * gain:.2g} %, less than {least}."

@@ -1,0 +1,33 @@
+"""The tables of trained models that laws are tested on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgefront.core.proxies.table import quality_of, read_table, where
+from edgefront.core.proxies.trained import Trained, trained_models
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def lts(backbone: str) -> Trained:
+    rows = where(read_table(GOLDEN / "lts_trained_wt103.jsonl"), {"backbone": backbone})
+    return trained_models(rows, quality_of(rows))
+
+
+@pytest.fixture(scope="session")
+def gpt2() -> Trained:
+    return lts("gpt2")
+
+
+@pytest.fixture(scope="session")
+def txl() -> Trained:
+    return lts("txl")
+
+
+@pytest.fixture(scope="session")
+def hwgpt() -> Trained:
+    rows = read_table(GOLDEN / "hwgpt_owt_perplexity_s.csv.gz")
+    return trained_models(rows, quality_of(rows))

@@ -1,0 +1,79 @@
+"""What a law reads of an architecture."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from descriptions import descriptions
+from hypothesis import given
+
+from edgefront.core.cost.costs import costs
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.quality.features import FEATURES, NAMES, features
+from edgefront.core.spaces.architecture import Architecture
+
+
+def row(**changes: Any) -> dict[str, float]:
+    value = {
+        "d_model": 64,
+        "embedding": {"vocab_size": 1000},
+        "blocks": [
+            {"kind": "attention", "n_head": 2},
+            {"kind": "feed_forward", "d_inner": 100},
+            {"kind": "attention", "n_head": 4},
+            {"kind": "feed_forward", "d_inner": 300},
+        ],
+    }
+    found = features(Shapes.of([Architecture.parse({**value, **changes})]))[0]
+    return dict(zip(NAMES, found.tolist(), strict=True))
+
+
+def test_numbers_of_a_small_model() -> None:
+    found = row()
+    assert found["log_depth"] == pytest.approx(math.log(2))
+    assert found["log_d_model"] == pytest.approx(math.log(64))
+    assert found["log_d_inner"] == pytest.approx(math.log(200))
+    assert found["log_heads"] == pytest.approx(math.log(3))
+    assert found["log_embedding"] == pytest.approx(math.log(64 * 1000))
+    assert found["log_rank"] == pytest.approx(math.log(64))
+    assert found["log_div"] == 0
+    assert found["inner_variation"] == pytest.approx(0.5)
+    assert found["inner_trend"] == pytest.approx(1)
+    total = math.exp(found["log_attention"]) + math.exp(found["log_feed_forward"])
+    assert math.exp(found["log_decoder"]) == pytest.approx(total + 2 * 64)
+
+
+def test_even_stacks_have_no_variation_and_no_trend() -> None:
+    found = row(
+        blocks={
+            "pattern": "(sf)x3",
+            "s": {"kind": "attention", "n_head": 2},
+            "f": {"kind": "feed_forward", "d_inner": 96},
+        }
+    )
+    assert (found["inner_variation"], found["inner_trend"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"kind": "attention", "n_head": 2},
+        {"kind": "feed_forward", "d_inner": 64},
+        {"kind": "identity"},
+        {"kind": "sru"},
+        {"kind": "srupp", "d_attn": 16},
+    ],
+)
+def test_stacks_of_one_kind_are_finite(block: dict[str, Any]) -> None:
+    assert all(map(math.isfinite, row(blocks=[block] * 2).values()))
+
+
+@given(descriptions())
+def test_every_description_has_finite_features(architecture: Architecture) -> None:
+    found = features(Shapes.of([architecture]))
+    assert found.shape == (1, len(FEATURES))
+    assert np.isfinite(found).all()
+    assert found[0, 0] == pytest.approx(math.log(max(1, costs(architecture, sequence_length=1).decoder_parameters)))

@@ -1,0 +1,158 @@
+"""Quality laws on tables of trained models that are not the law's: ranks, intervals, other families, few models."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import numpy as np
+import pytest
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.proxies.correlation import best, spearman
+from edgefront.core.proxies.trained import Trained
+from edgefront.core.quality.law import Origin, Prediction, QualityLaw, cross_validated
+from edgefront.core.quality.shipped import law_named
+from edgefront.core.spaces.catalogue import space
+
+ORIGIN = Origin("test", "test")
+
+
+def rank(wanted: np.ndarray, found: Prediction, share: float = 0.1) -> float:
+    """Spearman's ρ over the best `share` of the models."""
+    chosen = best(-wanted, share)
+    return spearman(wanted[chosen], found.log_perplexity[chosen])
+
+
+def held(wanted: np.ndarray, found: Prediction) -> float:
+    return float(np.mean(np.abs(wanted - found.log_perplexity) <= found.half_width))
+
+
+def learnt(table: Trained, prior: QualityLaw | None = None) -> QualityLaw:
+    return QualityLaw.fit(table.shapes, table.log_perplexity, ORIGIN, prior=prior)
+
+
+@pytest.mark.parametrize(("name", "best_tenth"), [("gpt2", 0.92), ("txl", 0.94)])
+def test_ten_folds(name: str, best_tenth: float, request: pytest.FixtureRequest) -> None:
+    table: Trained = request.getfixturevalue(name)
+    found = cross_validated(table.shapes, table.log_perplexity)
+    assert rank(table.log_perplexity, found) >= best_tenth
+    assert rank(table.log_perplexity, found, 1) >= 0.99
+    assert 0.90 <= held(table.log_perplexity, found) <= 0.97
+    assert np.sqrt(np.mean((found.log_perplexity - table.log_perplexity) ** 2)) < 0.014
+
+
+def test_one_family_ranks_the_other(gpt2: Trained, txl: Trained) -> None:
+    found = law_named("lts-gpt2-wikitext103").predict(txl.shapes)
+    assert rank(txl.log_perplexity, found) >= 0.93
+    assert found.extrapolated.any()
+
+
+@pytest.mark.parametrize(
+    ("name", "prior"), [("gpt2", "lts-transformer-xl-wikitext103"), ("txl", "lts-gpt2-wikitext103")]
+)
+@pytest.mark.parametrize(("number", "best_tenth"), [(20, 0.85), (40, 0.90)])
+def test_few_models_and_another_law(
+    name: str, prior: str, number: int, best_tenth: float, request: pytest.FixtureRequest
+) -> None:
+    table: Trained = request.getfixturevalue(name)
+    ranks, holds = [], []
+    for seed in range(9):
+        order = np.random.default_rng(seed).permutation(len(table.log_perplexity))
+        mine, others = order[:number], order[number:]
+        law = QualityLaw.fit(table.shapes.take(mine), table.log_perplexity[mine], ORIGIN, prior=law_named(prior))
+        found = law.predict(table.shapes.take(others))
+        ranks.append(rank(table.log_perplexity[others], found))
+        holds.append(held(table.log_perplexity[others], found))
+    assert median(ranks) >= best_tenth
+    assert median(holds) >= 0.88
+
+
+@pytest.mark.parametrize("number", [5, 20, 80])
+def test_intervals_hold_whatever_the_number(number: int, gpt2: Trained, txl: Trained, hwgpt: Trained) -> None:
+    for table in (gpt2, txl, hwgpt):
+        holds = []
+        for seed in range(5):
+            order = np.random.default_rng(seed).permutation(len(table.log_perplexity))
+            mine, others = order[:number], order[number:]
+            law = QualityLaw.fit(table.shapes.take(mine), table.log_perplexity[mine], ORIGIN)
+            holds.append(held(table.log_perplexity[others], law.predict(table.shapes.take(others))))
+        assert median(holds) >= 0.88
+
+
+def test_a_large_table_is_ranked_by_the_part_that_is_kept(hwgpt: Trained) -> None:
+    law = law_named("hwgpt-gpt2-openwebtext")
+    found, known = law.out_of_sample(hwgpt.shapes, hwgpt.log_perplexity)
+    assert law.models == 1500
+    assert len(law.inputs) == 400
+    others = ~known
+    assert others.sum() > 1000
+    unseen = Prediction(found.log_perplexity[others], found.half_width[others], found.beyond[others])
+    assert rank(hwgpt.log_perplexity[others], unseen) >= 0.88
+    assert 0.90 <= held(hwgpt.log_perplexity[others], unseen) <= 0.97
+
+
+def test_what_was_learnt_is_predicted_without_it(txl: Trained) -> None:
+    law = learnt(txl)
+    inside, (outside, known) = law.predict(txl.shapes), law.out_of_sample(txl.shapes, txl.log_perplexity)
+    assert known.all()
+    errors = [np.abs(one.log_perplexity - txl.log_perplexity).mean() for one in (inside, outside)]
+    assert errors[1] > 1.2 * errors[0]
+    assert not law.out_of_sample(txl.shapes, txl.log_perplexity + 0.1)[1].any()  # trained on other data
+    one = 17
+    rest = np.delete(np.arange(200), one)
+    without = QualityLaw.fit(txl.shapes.take(rest), txl.log_perplexity[rest], ORIGIN).predict(txl.shapes.take([one]))
+    assert outside.log_perplexity[one] == pytest.approx(without.log_perplexity[0], abs=0.003)
+
+
+def test_the_order_of_the_table_changes_nothing(txl: Trained) -> None:
+    order = np.random.default_rng(0).permutation(60)
+    one = QualityLaw.fit(txl.shapes.take(slice(60)), txl.log_perplexity[:60], ORIGIN)
+    two = QualityLaw.fit(txl.shapes.take(order), txl.log_perplexity[order], ORIGIN)
+    assert one.kernel == two.kernel
+    assert (one.predict(txl.shapes).log_perplexity == two.predict(txl.shapes).log_perplexity).all()
+
+
+def test_beyond_its_table_the_interval_widens() -> None:
+    law, of = law_named("lts-gpt2-wikitext103"), space("lts-gpt2")
+
+    def stack(width: int, layers: int, inner: int) -> Shapes:
+        genome = {"n_layer": layers, "d_model": width, "div": 4, "d_embed": "d_model"}
+        return Shapes.of([of.architecture({**genome, "n_head": [8] * 16, "d_inner": [inner] * 16})])
+
+    near, far, farther = (law.predict(stack(*one)) for one in ((512, 8, 1600), (768, 8, 2048), (1024, 16, 4096)))
+    assert (near.extrapolated[0], far.extrapolated[0], farther.extrapolated[0]) == (False, True, True)
+    assert near.half_width[0] < far.half_width[0] < farther.half_width[0]
+    assert (near.low < near.perplexity).all()
+    assert (near.perplexity < near.high).all()
+    assert law.beyond(stack(512, 8, 1600)) == [()]
+    assert "log_d_model" in law.beyond(stack(1024, 16, 4096))[0]
+
+
+def test_blocks_that_no_table_has_are_extrapolated() -> None:
+    of = space("hybrid")
+    law = law_named("lts-transformer-xl-wikitext103")
+    rng = np.random.default_rng(3)
+    drawn = [of.architecture(of.sample(rng)) for _ in range(20)]
+    shapes = Shapes.of(drawn)
+    mixed = np.array([any(block.kind == "srupp" for block in one.blocks) for one in drawn])
+    found = law.predict(shapes)
+    assert mixed.any()
+    assert found.extrapolated[mixed].all()
+    assert all("blocks" in row for row, has in zip(law.beyond(shapes), mixed, strict=True) if has)
+    assert np.isfinite(found.perplexity).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "values", "field"),
+    [
+        ([0], [3.0], "table"),
+        ([0, 0, 0, 0, 0, 0], [3.0, 3.1, 3.2, 3.3, 3.4, 3.5], "table"),
+        (range(6), [3.0, 3.1, float("nan"), 3.3, 3.4, 3.5], "perplexity"),
+        (range(6), [3.0] * 6, "perplexity"),
+    ],
+)
+def test_tables_that_teach_nothing(rows: list[int], values: list[float], field: str, txl: Trained) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        QualityLaw.fit(txl.shapes.take(list(rows)), values, ORIGIN)
+    assert caught.value.field == field

@@ -1,0 +1,130 @@
+"""Laws as JSON, those that come with the product, and which of them is about a model."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgefront.core.errors import InvalidInput
+from edgefront.core.proxies.trained import Trained
+from edgefront.core.quality.law import Origin, QualityLaw
+from edgefront.core.quality.shipped import NAMES, family, find_law, law_for, law_named, laws_for_table, shipped_laws
+from edgefront.core.quality.stored import from_json, to_json, to_text
+from edgefront.core.spaces.catalogue import space
+from edgefront.core.spaces.models import named_model
+
+
+def test_a_stored_law_predicts_the_same(txl: Trained) -> None:
+    some = slice(0, 30)
+    law = QualityLaw.fit(
+        txl.shapes.take(some),
+        txl.log_perplexity[some],
+        Origin("mine", "Mine", data="ours"),
+        prior=law_named("lts-gpt2-wikitext103"),
+    )
+    again = from_json(to_text(law))
+    assert again.origin == law.origin
+    assert to_json(again) == to_json(law)
+    one, two = law.predict(txl.shapes), again.predict(txl.shapes)
+    np.testing.assert_allclose(two.perplexity, one.perplexity, rtol=1e-9)
+    np.testing.assert_allclose(two.high, one.high, rtol=1e-9)
+
+
+def test_shipped_laws_predict_what_they_did_when_they_were_made(gpt2: Trained, txl: Trained) -> None:
+    """The numbers of another machine."""
+    for name, table, expected in (
+        ("lts-gpt2-wikitext103", gpt2, GPT2),
+        ("lts-transformer-xl-wikitext103", txl, TXL),
+        ("hwgpt-gpt2-openwebtext", gpt2, HWGPT),
+    ):
+        found = law_named(name).predict(table.shapes.take(slice(3)))
+        np.testing.assert_allclose(np.column_stack([found.perplexity, found.low, found.high]), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "txl"])
+def test_shipped_laws_are_what_their_tables_teach(name: str, request: pytest.FixtureRequest) -> None:
+    table: Trained = request.getfixturevalue(name)
+    shipped = law_named({"gpt2": NAMES[0], "txl": NAMES[1]}[name])
+    again = QualityLaw.fit(table.shapes, table.log_perplexity, shipped.origin)
+    one, two = shipped.predict(table.shapes), again.predict(table.shapes)
+    np.testing.assert_allclose(two.log_perplexity, one.log_perplexity, atol=1e-3)  # how far a fit may differ by BLAS
+
+
+def test_every_shipped_law_says_what_it_is_of() -> None:
+    for name, law in shipped_laws().items():
+        text = (files("edgefront.core.quality") / "laws" / f"{name}.json").read_text(encoding="utf-8")
+        assert to_text(law) == text
+        origin = law.origin
+        assert all((origin.title, origin.data, origin.split, origin.tokens, origin.trained, origin.source))
+        assert origin.licence in ("MIT", "Apache-2.0")
+
+
+def test_laws_by_family() -> None:
+    laws = {name: law_for(space(name)) for name in ("lts-gpt2", "lts-opt", "lts-transformer-xl", "par-32", "hybrid")}
+    assert {name: law.origin.name for name, law in laws.items() if law} == {
+        "lts-gpt2": NAMES[0],
+        "lts-opt": NAMES[0],
+        "lts-transformer-xl": NAMES[1],
+        "par-32": NAMES[1],
+        "hybrid": NAMES[1],
+    }
+    assert law_for(space("bert")) is law_for(space("srupp")) is None
+    assert family(named_model("gpt2-small").architecture) == "gpt2"
+    assert family(named_model("bert-base").architecture) is None
+
+
+def test_a_table_gets_the_law_that_covers_it(gpt2: Trained, txl: Trained, hwgpt: Trained) -> None:
+    mixed = laws_for_table([*gpt2.architectures[:3], *txl.architectures[:2], named_model("bert-base").architecture])
+    assert [law and law.origin.name for law in mixed] == [NAMES[0]] * 3 + [NAMES[1]] * 2 + [None]
+    assert {law.origin.name for law in laws_for_table(hwgpt.architectures[:50]) if law} == {NAMES[2]}
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"kernel": {"amplitude": -1}}, "law.kernel.amplitude"),
+        ({"models": [[1.0, 2.0]] * 6}, "models.0"),
+        ({"columns": ["log_perplexity"]}, "columns"),
+        ({"version": 2}, "law.version"),
+        ({"more": 1}, "law.more"),
+        ({"models": []}, "law.models"),
+    ],
+)
+def test_wrong_laws_name_the_field(change: dict[str, object], field: str) -> None:
+    value = to_json(law_named(NAMES[0]))
+    kernel = change.get("kernel")
+    change = {"kernel": {**value["kernel"], **kernel}} if isinstance(kernel, dict) else change
+    with pytest.raises(InvalidInput) as caught:
+        from_json(json.dumps({**value, **change}))
+    assert caught.value.field.endswith(field)
+
+
+def test_laws_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="there are lts-gpt2-wikitext103"):
+        find_law("lts-gpt3")
+    with pytest.raises(InvalidInput, match="not JSON"):
+        from_json("{")
+    path = tmp_path / "missing.json"
+    with pytest.raises(InvalidInput, match=r"missing\.json"):
+        find_law(str(path))
+
+
+GPT2 = [
+    [45.16697756, 44.35025272, 45.99874268],
+    [27.08726956, 26.61459082, 27.56834313],
+    [27.38728708, 26.88956356, 27.89422341],
+]
+TXL = [
+    [60.40118034, 59.6268521, 61.18556419],
+    [39.732549, 39.21937124, 40.25244159],
+    [41.69472111, 41.16956924, 42.22657173],
+]
+HWGPT = [
+    [51.70670273, 34.14764454, 78.29480315],
+    [33.31476138, 24.73943708, 44.86251331],
+    [33.31057253, 26.12828227, 42.46717143],
+]

@@ -1,0 +1,93 @@
+"""Coded genomes are those that a space itself makes, and their shapes those of the architectures."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.search.population import Population
+from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.spaces.lts import LTS_GPT2
+from edgefront.core.spaces.sandwich import SANDWICH
+from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.spaces.stacks import BERT, HYBRID, PAR_32, SRUPP
+
+FREE: dict[str, Any] = {"div": [1, 2, 4], "d_embed": ["d_model", 128, 512]}
+SPACES = [
+    *spaces().values(),
+    LTS_GPT2.narrow({**FREE, "d_model": [128, 192, 512], "n_layer": [2, 5]}),
+    PAR_32.narrow({"n_head": [2, 8], "d_inner": [512, 4096], "d_model": [128, 512], "min_attention_percent": [0, 50]}),
+    PAR_32.narrow({"kind": ["attention", "feed_forward"], "n_block": [3, 6]}),
+    SRUPP.narrow({**FREE, "n_layer": [2, 3], "min_attention_percent": [0, 10, 60, 100]}),
+    BERT.narrow({"kind": ["feed_forward", "identity"], "min_attention_percent": 0}),
+    HYBRID.narrow({"kind": ["srupp", "identity"], "min_attention_percent": 40, "attends": ["none", "self"]}),
+    HYBRID.narrow({**FREE, "min_mixing_percent": [0, 80], "attends": "none", "n_block": {"max": 8}}),
+]
+ENDING = [
+    LTS_GPT2.narrow({"n_layer": 2, "d_model": [128, 192], "n_head": 2, "d_inner": [512, 1024]}),
+    PAR_32.narrow({"n_block": 4}),
+    SANDWICH.narrow({"d_model": 128, "n_head": 4, "d_inner": 512, "pairs": [2, 3]}),
+    HYBRID.narrow({"d_model": 128, "n_head": 4, "d_inner": 512, "n_block": 2, "attn_ratio": 4}),
+]
+
+
+def same(one: Shapes, two: Shapes) -> bool:
+    arrays = [(getattr(one, field.name), getattr(two, field.name)) for field in fields(Shapes)]
+    return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in arrays)
+
+
+@pytest.mark.parametrize("space", SPACES, ids=lambda space: space.name)
+def test_every_row_is_a_genome_that_its_space_would_make(space: SearchSpace) -> None:
+    rng = np.random.default_rng(5)
+    population = Population(space)
+    first, second = population.sample(60, rng), population.sample(60, rng)
+    made = np.concatenate(
+        [first, population.mutate(first, rng, 0.3), population.cross(first, second, rng), first[::-1]]
+    )
+    genomes = population.decode(made)
+    architectures = [space.architecture(genome) for genome in genomes]
+    assert all(space.repair(genome) == genome for genome in genomes)
+    assert all(space.contains(architecture) for architecture in architectures)
+    assert same(population.shapes(made), Shapes.of(architectures))
+    assert np.array_equal(population.encode(genomes), made)
+
+
+@pytest.mark.parametrize("space", SPACES, ids=lambda space: space.name)
+def test_genomes_are_repaired_as_the_space_repairs_them(space: SearchSpace) -> None:
+    rng = np.random.default_rng(6)
+    population = Population(space)
+    for _ in range(30):
+        genome = space.sample(rng)
+        for locus in space.loci():
+            if rng.random() < 0.4:
+                locus.write(genome, locus.gene.values[int(rng.integers(len(locus.gene.values)))])
+        assert population.decode(population.encode([genome])) == [space.repair(genome)]
+
+
+@pytest.mark.parametrize("space", ENDING, ids=lambda space: space.name)
+def test_samples_reach_every_architecture_as_often_as_the_spaces_own(space: SearchSpace) -> None:
+    rng = np.random.default_rng(7)
+    population = Population(space)
+    rows = population.sample(8_000, rng)
+    own = population.encode([space.sample(rng) for _ in range(2_000)])
+    drawn = {space.architecture(genome).digest for genome in population.decode(rows)}
+    assert drawn == {space.architecture(genome).digest for genome in space.enumerate()}
+    for code in range(int(rows.max()) + 1):
+        assert np.abs((rows == code).mean(axis=0) - (own == code).mean(axis=0)).max() < 0.06
+
+
+def test_parents_are_kept_and_crossed_place_by_place() -> None:
+    rng = np.random.default_rng(8)
+    population = Population(HYBRID)
+    one, two = population.sample(50, rng), population.sample(50, rng)
+    assert np.array_equal(population.mutate(one, rng, 0.0), one)
+    assert np.array_equal(population.cross(one, two, rng, 0.0), one)
+    assert np.array_equal(population.cross(one, two, rng, 1.0), two)
+    widths = [gene.name for gene in HYBRID.gene_list].index("d_model")
+    child = population.cross(one, two, rng)
+    assert np.all((child[:, widths] == one[:, widths]) | (child[:, widths] == two[:, widths]))
+    assert 0.1 < (population.mutate(one, rng, 0.3) != one).mean() < 0.3

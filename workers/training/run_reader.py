@@ -1,0 +1,201 @@
+"""What a run says in its folder, read as it grows; and how it ended."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from edgefront.core.services.trainings.claims import Ending, Outcome, Report, Score
+from edgefront.core.services.trainings.files.folder import checkpoints_in, tail
+from edgefront.core.states import LIVE_TRAININGS
+from edgefront.core.training.run_folder import (
+    EXIT_DONE,
+    EXIT_INVALID,
+    EXIT_SMALLER,
+    EXIT_STOPPED,
+    LOG,
+    METRICS,
+    RESULT,
+    STATUS,
+    Metric,
+    RunStatus,
+)
+
+RESULT_FILE = "result.json"
+_SPLITS = ("valid", "test")
+MAX_RESULT_BYTES = 1 << 20
+_TAIL = 64
+_BY_CODE: dict[int, Ending] = {
+    EXIT_DONE: "done",
+    EXIT_STOPPED: "stopped",
+    EXIT_SMALLER: "smaller",
+    EXIT_INVALID: "invalid",
+}
+_BY_STATE: dict[str, Ending] = {"stopped": "stopped", "smaller": "smaller", "invalid": "invalid"}
+
+
+@dataclass
+class _Place:
+    """How far a file has been read: which file it was, how many bytes, and the last of those."""
+
+    identity: tuple[int, int] = (0, 0)
+    offset: int = 0
+    last: bytes = b""
+
+
+class RunReader:
+    """Reads status, metrics and checkpoints of a run's folder.
+
+    A status that was there before the run began says nothing of it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._before = _identity(folder / STATUS)
+        self._read = _Place()  # what the database has
+        self._now = _Place()  # what the last report holds
+
+    def report(self) -> Report:
+        """What is new since the last report that was `accepted`; all of it if lines were taken back."""
+        status = self.status()
+        metrics, whole = self._metrics()
+        checkpoint = max(checkpoints_in(self._folder), default=None)
+        if status is None:
+            return Report(metrics=metrics, whole=whole, checkpoint=checkpoint)
+        return Report(
+            state=status.state if status.state in LIVE_TRAININGS else "training",
+            step=status.step,
+            steps=status.steps,
+            seconds_left=status.seconds_left,
+            note=status.note,
+            checkpoint=checkpoint,
+            metrics=metrics,
+            whole=whole,
+        )
+
+    def accepted(self) -> None:
+        """The database has what the last report said."""
+        self._read = self._now
+
+    def status(self) -> RunStatus | None:
+        """What this run has said of itself; None before it has."""
+        path = self._folder / STATUS
+        if _identity(path) == self._before:
+            return None
+        try:
+            return RunStatus.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def outcome(self, code: int, *, asked: bool) -> Outcome:
+        """How a run ended that ended with this code; `asked` if it was told to stop.
+
+        Under torchrun every failure is a 1, and the status says which it was.
+        """
+        status = self.status()
+        ending = _BY_CODE.get(code)
+        if ending is None and code > 0 and status is not None:
+            ending = _BY_STATE.get(status.state)
+        if ending == "done":
+            result = self._result()
+            return Outcome("done", result=result, scores=scores_of(result))
+        reason = self._reason(code, status)
+        if ending == "invalid":
+            return Outcome("invalid", reason)
+        if asked:
+            told = "" if ending is not None else "it was stopped before it had written a checkpoint of its last steps"
+            return Outcome("stopped", told, asked=True)
+        if ending is not None:
+            note = "" if status is None or ending != "smaller" else (status.error or "")
+            return Outcome(ending, note or reason)
+        return Outcome("failed", reason)
+
+    def _reason(self, code: int, status: RunStatus | None) -> str:
+        if status is not None and status.error and code > 0:
+            return status.error
+        if code < 0:
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+            more = "; perhaps the system ran out of memory" if -code == signal.SIGKILL else ""
+            return f"the process was killed by {name}{more}"
+        if code == EXIT_STOPPED:
+            return "the process was stopped by a signal from outside"
+        lines = [line.strip() for line in tail(self._folder / LOG, 20).splitlines() if line.strip()]
+        return f"the process ended with exit code {code}" + (f": {lines[-1][:500]}" if lines else "")
+
+    def _result(self) -> dict[str, Any] | None:
+        path = self._folder / RESULT / RESULT_FILE
+        try:
+            if path.stat().st_size > MAX_RESULT_BYTES:
+                return None
+            value = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            return None
+        return value if isinstance(value, dict) else None
+
+    def _metrics(self) -> tuple[tuple[dict[str, Any], ...], bool]:
+        """New whole lines; or all lines, and True, if the file is another one than before or was cut."""
+        place = self._read
+        try:
+            with (self._folder / METRICS).open("rb") as file:
+                found = os.fstat(file.fileno())
+                identity = (found.st_dev, found.st_ino)
+                whole = identity != place.identity or found.st_size < place.offset
+                if not whole:
+                    file.seek(place.offset - len(place.last))
+                    whole = file.read(len(place.last)) != place.last
+                offset = 0 if whole else place.offset
+                file.seek(offset)
+                text = file.read()
+        except FileNotFoundError:
+            self._now = _Place()
+            return (), place == _Place() or place.offset > 0
+        complete = text[: text.rfind(b"\n") + 1]
+        last = complete[-_TAIL:] if complete else (b"" if whole else place.last)
+        self._now = _Place(identity, offset + len(complete), last)
+        return tuple(_parsed(complete)), whole
+
+
+def scores_of(result: Mapping[str, Any] | None) -> list[Score]:
+    """The scores that a result tells of: `{"valid": {"loss": 3.1, "perplexity": 22.2, "bpc": 1.1, "tokens": 640}}`."""
+    found = []
+    for split in _SPLITS:
+        scores = (result or {}).get(split)
+        if not isinstance(scores, dict):
+            continue
+        tokens = scores.get("tokens")
+        for metric, value in scores.items():
+            if metric != "tokens" and type(value) in (int, float) and math.isfinite(value):
+                found.append(Score(split, metric[:64], float(value), {"tokens": tokens}))
+    return found
+
+
+def _parsed(text: bytes) -> list[dict[str, Any]]:
+    found = []
+    for line in text.splitlines():
+        try:
+            metric = Metric.model_validate_json(line)
+        except ValidationError:  # cut short by a crash, and then resumed
+            continue
+        if metric.step >= 0:
+            found.append(metric.model_dump(mode="json", exclude_none=True, exclude_defaults=True) | _counted(metric))
+    return found
+
+
+def _counted(metric: Metric) -> dict[str, Any]:
+    return {"step": metric.step, "tokens": metric.tokens, "seconds": metric.seconds}
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
