@@ -16,7 +16,7 @@ from edgefront.core.services.tasks import SETTLE, TRAIN
 Send = Callable[[str, dict[str, Any]], None]
 
 SETTLE_EVERY_S = 0.4
-"""A target's reports are settled at most so often: many at once cost little more than one."""
+"""Minimum seconds between two settle tasks of one target: settling many reports costs little more than one."""
 
 PAUSE_S = 5.0
 """Seconds after a failure without further attempts: an unreachable broker must not slow down every request."""

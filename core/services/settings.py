@@ -135,8 +135,7 @@ class Settings(BaseSettings):
         kept = {
             name: value
             for name, value in os.environ.items()
-            if name.upper().split("__")[0]
-            not in own  # EDGEFRONT_HTTP__PORT would override the JSON
+            if name.upper().split("__")[0] not in own  # EDGEFRONT_HTTP__PORT would override the JSON
         }
         for name in type(self).model_fields:
             value = getattr(self, name)

@@ -53,8 +53,8 @@ PARTS: tuple[Callable[[Session, datetime], object], ...] = (
     scoring.resend,
     keys.purge_web_sessions,
 )
-"""Expired leases and launches that nobody wants, reports and targets whose task was lost, ended leases, lost trainings,
-scores that nobody computes, old sessions. A transaction for each, so that one that fails does not undo the others.
+"""Expired leases and unneeded launches, reports and targets whose task was lost, ended leases, lost trainings,
+unclaimed scores, old sessions. Each has its own transaction, so that a failure does not undo the others.
 """
 
 

@@ -13,7 +13,7 @@ _MAX_EXTRA = 60  # DeviceFacts.extra holds 64
 
 
 def device_keys(device: OwnDevice) -> tuple[str, str]:
-    """The keys under which launches for this device are wanted, its own first."""
+    """The device keys of launches that this device may run: its own first, then its class's."""
     return f"device:{device.id}", f"class:{device.device_class}"
 
 

@@ -59,7 +59,7 @@ def artifact_for(
 
     Raises:
         NotFound: no such candidate, or not yours.
-        InvalidInput: unknown format or number format, or such as this model does not have.
+        InvalidInput: unknown format or number format, or one that this model does not support.
         Unavailable: the disk is full or the folder cannot be written.
     """
     with database.read() as session:

@@ -24,12 +24,12 @@ class Place:
 
 
 def place(session: Session, request: JobRequest) -> list[Place]:
-    """Checks a request against the devices there are and says where each of its targets is measured.
+    """Checks a request against the enrolled devices and returns the place of each target.
 
     A device may be offline or draining: the job waits for it.
 
     Raises:
-        InvalidInput: no device of a target can measure by its protocol; the field is named.
+        InvalidInput: no device of a target can measure by its protocol; names the field.
         NotFound: no such device or class. Conflict: the device was revoked.
     """
     found: list[Place] = []

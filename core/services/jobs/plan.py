@@ -24,7 +24,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """One target's search. Pure: the same request, protocol and limits make the same plan."""
+    """One target's search: a pure function of request, protocol and limits."""
 
     request: JobRequest
     protocol: MeasurementProtocol

@@ -19,7 +19,7 @@ BASELINE_LAUNCHES = 3
 
 
 def planned(request: JobRequest | None, target: Target) -> int | None:
-    """Candidates that there will be at the end, baselines included; None where the request cannot be read."""
+    """Expected number of candidates at the end, baselines included; None if the stored request cannot be read."""
     if target.state not in ("baselines", "searching"):
         return target.candidates
     try:
@@ -35,9 +35,8 @@ def refinement_budget(request: JobRequest, target: Target) -> int:
 
 
 def seconds_left(job: Job, request: JobRequest | None, target: Target, now: datetime) -> float | None:
-    """Time to the end at the pace so far, with all further launches that may be made; None while it cannot be told.
-
-    At most what the budget of time leaves.
+    """Seconds to the end at the pace so far, with all permitted refinement launches, at most the rest of the time
+    budget. None while it cannot be estimated.
     """
     if target.state not in ACTIVE_TARGETS:
         return 0.0
@@ -85,7 +84,7 @@ def note(
 
 
 def _inability(target: Target, device: str, facts: Sequence[Mapping[str, Any]]) -> str:
-    """That none of these devices can measure for the target; empty if one can."""
+    """A message that none of these devices can measure for the target; empty if one can."""
     protocol = PROTOCOL.read_or(target.protocol, None)
     if protocol is None or any(can_run(known, protocol) for known in facts):
         return ""

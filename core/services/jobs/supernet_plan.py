@@ -80,7 +80,7 @@ def check(request: JobRequest, settings: Settings | None) -> None:
                 value=asked.weight_steps,
                 allowed=f"at most {max(0, steps - 2)}, or more steps",
             )
-        if asked.latency_weight is None:  # else the shape is the same, and latencies come from the probes
+        if asked.latency_weight is None:  # the shape does not depend on it, and latencies come from the probes
             algorithm.supernet(Snapshot())
 
 

@@ -86,7 +86,7 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
 
 
 def _check_law(request: JobRequest, settings: ProxySettings) -> None:
-    """`InvalidInput` where the law of the settings, or any about the job's space, is not there."""
+    """Raises `InvalidInput` if the law of the settings does not exist, or there is none for the job's space."""
     known = spaces().get(request.space.name)
     try:
         if known is not None:
@@ -129,7 +129,7 @@ def check_data(request: JobRequest, settings: Settings | None) -> str | None:
 
 @dataclass(frozen=True)
 class Scorer:
-    """A job's proxy with all that its scores depend on."""
+    """A job's proxy with everything that its scores depend on."""
 
     proxy: Proxy
     settings: ProxySettings
@@ -145,12 +145,11 @@ class Scorer:
 
 
 def scorer_of(request: JobRequest, data: str | None, settings: Settings | None = None) -> Scorer:
-    """How candidates of the job are scored.
+    """The scorer of the job's candidates.
 
     Args:
-        data: digest of the data that the scores are taken on: a name may mean other data tomorrow. None: `request`
-            says, and where it asks for data, that is looked up.
-        settings: say where data is; the environment's if absent.
+        data: digest of the data that the scores use, since a name may refer to other data later. None: the data that
+        `request` names, if any, is looked up. settings: locate the data; by default they are read from the environment.
     """
     proxy, asked = proxy_of(request)
     if asked.data is not None:
@@ -161,8 +160,8 @@ def scorer_of(request: JobRequest, data: str | None, settings: Settings | None =
 def stored_scores(
     session: Session, target: Target, scorer: Scorer, architectures: Sequence[Architecture], now: datetime
 ) -> dict[str, Scored] | None:
-    """Digest → score of each architecture by a proxy that needs torch; None while some are not known: workers are then
-    asked, and `advance` is sent when they are. The target is locked.
+    """Digest → score of each architecture by a proxy that needs torch. None while some are missing: they are then
+    requested from workers, and `advance` is sent when they are complete. The target is locked.
 
     Models that had no score before the job was created are tried again: memory, data or packages may be available now.
     """
@@ -198,7 +197,7 @@ def claim(session: Session, now: datetime) -> ScoreClaim | None:
 
 
 def extend(session: Session, held: ScoreClaim, now: datetime) -> bool:
-    """Holds a claim for longer; False if it is settled or another's by now."""
+    """Extends a claim; False if the score is complete or claimed by another worker."""
     row = rows.lock(session, held.id)
     if row is None or row.state != "claimed" or row.attempts != held.attempt:
         return False
@@ -207,7 +206,7 @@ def extend(session: Session, held: ScoreClaim, now: datetime) -> bool:
 
 
 def give_back(session: Session, held: ScoreClaim, reason: str, now: datetime) -> None:
-    """An attempt that came to nothing: another follows, or this was the last and the score has none."""
+    """Records a failed attempt: the score is tried again, or was tried for the last time and stays empty."""
     row = rows.lock(session, held.id)
     if row is None or row.state != "claimed" or row.attempts != held.attempt:
         return

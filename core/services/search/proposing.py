@@ -50,7 +50,7 @@ def propose(
     role: str,
     now: datetime,
 ) -> None:
-    """Stores candidates of the target's generation in order with their scores, and wants launches for them.
+    """Stores candidates of the target's generation in order with their scores, and requests launches for them.
 
     Candidates without a score, or whose weights do not fit the device's memory, are infeasible at once; existing
     measurements are applied at once.

@@ -42,7 +42,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A request in full: each subject becomes a training of its own."""
+    """A resolved request: each subject becomes one training."""
 
     subjects: tuple[Subject, ...]
     recipe: Recipe
@@ -56,16 +56,16 @@ class TrainingPlan:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a request for trainings names that is in the database; the rows belong to no session any more."""
+    """The rows that a request for trainings refers to, detached from their session."""
 
     candidates: tuple[tuple[str, Candidate], ...] = ()
-    """With the name of the training to be."""
+    """Candidates with the name of their future training."""
     start: Training | None = None
-    """Whose weights are the first ones."""
+    """The training whose weights initialise the new one."""
 
 
 def chosen_for(session: Session, principal: Principal, request: TrainingRequest) -> Chosen:
-    """Reads what the request names. Raises `NotFound` for what is not there, `InvalidInput` for an empty choice."""
+    """Reads the rows that the request names. Raises `NotFound` for missing ones, `InvalidInput` for an empty choice."""
     start = None if request.start is None else training_of(session, principal, request.start)
     if request.candidate is not None:
         candidate, job = candidate_of(session, principal, request.candidate)
@@ -77,7 +77,7 @@ def chosen_for(session: Session, principal: Principal, request: TrainingRequest)
 
 def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> TrainingPlan:
     """Reads the data's manifest and takes no session. Raises `InvalidInput` with the field's path within the request;
-    `NotFound` for a model that there is not.
+    `NotFound` for an unknown model.
     """
     recipe = resolved_recipe(request.recipe, request.overrides)
     dataset = request.dataset or recipe.dataset
@@ -99,7 +99,7 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Tr
 
 
 def check_chosen(session: Session, chosen: Chosen) -> None:
-    """NotFound where a candidate was deleted since it was read."""
+    """Raises `NotFound` if a candidate was deleted since it was read."""
     ids = [candidate.id for _, candidate in chosen.candidates]
     gone = set(ids) - rows.candidates_there(session, ids)
     if gone:

@@ -38,7 +38,7 @@ def training_view(session: Session, training: Training) -> TrainingView:
 
 
 def start_of(training: Training) -> str | None:
-    """Id of the training with whose weights it begins."""
+    """Id of the training whose weights initialise this one."""
     return TRAINING_REQUEST.upgraded(training.request).get("start")
 
 

@@ -63,7 +63,7 @@ class Launch(Base):
         # Partial, so that a launch is in them only while it waits: each change of its state writes an entry less.
         Index("ix_launch_wanted", "device_key", "priority", "id", postgresql_where=_WANTED, sqlite_where=_WANTED),
         Index("ix_launch_reported", "finished_at", postgresql_where=_REPORTED, sqlite_where=_REPORTED),
-        # Launches are written often; what is done is in no lease, and on no device.
+        # Launches are written often, so the indexes leave out done launches, which have no lease and no device.
         Index("ix_launch_lease", "lease_id", postgresql_where=_HELD, sqlite_where=_HELD),
         Index("ix_launch_device", "device_id", postgresql_where=_LEASED, sqlite_where=_LEASED),
     )

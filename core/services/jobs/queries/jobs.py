@@ -61,7 +61,7 @@ def lock_job(session: Session, job_id: str) -> Job | None:
 
 
 def remove(session: Session, job_id: str) -> None:
-    """Deletes the job; the database takes its targets, candidates, generations and events along."""
+    """Deletes the job; the database deletes its targets, candidates, generations and events with it."""
     session.execute(delete(Job).where(Job.id == job_id), execution_options={"synchronize_session": False})
     session.expire_all()
 
@@ -86,7 +86,7 @@ def find_generation(session: Session, target_id: str, number: int) -> Generation
 
 
 def extend_claims(session: Session, generation_ids: Sequence[str], until: datetime) -> None:
-    """Holds these generations until then for whoever computes them; one that was released stays so."""
+    """Extends the claims of workers on these generations until then; a released one stays released."""
     _claim(session, generation_ids, until, Generation.claimed_until.is_not(None))
 
 

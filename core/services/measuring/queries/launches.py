@@ -357,7 +357,7 @@ def results(session: Session, measurement_ids: Collection[str]) -> dict[str, lis
 
 
 def wanted_keys(session: Session) -> set[str]:
-    """Distinct device keys of wanted launches: hops through the index from key to key, whatever their number."""
+    """Distinct device keys of wanted launches, by an index skip scan from key to key."""
     first = select(func.min(Launch.device_key)).where(Launch.state == WANTED).scalar_subquery()
     hops = select(first.label("device_key")).cte("hops", recursive=True)
     following = (

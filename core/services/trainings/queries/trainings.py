@@ -78,7 +78,7 @@ def open_supernets(session: Session, target_ids: Collection[str]) -> list[Traini
 
 
 def remove(session: Session, training_id: str) -> None:
-    """Deletes the training with its log; what it scored stays with the digest."""
+    """Deletes the training with its log; its scores are kept with the digest."""
     session.execute(
         delete(Training).where(Training.id == training_id), execution_options={"synchronize_session": False}
     )
