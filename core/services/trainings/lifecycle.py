@@ -55,8 +55,8 @@ def submit_trainings(
     settings: Settings,
     idempotency_key: str | None = None,
 ) -> tuple[TrainingView, ...]:
-    """Stores a training for each architecture that the request names, and notifies the workers. Plans them before, in
-    no transaction.
+    """Stores a training for each architecture that the request names, and notifies the workers. They are planned
+    before, outside a transaction.
 
     The same `idempotency_key` of the same owner with the same request returns the trainings of the first time.
 

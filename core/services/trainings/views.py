@@ -43,7 +43,7 @@ def start_of(training: Training) -> str | None:
 
 
 def dataset_asked(training: Training) -> str | None:
-    """The data set that its request names; None where it is the recipe's own."""
+    """The data set that its request names; None if it is the recipe's default."""
     return TRAINING_REQUEST.upgraded(training.request).get("dataset")
 
 
