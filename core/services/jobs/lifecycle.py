@@ -1,4 +1,4 @@
-"""Jobs: create, look at, pause, resume, cancel, delete."""
+"""Jobs: create, get, list, pause, resume, cancel, delete."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def submit_job(
 ) -> JobView:
     """Stores a job with its targets and sends `advance` for each. Plans it before, in no transaction.
 
-    The same `idempotency_key` of the same owner with the same request answers with the job made then. `settings` say
-    what data there is for a search that trains or scores; the environment's if absent.
+    The same `idempotency_key` of the same owner with the same request returns the job of the first time. `settings`
+    locate the data for searches that train or score; by default they are read from the environment.
 
     Raises:
-        InvalidInput: space, algorithm settings, baselines or a target make no sense; names the field.
+        InvalidInput: space, algorithm settings, baselines or a target are invalid; names the field.
         NotFound: no such device or device class.
         Conflict: the key was used with another request.
     """
@@ -109,7 +109,9 @@ def _create(
 
 
 def target_seed(job_seed: int, position: int) -> int:
-    """The seed of a target's search, 63 bits: targets of a job, and jobs of neighbouring seeds, are unrelated."""
+    """The seed of a target's search, 63 bits; different targets of a job, and jobs with adjacent seeds, get unrelated
+    seeds.
+    """
     key = hashlib.sha256(f"edgefront/target/{job_seed}/{position}".encode("ascii")).digest()
     return int.from_bytes(key[:8], "big") >> 1
 
@@ -128,7 +130,7 @@ def list_jobs(
     cursor: str | None = None,
     limit: int = 50,
 ) -> JobPage:
-    """Jobs by falling age of creation, the newest first: one's own, or all for an admin; in one state, if given."""
+    """Jobs, the newest first: the caller's own, or all for an admin; in one state, if given."""
     principal.require("user")
     before = None
     if cursor is not None:
@@ -149,7 +151,7 @@ def pause_job(session: Session, principal: Principal, job_id: str, now: datetime
         return _view(session, job, now)
     _must_live(job, "paused")
     withdrawn = demand.withdraw(session, [target.id for target in targets], now)
-    # What was not launched is not spent: it is requested again when the job resumes.
+    # Launches that were not started do not count: they are requested again when the job resumes.
     unspent = demand.refinements_among(session, withdrawn)
     for target in targets:
         target.refinements -= unspent.get(target.id, 0)

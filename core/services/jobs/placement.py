@@ -1,4 +1,4 @@
-"""Where the targets of a request are measured, and whether they can be."""
+"""Assigns the targets of a request to devices, and checks that these can measure them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Place:
 
 
 def place(session: Session, request: JobRequest) -> list[Place]:
-    """Checks a request against the devices there are and says where each of its targets is measured.
+    """Checks a request against the enrolled devices and returns the place of each target.
 
-    A device that is offline, or draining, will do: the job waits for it.
+    A device may be offline or draining: the job waits for it.
 
     Raises:
-        InvalidInput: no device of a target can measure by its protocol; the field is named.
+        InvalidInput: no device of a target can measure by its protocol; names the field.
         NotFound: no such device or class. Conflict: the device was revoked.
     """
     found: list[Place] = []
@@ -81,7 +81,7 @@ def _check_runtime(target: TargetRequest, devices: Sequence[Device], label: str)
         f"{protocol.threads} threads and memory by {protocol.memory}"
     )
     missing = lacking(facts, protocol)
-    if missing is None:  # one tried it in vain
+    if missing is None:  # a device has reported it as unsupported
         reason = next(
             filter(None, (refusal(known, protocol) for known in facts)), "a device reported it as unsupported"
         )
