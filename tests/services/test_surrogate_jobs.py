@@ -10,12 +10,12 @@ from sqlalchemy import select
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.services.jobs.plan import MIB
 from edgefront.core.services.search import device_data, snapshots
 from edgefront.core.services.search.advance import advance
 from edgefront.core.services.search.computing import ComputeStep
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Generation
+from edgefront.core.units import MIB
 from edgefront.core.wire.jobs import JobRequest, JobView
 
 

@@ -26,9 +26,8 @@ from edgefront.core.search.registry import make
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space as catalogued
 from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.units import MIB
 from edgefront.core.wire.jobs import JobRequest, Limits, SpaceRequest
-
-MIB = 1 << 20
 
 
 @dataclass(frozen=True)

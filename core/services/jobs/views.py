@@ -32,7 +32,6 @@ from edgefront.core.wire.jobs import (
     TargetView,
 )
 
-MIB = 1 << 20
 LOOKED_AT = 32
 """Maximum number of online devices whose facts are checked; with more, one is assumed to be able to measure."""
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.cost.costs import Costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.jobs import events
-from edgefront.core.services.jobs.plan import MIB, SearchPlan
+from edgefront.core.services.jobs.plan import SearchPlan
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
@@ -23,6 +23,7 @@ from edgefront.core.services.quality.scoring import Scored
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import LIVE_LAUNCHES
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target, new_id
+from edgefront.core.units import MIB
 
 FIRST_PRIORITY = 0
 
