@@ -97,8 +97,7 @@ def _check_law(request: JobRequest, settings: ProxySettings) -> None:
             law_about(known, settings.law)
     except InvalidInput as error:
         field = "proxy" if error.field == "proxy" else f"proxy_settings.{error.field}"
-        detail = error.detail if field == "proxy" else f"{field}: {error.detail}"
-        raise InvalidInput(detail, field=field, value=error.value, allowed=error.allowed) from None
+        raise InvalidInput(f"{field}: {error.detail}", field=field, value=error.value, allowed=error.allowed) from None
 
 
 def data_of(request: JobRequest, settings: Settings | None) -> str | None:
