@@ -17,11 +17,13 @@ from edgefront.core.services.jobs.events import read_events
 from edgefront.core.services.jobs.frontier import Finding, candidate_settled, frontier_view
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Evaluation, Job, Measurement, Target
-from edgefront.core.wire.jobs import JobRequest, TargetRequest
+from edgefront.core.wire.jobs import AlgorithmRequest, JobRequest, TargetRequest
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 USER = Principal("key_1", "ann", "ann", "user")
-REQUEST = JobRequest(targets=(TargetRequest(device_class="c"),)).model_dump(mode="json")
+REQUEST = JobRequest(
+    targets=(TargetRequest(device_class="c"),), algorithm=AlgorithmRequest(name="lts"), proxy="decoder_parameters"
+).model_dump(mode="json")
 REFERENCE = {"proxy": 0.0, "proxy_scale": 8.0, "latency_ms": 9.0, "memory_bytes": 9.0}
 
 
