@@ -78,20 +78,20 @@ def check_bind(settings: Settings) -> None:
     http = settings.http
     if http.share_port and (settings.embedded or http.port == 0 or not hasattr(socket, "SO_REUSEPORT")):
         raise InvalidInput(
-            "http.share_port is for several API processes on one machine: it needs a broker of its own, a fixed port, "
-            "and a system that lets processes share one",
+            "http.share_port is for several API processes on one machine: it needs a separate broker, a fixed port, "
+            "and a system on which processes can share a port",
             field="http.share_port",
             value=True,
             allowed="false, or true with EDGEFRONT_BROKER__URL=redis://… and EDGEFRONT_HTTP__PORT set",
         )
     if (http.certificate is None) != (http.certificate_key is None):
         raise InvalidInput(
-            "http.certificate and http.certificate_key belong together: give both or none",
+            "http.certificate and http.certificate_key belong together: set both or neither",
             field="http.certificate",
             value=str(http.certificate),
             allowed="the paths of two PEM files",
         )
-    if http.certificate is not None or http.insecure or is_loopback(http.host):
+    if http.certificate is not None or http.insecure or is_local(http.host):
         return
     raise InvalidInput(
         f"http.host {http.host} can be reached from other machines, and plain HTTP would show them every key: give "
@@ -103,7 +103,7 @@ def check_bind(settings: Settings) -> None:
     )
 
 
-def is_loopback(host: str) -> bool:
+def is_local(host: str) -> bool:
     """Whether only this machine can reach what listens on `host`."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)

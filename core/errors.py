@@ -19,27 +19,65 @@ EdgefrontError
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, TypeVar
+
+_Error = TypeVar("_Error", bound="EdgefrontError")
 
 
 class EdgefrontError(Exception):
-    """Base of all. `status` is the HTTP status and `kind` the stable word that clients can match on."""
+    """Base of all. `status` is the HTTP status and `kind` the stable word that clients can match on.
+
+    `path` holds the keys that lead to the field it is about, in what was given: ("blocks", "3", "n_head"). A caller for
+    whom that is part of a larger request prefixes the path by `under`.
+
+    Args:
+        detail: one sentence: what is wrong and what would be right. Where it begins with the field, followed by a space
+            or a colon, it keeps beginning with the field when the path is prefixed.
+        field: the path, as keys or as they are written: `blocks.3.n_head`. Empty: it is about no field.
+        extra: what else the problem document holds.
+    """
 
     status: ClassVar[int] = 500
     kind: ClassVar[str] = "error"
 
-    def __init__(self, detail: str, **extra: Any) -> None:
+    def __init__(self, detail: str, *, field: str | Sequence[str] = "", **extra: Any) -> None:
         super().__init__(detail)
         self.detail = detail
-        self.extra = extra
+        self.path = tuple(field.split(".") if isinstance(field, str) else field) if field else ()
+        leads = self.path and detail.startswith((f"{self.field} ", f"{self.field}:"))
+        self._after_field = detail[len(self.field) :] if leads else None
+        self._extra = extra
+
+    @property
+    def field(self) -> str:
+        """The path as it is written: `blocks.3.n_head`."""
+        return ".".join(self.path)
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        return ({"field": self.field} if self.path else {}) | self._extra
+
+    def at(self: _Error, *path: str | int) -> _Error:
+        """The same error, about the field at this path."""
+        keys = tuple(str(key) for key in path)
+        detail = self.detail if self._after_field is None else ".".join(keys) + self._after_field
+        return type(self)(detail, field=keys, **self._extra)
+
+    def under(self: _Error, *keys: str | int) -> _Error:
+        """The same error, where what it is about stands at these keys of something larger."""
+        return self.at(*keys, *self.path) if self.path else self
+
+
+_Invalid = TypeVar("_Invalid", bound="InvalidInput")
 
 
 class InvalidInput(EdgefrontError, ValueError):
     """A wrong value.
 
     Args:
-        detail: one sentence: what is wrong and what would be right.
-        field: dotted path of the field, such as `blocks.3.n_head`; empty for the whole.
+        detail, field: as in `EdgefrontError`; a field that is empty means the whole of what was given.
         value: the offending value as given.
         allowed: what would be accepted, in words.
     """
@@ -47,12 +85,21 @@ class InvalidInput(EdgefrontError, ValueError):
     status = 422
     kind = "invalid-input"
 
-    def __init__(self, detail: str, *, field: str = "", value: Any = None, allowed: str = "") -> None:
-        super().__init__(detail)
-        self.field = field
+    def __init__(self, detail: str, *, field: str | Sequence[str] = "", value: Any = None, allowed: str = "") -> None:
+        super().__init__(detail, field=field, value=value, allowed=allowed)
         self.value = value
         self.allowed = allowed
-        self.extra = {"field": field, "value": value, "allowed": allowed}
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        return {"field": self.field, **self._extra}
+
+    def under(self: _Invalid, *keys: str | int) -> _Invalid:
+        """The same error, where what it is about stands at these keys of something larger."""
+        if self.path or not keys:
+            return self.at(*keys, *self.path)
+        field = tuple(str(key) for key in keys)
+        return type(self)(f"{'.'.join(field)}: {self.detail}", field=field, **self._extra)
 
 
 class ArchitectureError(InvalidInput):
@@ -120,3 +167,14 @@ class MeasurementError(EdgefrontError):
     def __init__(self, detail: str, *, reason: str, **extra: Any) -> None:
         super().__init__(detail, reason=reason, **extra)
         self.reason = reason
+
+
+@contextmanager
+def within(*keys: str | int) -> Iterator[None]:
+    """Prefixes the path of an error about what stands at these keys: what is read inside knows its own fields alone."""
+    try:
+        yield
+    except EdgefrontError as error:
+        if (found := error.under(*keys)) is error:
+            raise
+        raise found from None

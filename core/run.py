@@ -62,7 +62,7 @@ def read_spec(folder: Path) -> RunSpec:
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}", field="folder", value=str(folder)) from error
     except ValidationError as error:
-        raise invalid_input(error, InvalidInput, "spec") from None
+        raise invalid_input(error, InvalidInput).under("spec") from None
 
 
 def _run(spec: RunSpec, folder: Path, ranks: Ranks, journal: Journal, stop: threading.Event) -> int:

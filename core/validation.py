@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -37,28 +37,27 @@ def form(pattern: str, words: str) -> str:
     return pattern
 
 
-def invalid_input(
-    error: ValidationError, kind: type[InvalidInput], prefix: str = "", *, tags: Collection[str] = ()
-) -> InvalidInput:
-    """The first of pydantic's errors as `kind`, with the dotted path of the field, its value and what is allowed.
+def invalid_input(error: ValidationError, kind: type[InvalidInput], *, tags: Collection[str] = ()) -> InvalidInput:
+    """The first of pydantic's errors as `kind`, with the path of the field, its value and what is allowed.
 
     `tags` are those of the discriminated unions in the model: they are no part of a field's path.
     """
     first = error.errors(include_url=False)[0]
     # A discriminated union puts its tag into the path after the index: blocks.3.attention.n_head.
-    path = ".".join(str(part) for part in first["loc"] if part not in tags)
-    return fault(first, kind, ".".join(part for part in (prefix, path) if part))
+    return fault(first, kind, [part for part in first["loc"] if part not in tags])
 
 
-def fault(item: Mapping[str, Any], kind: type[InvalidInput], field: str, whole: str = "the input") -> InvalidInput:
-    """One of pydantic's errors as `kind`; `field` is its path, and `whole` the name of what has none."""
+def fault(
+    item: Mapping[str, Any], kind: type[InvalidInput], path: Sequence[str | int], whole: str = "the input"
+) -> InvalidInput:
+    """One of pydantic's errors as `kind`, at this path; `whole` is the name of what has none."""
     cause = item.get("ctx", {}).get("error")
     if isinstance(cause, InvalidInput):
-        nested = ".".join(part for part in (field, cause.field) if part)
-        return kind(_beginning_with(nested, cause.detail), field=nested, value=cause.value, allowed=cause.allowed)
+        return kind(cause.detail, field=cause.path, value=cause.value, allowed=cause.allowed).under(*path)
+    field = tuple(str(part) for part in path)
     if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
         return _wrong_tag(kind, field, item["ctx"])
-    name, value = field or whole, item.get("input")
+    name, value = ".".join(field) or whole, item.get("input")
     if item["type"] == "missing":
         return kind(f"{name} is missing", field=field, allowed="a value for it: it has no default")
     if item["type"] == "extra_forbidden":
@@ -88,24 +87,16 @@ def _allowed(item: Mapping[str, Any]) -> str:
     return _IN_WORDS.get(kind) or _SHOULD.sub("", message[:1].lower() + message[1:])
 
 
-def _beginning_with(field: str, detail: str) -> str:
-    """An error's words with the whole path of the field, of which whoever raised it knew the end at most."""
-    parts = field.split(".")
-    for known in (".".join(parts[start:]) for start in range(len(parts))):
-        if detail.startswith((f"{known} ", f"{known}:")):
-            return field + detail[len(known) :]
-    return f"{field}: {detail}" if field else detail
-
-
-def _wrong_tag(kind: type[InvalidInput], field: str, context: Mapping[str, Any]) -> InvalidInput:
+def _wrong_tag(kind: type[InvalidInput], part: Sequence[str], context: Mapping[str, Any]) -> InvalidInput:
     """A part whose kind is unknown or missing, told as an error of that field."""
-    name = f"{field}.{context['discriminator'].strip(chr(39))}".lstrip(".")
+    field = (*part, context["discriminator"].strip("'"))
+    name = ".".join(field)
     if "tag" not in context:
-        return kind(f"{name} is missing", field=name, allowed="a value for it: it has no default")
+        return kind(f"{name} is missing", field=field, allowed="a value for it: it has no default")
     allowed = context["expected_tags"].replace("'", "")
     return kind(
         f"{name}: there is no {short(context['tag'])}; there are {allowed}",
-        field=name,
+        field=field,
         value=context["tag"],
         allowed=allowed,
     )

@@ -20,6 +20,7 @@ from edgefront.commands import (
     measure,
     models,
     proxy,
+    quality,
     service,
     ship,
     trainings,
@@ -27,8 +28,8 @@ from edgefront.commands import (
 from edgefront.commands.base import Json, Key, Url, root_options
 
 _EPILOG = (
-    "Exit codes: 0 done · 1 failed · 2 wrong usage · 3 not found · 4 no access · 5 server away, try again · "
-    "6 invalid input, or not in this state · 130 interrupted."
+    "Exit codes: 0 done · 1 failed · 2 wrong usage · 3 not found · 4 no access · 5 server unavailable, try again · "
+    "6 invalid input, or not possible in this state · 130 interrupted."
 )
 
 app = typer.Typer(
@@ -47,6 +48,7 @@ ship.add_to(app)
 app.add_typer(catalogue.spaces, name="space")
 app.add_typer(data.app, name="data")
 app.add_typer(proxy.app, name="proxy")
+app.add_typer(quality.app, name="quality")
 catalogue.add_to(app)
 measure.add_to(app)
 generate.add_to(app)
@@ -71,7 +73,7 @@ def _root(
     key: Key = None,
     json: Json = False,
     version: Annotated[  # noqa: ARG001
-        bool, typer.Option("--version", help="Print the version and end.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     root_options.url, root_options.key, root_options.json = url, key, json

@@ -27,11 +27,11 @@ INTERRUPTED = 130
 TABLE = (
     (OK, "done"),
     (ERROR, "something failed: the message says what"),
-    (USAGE, "wrong usage: an unknown command or option, or a value that cannot be read"),
-    (NOT_FOUND, "no such job, candidate, device … or it is gone"),
-    (NO_ACCESS, "no valid key, or one that may not do this"),
-    (SERVER_AWAY, "no server, or it cannot answer now: try again"),
-    (REFUSED, "the input is invalid, or the state of the thing does not allow it"),
+    (USAGE, "wrong usage: an unknown command or option, or a value of the wrong type"),
+    (NOT_FOUND, "the job, candidate, device … does not exist, or no longer exists"),
+    (NO_ACCESS, "no valid API key, or the key lacks the permission"),
+    (SERVER_AWAY, "the server cannot be reached or is unavailable: try again"),
+    (REFUSED, "the input is invalid, or the operation is not possible in the current state"),
     (INTERRUPTED, "interrupted (Ctrl-C)"),
 )
 

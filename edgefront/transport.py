@@ -7,7 +7,6 @@ from 0.2 s with full jitter, honour Retry-After, and end after `patience_s` in a
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from pydantic import BaseModel
 from tenacity import Retrying, retry_if_exception, stop_before_delay
 
 from edgefront.core import errors
+from edgefront.core.addresses import is_loopback
 from edgefront.core.errors import (
     EdgefrontError,
     InvalidInput,
@@ -45,20 +45,20 @@ class Transport:
         except httpx.InvalidURL as error:
             raise _bad_url(url, str(error)) from None
         if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise _bad_url(url, "it has no http:// or https:// in front of a host")
+            raise _bad_url(url, "it does not start with http:// or https:// and a host")
         from edgefront import __version__
 
         headers = {"User-Agent": f"edgefront/{__version__}", "Accept": "application/json"}
         if key:
             if not key.isascii() or not key.isprintable():
-                raise Unauthenticated("this is not a key: keys are short ASCII text")
+                raise Unauthenticated("this is not an API key: keys are short ASCII text")
             headers["Authorization"] = f"Bearer {key}"
         self._http = httpx.Client(
             base_url=self.url,
             headers=headers,
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
             # A proxy set for the internet must not catch what goes to this machine.
-            trust_env=not _is_loopback(parsed.host),
+            trust_env=not is_loopback(parsed.host),
         )
 
     def close(self) -> None:
@@ -152,7 +152,9 @@ def _json(content: Mapping[str, Any]) -> bytes:
     try:
         return json.dumps(content, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"this cannot be sent as JSON: {error}", allowed="what JSON has, finite numbers") from None
+        raise InvalidInput(
+            f"this cannot be sent as JSON: {error}", allowed="values that JSON supports, finite numbers"
+        ) from None
 
 
 def segment(name: str) -> str:
@@ -201,8 +203,8 @@ def _document(response: httpx.Response) -> dict[str, Any]:
 def _plain_detail(response: httpx.Response) -> str:
     address = response.request.url.copy_with(query=None)
     if response.is_redirect:
-        return f"{address} sends elsewhere ({response.headers.get('location', '?')}): give the server's own URL"
-    return f"{address} answered {response.status_code} {response.reason_phrase} without saying why"
+        return f"{address} redirects to {response.headers.get('location', '?')}: give the server's own URL"
+    return f"{address} answered {response.status_code} {response.reason_phrase} without a reason"
 
 
 def _error_classes(base: type[EdgefrontError]) -> Iterator[type[EdgefrontError]]:
@@ -232,15 +234,6 @@ def _present(params: Query | None) -> dict[str, str] | None:
         for name, value in params.items()
         if value is not None
     }
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _bad_url(url: str, reason: str) -> InvalidInput:

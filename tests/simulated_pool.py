@@ -25,7 +25,7 @@ from edgefront.core.services.settings import (
 )
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import lifecycle as trainings
-from edgefront.core.services.trainings.claims import Claim, Machine
+from edgefront.core.services.trainings.claims import Machine, TrainingClaim
 from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training, TrainingEvent
@@ -95,9 +95,7 @@ class Pool:
     # As a user ----------------------------------------------------------------------------------------------------
 
     def create(self, request: TrainingRequest | None = None, key: str | None = None) -> tuple[TrainingView, ...]:
-        with self.database.write() as session:
-            now = self.database.now(session)
-            return trainings.create_trainings(session, self.user, request or asked(), key, self.settings, now)
+        return trainings.submit_trainings(self.database, self.user, request or asked(), self.settings, key)
 
     def submit(self, title: str = "", **changes: Any) -> str:
         return self.create(asked(title, **changes))[0].id
@@ -135,7 +133,7 @@ class Pool:
 
     # As a worker --------------------------------------------------------------------------------------------------
 
-    def claim(self, machine: Machine | None = None, queue: str = "cpu", ttl_s: float = 60.0) -> Claim | None:
+    def claim(self, machine: Machine | None = None, queue: str = "cpu", ttl_s: float = 60.0) -> TrainingClaim | None:
         machine = machine or Machine("here", 1, 1 << 40)
         with self.database.write() as session:
             return training_claims.claim(session, machine, queue, self.database.now(session), ttl_s)

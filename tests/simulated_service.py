@@ -10,7 +10,8 @@ from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.tasks import ADVANCE, SCORE, SETTLE
 from edgefront.core.store.database import Database
 from edgefront.core.wire.jobs import JobRequest, JobView
-from edgefront.workers.tasks import advance_target, settle_target
+from edgefront.workers.searching import advance_target
+from edgefront.workers.tasks import settle_target
 
 SMALL = {"n_layer": {"max": 3}, "d_model": [128, 192], "d_inner": {"max": 640}}
 
@@ -54,8 +55,7 @@ class Service:
             advance_target(self.database, self.inbox.pop(0))
 
     def create(self, asked: JobRequest | None = None, key: str | None = None) -> JobView:
-        with self.database.write() as session:
-            return jobs.create_job(session, self.user, asked or request(), key, self.database.now(session))
+        return jobs.submit_job(self.database, self.user, asked or request(), key)
 
     def submit(self, asked: JobRequest | None = None) -> JobView:
         """Creates a job and lets it ask for its baselines."""

@@ -38,7 +38,7 @@ def main(folder: Path) -> int:
     journal.take_back(done)
     if done:
         assert (_place(folder, done) / "model.safetensors").read_bytes() == f"after {done}".encode()
-        journal.note(f"It went on from step {done}.")
+        journal.note(f"It resumed from step {done}.")
     steps = int(spec.budget.steps or spec.recipe["steps"])
     for step in range(done + 1, steps + 1):
         if stop.is_set():

@@ -5,28 +5,26 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from edgefront.core.errors import EdgefrontError, Unavailable
+from edgefront.core.errors import Unavailable
 from edgefront.core.services import tasks
-from edgefront.core.services.measuring.settling import settle
-from edgefront.core.services.search import advance as advancing
+from edgefront.core.services.measuring import settling
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.sweep import sweep
+from edgefront.core.services.sweep import PARTS
 from edgefront.core.store.database import Database
 from edgefront.workers.scoring.scoring import Scoring
+from edgefront.workers.searching import ATTEMPTS, Searching, in_words
 from edgefront.workers.training.pickup import start_waiting
-
-ATTEMPTS = 3
-"""Tries of one step at once: two transactions of Postgres may meet in a deadlock, of which one is undone."""
 
 _log = logging.getLogger(__name__)
 
 
 def register(app: Any, database: Database, settings: Settings) -> None:
     """Adds the tasks to a Celery application."""
+    app.edgefront_searching = searching = Searching(database, settings)
 
     @app.task(name=tasks.ADVANCE, shared=False)  # type: ignore[untyped-decorator]
     def advance(target_id: str) -> None:
-        advance_target(database, target_id, settings)
+        searching.advance(target_id)
 
     @app.task(name=tasks.SETTLE, shared=False)  # type: ignore[untyped-decorator]
     def settle_reports(target_id: str | None) -> None:
@@ -59,43 +57,61 @@ def settle_target(database: Database, target_id: str | None) -> None:
 
 
 def _settle_some(database: Database, target_id: str | None) -> bool:
-    with database.write() as session:
-        return settle(session, target_id, database.now(session))
+    try:
+        with database.write() as session:
+            return settling.settle(session, target_id, database.now(session))
+    except Unavailable:
+        raise
+    except Exception:
+        # Otherwise one of them would prevent the others from being settled, at every sweep.
+        _log.exception("reports of target %s cannot be settled together; each is settled alone", target_id)
+    _settle_each(database, target_id)
+    return False  # the sweep requests the rest
 
 
-def advance_target(database: Database, target_id: str, settings: Settings | None = None) -> None:
-    """Takes a target as far as it can go now, one committed step at a time; `settings` as `advance` takes them."""
-    while _step(database, target_id, settings):
-        pass
-
-
-def _step(database: Database, target_id: str, settings: Settings | None) -> bool:
-    for attempt in range(1, ATTEMPTS + 1):
+def _settle_each(database: Database, target_id: str | None) -> None:
+    """One transaction per report: with the targets that wait for it; if that fails, without them; if that fails too,
+    the launch fails.
+    """
+    with database.read() as session:
+        reported = settling.waiting(session, target_id)
+    for row in reported:
+        fault = _fault(database, row, with_targets=True)
+        if fault is not None:  # perhaps the fault is in a target, whose own `advance` reports it
+            fault = _fault(database, row, with_targets=False)
+        if fault is None:
+            continue
         try:
             with database.write() as session:
-                return advancing.advance(session, target_id, database.now(session), settings)
-        except Unavailable as error:
-            _log.warning("target %s: attempt %d of %d: %s", target_id, attempt, ATTEMPTS, error)
-        except Exception as error:
-            # A target that cannot go on would otherwise be tried again by every sweep, and nobody told.
-            _log.exception("target %s cannot continue", target_id)
-            with database.write() as session:
-                advancing.fail(session, target_id, _note(error), database.now(session))
-            return False
-    return False  # the sweep sends it again
+                reason = f"its report cannot be settled: {in_words(fault)}"
+                settling.give_up(session, row, reason, database.now(session))
+        except Unavailable:
+            raise
+        except Exception:
+            _log.exception("launch %s cannot be given up", row.id)
 
 
-def _note(error: Exception) -> str:
-    """For the user: what they can mend in words, anything else by name (the log has the rest)."""
-    if isinstance(error, EdgefrontError):
-        return f"The search cannot continue: {error.detail}"
-    return f"The search cannot continue: internal error ({type(error).__name__}); see the worker's log."
+def _fault(database: Database, row: Any, *, with_targets: bool) -> Exception | None:
+    """The error that prevents settling this report; None if it was settled."""
+    try:
+        with database.write() as session:
+            settling.settle_these(session, [row], database.now(session), with_targets=with_targets)
+    except Unavailable:
+        raise
+    except Exception as error:
+        _log.exception("the report of launch %s cannot be settled, with its targets: %s", row.id, with_targets)
+        return error
+    return None
 
 
 def sweep_once(database: Database) -> None:
-    """One sweep; a database that is away is left to the next."""
-    try:
-        with database.write() as session:
-            sweep(session, database.now(session))
-    except Unavailable as error:
-        _log.warning("sweep put off: %s", error)
+    """One sweep, with one transaction per part; if the database is unavailable, the rest is left to the next sweep."""
+    for part in PARTS:
+        try:
+            with database.write() as session:
+                part(session, database.now(session))
+        except Unavailable as error:
+            _log.warning("sweep postponed: %s", error)
+            return
+        except Exception:
+            _log.exception("a part of the sweep failed: %s", part.__name__)

@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=JsonRoute)
     operation_id="enrol",
     summary="Exchange an enrolment token for a device's credential",
     responses={
-        **answer(examples.ENROL_RESPONSE, status=201, description="The credential; it is shown this once"),
+        **answer(examples.ENROL_RESPONSE, status=201, description="The credential; it is shown only once"),
         **errors(409),
     },
 )

@@ -38,7 +38,7 @@ DRAINING_WAIT_S = 5.0
 @hot_router.post(
     "/leases",
     operation_id="lease",
-    summary="Lease launches, or wait for some",
+    summary="Lease launches, or wait until there are some",
     response_model=LeaseResponse,
     responses={**answer(examples.LEASE_RESPONSE), **errors(409)},
 )
@@ -141,7 +141,7 @@ def heartbeat(lease_id: LeaseId, device_id: DeviceId, here: Here) -> Response:
     status_code=204,
     operation_id="release",
     summary="Return launches",
-    responses={204: {"description": "Given back"}, **errors(404)},
+    responses={204: {"description": "Returned"}, **errors(404)},
 )
 def release(
     lease_id: LeaseId,

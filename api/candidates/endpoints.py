@@ -102,7 +102,7 @@ async def list_candidates(
     cursor: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
     format: Annotated[  # noqa: A002  (the name on the wire)
-        Literal["json", "csv", "parquet"], Query(description="csv and parquet hold every candidate, in no pages")
+        Literal["json", "csv", "parquet"], Query(description="csv and parquet contain every candidate, without pages")
     ] = "json",
 ) -> Any:
     """The filters are combined by and, as in "measured, on the frontier, under 50 ms and 300 MB"."""
@@ -153,7 +153,10 @@ def get_frontier(
         Quality, Query(description="The measure of quality: the proxy, or the perplexity of trained models")
     ] = "proxy",
     dataset: Annotated[
-        str | None, Query(max_length=200, description="Of the trainings; if absent that of most of them")
+        str | None,
+        Query(
+            max_length=200, description="Data set of the trainings. Default: the one with the most trained candidates"
+        ),
     ] = None,
     format: Literal["json", "csv"] = "json",  # noqa: A002
 ) -> Any:

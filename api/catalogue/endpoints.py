@@ -13,21 +13,22 @@ from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Anyone
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CatalogueName
-from edgefront.core.cost.costs import Dtype, Logits, Mode, Weights, costs
+from edgefront.core.cost.costs import Dtype, Logits, Mode, costs
 from edgefront.core.errors import NotFound
+from edgefront.core.number_formats import Quantisation
 from edgefront.core.search.registry import algorithms
 from edgefront.core.spaces import catalogue
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import NamedModel, named_model, named_models
 from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, SpaceView
 
-_TOKENS = "Tokens of the pass in each sequence: 192, in decode 1, if absent."
+_TOKENS = "Tokens per sequence of the pass. Default: 192; in decode 1."
 _MODE = (
     "forward: all at once, after memory_length others as a segment memory. prefill: all at once, keys and values kept. "
     "decode: after memory_length others, whose keys and values are given."
 )
-_MEMORY = "Tokens before them: 0, in decode 192, if absent."
-_WEIGHTS = "int8: a byte for each weight of the blocks' linear layers, float32 for the rest."
+_MEMORY = "Tokens before the pass. Default: 0; in decode 192."
+_WEIGHTS = "int8: one byte per weight of the blocks' linear layers, float32 for all others."
 
 
 class PassOptions(BaseModel):
@@ -41,7 +42,7 @@ class PassOptions(BaseModel):
     logits: Logits = "all"
     mode: Annotated[Mode, Field(description=_MODE)] = "forward"
     memory_length: Annotated[int | None, Field(ge=0, le=1 << 20, description=_MEMORY)] = None
-    weights: Annotated[Weights, Field(description=_WEIGHTS)] = "full"
+    weights: Annotated[Quantisation, Field(description=_WEIGHTS)] = "full"
 
 
 _DESCRIPTIONS: dict[str, Any] = {

@@ -21,8 +21,8 @@ router = APIRouter(prefix="/v1/enrolment-tokens", tags=["devices"], route_class=
     "",
     status_code=201,
     operation_id="create_enrolment_token",
-    summary="Make an enrolment token",
-    responses=answer(examples.TOKEN_MADE, status=201, description="The token; its secret is shown this once"),
+    summary="Create an enrolment token",
+    responses=answer(examples.TOKEN_MADE, status=201, description="The token; its secret is shown only once"),
 )
 def create_token(
     request: Annotated[EnrolmentTokenRequest, Body(openapi_examples=sample(examples.TOKEN_REQUEST))],

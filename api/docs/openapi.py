@@ -14,11 +14,15 @@ from edgefront.core.wire.service import Problem
 
 TAGS = [
     {"name": "jobs", "description": "Searches: submit, follow, pause, resume, cancel, delete."},
-    {"name": "candidates", "description": "What a search proposed and what was measured; frontiers and exports."},
+    {"name": "candidates", "description": "Candidates, proposed and measured; frontiers and exports."},
     {"name": "models", "description": "Candidates' models for download, with untrained weights."},
-    {"name": "trainings", "description": "The pool: train what a search found, follow it, download the result."},
-    {"name": "devices", "description": "The fleet, and the tokens that let new devices in."},
-    {"name": "agents", "description": "What agents on devices say: enrolment, leases, reports."},
+    {
+        "name": "trainings",
+        "description": "The training pool: train models of a frontier or any others, follow the training, download "
+        "the result.",
+    },
+    {"name": "devices", "description": "The fleet, and the tokens with which new devices enrol."},
+    {"name": "agents", "description": "The agents' requests: enrolment, leases, reports."},
     {"name": "catalogue", "description": "Search spaces, named models, algorithms and recipes."},
     {"name": "access", "description": "Keys and browser sessions."},
     {"name": "service", "description": "Health and metrics."},
@@ -27,26 +31,27 @@ TAGS = [
 DESCRIPTION = """\
 edgefront finds the language model that fits a device. Every request but health names an API key
 (`Authorization: Bearer efk_…`); browsers trade a key for a cookie. Errors are problem documents (RFC 9457) whose `kind`
-is a stable word; `field`, `value` and `allowed` say what was wrong with a request, `errors` lists all of it.
+is a stable identifier; `field`, `value` and `allowed` describe the first error of a request, `errors` lists all of
+them.
 """
 
 _EXAMPLES: dict[int, tuple[str, str, str, dict[str, Any]]] = {
-    401: ("Unauthenticated", "No key, or not a valid one", "unauthenticated", {"detail": "the key is not known here"}),
+    401: ("Unauthenticated", "No key, or an invalid one", "unauthenticated", {"detail": "the API key is unknown"}),
     403: (
         "Forbidden",
-        "A valid key that may not do this",
+        "A valid key without the permission",
         "forbidden",
         {"detail": "this needs a key of the role admin, not user"},
     ),
-    404: ("NotFound", "No such thing, or not yours", "not-found", {"detail": "no job 'job_01'"}),
+    404: ("NotFound", "It does not exist, or belongs to another user", "not-found", {"detail": "no job 'job_01'"}),
     409: (
         "Conflict",
-        "The thing's state does not allow this now",
+        "Not possible in the current state",
         "conflict",
         {"detail": "the job is finished: it cannot be paused"},
     ),
-    410: ("Gone", "It existed and was ended", "gone", {"detail": "this device was revoked"}),
-    413: ("TooLarge", "A body above its bound", "too-large", {"detail": "the body is larger than 4194304 bytes"}),
+    410: ("Gone", "It existed, but was revoked or has ended", "gone", {"detail": "this device was revoked"}),
+    413: ("TooLarge", "A body above the size limit", "too-large", {"detail": "the body is larger than 4194304 bytes"}),
     415: (
         "UnsupportedMediaType",
         "A body that is not JSON",
@@ -79,7 +84,7 @@ _EXAMPLES: dict[int, tuple[str, str, str, dict[str, Any]]] = {
     ),
     500: (
         "InternalError",
-        "A mistake of the server; `instance` is in its log",
+        "An error of the server; `instance` is in its log",
         "internal-error",
         {"detail": "Something went wrong on the server.", "instance": "urn:uuid:6f1f2f0e-5c3e-4f5a-9d55-0d8f5b7f6c11"},
     ),

@@ -51,7 +51,9 @@ class Authenticate:
         state["credential"] = credential
         if credential.secret.startswith(ENROLMENT_PREFIX) and not credential.cookie:
             if scope["path"] != ENROL_PATH:
-                raise Unauthenticated("an enrolment token only enrols; use the credential that it was exchanged for")
+                raise Unauthenticated(
+                    "an enrolment token can only enrol a device; use the credential that it was exchanged for"
+                )
             context.rates.take(("enrol", address_of(scope)))
             return
         principal = context.credentials.remembered(credential)
@@ -86,7 +88,7 @@ def credential_of(headers: Headers) -> Credential:
     cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE)
     if cookie:
         return Credential(_checked(cookie), cookie=True)
-    raise Unauthenticated("no key: send the header Authorization: Bearer <key>, or log in at /login")
+    raise Unauthenticated("no API key: send the header Authorization: Bearer <key>, or log in at /login")
 
 
 def require_same_origin(headers: Headers, scheme: str) -> None:
@@ -103,7 +105,7 @@ def require_same_origin(headers: Headers, scheme: str) -> None:
 
 def _checked(secret: str) -> str:
     if len(secret) > MAX_SECRET or not secret.isascii() or not secret.isprintable():
-        raise Unauthenticated("this is not a key: keys are short ASCII text")
+        raise Unauthenticated("this is not an API key: keys are short ASCII text")
     return secret
 
 

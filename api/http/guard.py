@@ -55,10 +55,10 @@ class Guard:
         try:
             await self.app(scope, receive, watch)
         except (ClientDisconnect, SendTimeoutError):
-            _log.debug("the client of %s %s went away", scope["method"], scope["path"])
+            _log.debug("the client of %s %s disconnected", scope["method"], scope["path"])
         except Exception as error:
             if started and isinstance(error, OSError):
-                _log.info("the answer to %s %s broke off: %s", scope["method"], scope["path"], error)
+                _log.info("the response to %s %s was aborted: %s", scope["method"], scope["path"], error)
                 return
             response = problems.of_error(error) if isinstance(error, EdgefrontError) else problems.of_crash(error)
             if not started:

@@ -58,7 +58,10 @@ def _refuse_unstorable(value: Any, path: str) -> None:
         )
     if isinstance(value, str) and "\0" in value:
         raise InvalidInput(
-            f"{path or 'the body'}: must not hold NUL characters", field=path, value=value, allowed="text without NUL"
+            f"{path or 'the body'}: must not contain NUL characters",
+            field=path,
+            value=value,
+            allowed="text without NUL",
         )
     if isinstance(value, dict):
         for name, item in value.items():

@@ -43,9 +43,9 @@ class Metrics:
             buckets=(0.05, 0.25, 1, 5, 15, 30, 60),
             registry=self.registry,
         )
-        self.leased = Counter("edgefront_launches_leased", "Launches handed out", registry=self.registry)
+        self.leased = Counter("edgefront_launches_leased", "Launches leased", registry=self.registry)
         self.reports = Counter(
-            "edgefront_reports", "Reports of launches by what became of them", ("outcome",), registry=self.registry
+            "edgefront_reports", "Reports of launches by outcome", ("outcome",), registry=self.registry
         )
         self.events = Counter("edgefront_events_sent", "Events sent to readers of streams", registry=self.registry)
 

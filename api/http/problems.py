@@ -95,7 +95,8 @@ def of_crash(error: BaseException) -> Response:
     return respond(
         500,
         "internal-error",
-        "Something went wrong on the server. Nothing of this request was kept; its instance is in the server's log.",
+        "Internal server error. Nothing of this request was stored; the server's log has the details under this "
+        "instance.",
         instance=instance,
     )
 
@@ -109,8 +110,8 @@ def of_http(error: HTTPException) -> Response:
 
 
 _PLAIN_DETAIL = {
-    404: "There is nothing at this address.",
-    405: "This address does not support this method; the Allow header says which it supports.",
+    404: "There is no resource at this URL.",
+    405: "This URL does not support this method; the Allow header lists the supported ones.",
 }
 
 
@@ -125,8 +126,7 @@ def of_validation(error: RequestValidationError) -> Response:
 
 def _place(item: Mapping[str, Any]) -> dict[str, Any]:
     where, *path = item["loc"]
-    field = ".".join(str(part) for part in _without_members(path))
-    found = fault(item, InvalidInput, field, "the body" if where == "body" else f"the {where}")
+    found = fault(item, InvalidInput, _without_members(path), "the body" if where == "body" else f"the {where}")
     place = {"in": where, "detail": found.detail, **found.extra}
     if item["type"] == "missing":
         del place["value"]

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Header, Query, Response
+from fastapi import APIRouter, Body, Query, Response
 from sqlalchemy.orm import Session
 
 from edgefront.api.docs import examples
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Here, Person
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.api.http.parameters import Cursor, JobId
+from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.states import JobState
@@ -21,24 +21,13 @@ from edgefront.core.wire.jobs import JobPage, JobRequest, JobView
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
 
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        min_length=1,
-        max_length=200,
-        pattern=r"^[\x21-\x7e]+$",
-        description="Your own name for this request: sent again with the same body, it answers with the same job.",
-        examples=["6c7a2f1e-5f0a-4f0e-9d4c-2a6a1c9f0b11"],
-    ),
-]
-
 
 @router.post(
     "",
     status_code=201,
     operation_id="create_job",
     summary="Submit a search job",
-    responses={**answer(examples.JOB, status=201, description="The job; Location is its address"), **errors(404, 409)},
+    responses={**answer(examples.JOB, status=201, description="The job; Location is its URL"), **errors(404, 409)},
 )
 def create_job(
     request: Annotated[JobRequest, Body(openapi_examples=sample(examples.JOB_REQUEST))],
@@ -48,8 +37,7 @@ def create_job(
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
     """Stores the job; its search begins at once. With no device online it waits, and `note` says so."""
-    with here.database.write() as session:
-        job = jobs.create_job(session, person, request, idempotency_key, here.database.now(session), here.settings)
+    job = jobs.submit_job(here.database, person, request, idempotency_key, here.settings)
     here.changed()
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return job

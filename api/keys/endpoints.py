@@ -22,8 +22,8 @@ router = APIRouter(prefix="/v1", tags=["access"], route_class=JsonRoute)
     "/keys",
     status_code=201,
     operation_id="create_key",
-    summary="Make an API key",
-    responses=answer(examples.KEY_MADE, status=201, description="The key; its secret is shown this once"),
+    summary="Create an API key",
+    responses=answer(examples.KEY_MADE, status=201, description="The key; its secret is shown only once"),
 )
 def create_key(
     request: Annotated[KeyRequest, Body(openapi_examples=sample(examples.KEY_REQUEST))], _admin: Admin, here: Here
@@ -62,6 +62,6 @@ def revoke_key(key_id: KeyId, person: Person, here: Here) -> None:
     here.credentials.forget()
 
 
-@router.get("/me", operation_id="get_me", summary="Whose key this is", responses=answer(examples.ME))
+@router.get("/me", operation_id="get_me", summary="The name, owner and role of this key", responses=answer(examples.ME))
 async def get_me(asker: Anyone) -> MeView:
     return MeView(key_id=asker.key_id, name=asker.name, owner=asker.owner, role=asker.role, device_id=asker.device_id)

@@ -23,10 +23,12 @@ RETRY_MS = 2000
 SEND_TIMEOUT_S = 60
 _MOST = 1 << 53
 
-After = Annotated[int, Query(ge=0, le=_MOST, description="Number of the last event that you have")]
+After = Annotated[int, Query(ge=0, le=_MOST, description="Number of the last event that you have received")]
 LastEventId = Annotated[
     str | None,
-    Header(pattern=r"^[0-9]{1,16}$", description="As `after`, and before it: browsers send it by themselves"),
+    Header(
+        pattern=r"^[0-9]{1,16}$", description="As `after`, and takes precedence over it; browsers send it automatically"
+    ),
 ]
 
 
@@ -55,7 +57,7 @@ async def event_stream(
                     f"after: the log has no event {begin}",
                     field="after",
                     value=begin,
-                    allowed="0, or the number of an event that you have seen",
+                    allowed="0, or the number of an event that you have received",
                 )
 
     await run_in_threadpool(check)

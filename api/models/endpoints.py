@@ -14,7 +14,8 @@ from edgefront.api.docs.openapi import errors
 from edgefront.api.http.auth import Here, Person
 from edgefront.api.http.parameters import CandidateId
 from edgefront.api.http.sending import IfNoneMatch, send_file
-from edgefront.core.graph.model_file import ModelFormat, Numbers
+from edgefront.core.graph.model_file import ModelFormat
+from edgefront.core.number_formats import NumberFormat
 from edgefront.core.services.jobs.model_files import artifact_for
 
 router = APIRouter(prefix="/v1", tags=["models"])
@@ -45,13 +46,13 @@ _BINARY = {"type": "string", "format": "binary"}
             },
         },
         206: {
-            "description": "The part that Range asked for",
+            "description": "The part that Range selects",
             "content": {
                 media: {"schema": _BINARY, "example": "(a part)"}
                 for media in ("application/onnx", "application/octet-stream", "application/json")
             },
         },
-        304: {"description": "You have it: If-None-Match names its ETag"},
+        304: {"description": "Not modified: If-None-Match contains its ETag"},
         **errors(404, 416),
     },
 )
@@ -70,9 +71,9 @@ async def download_model(
         ),
     ] = "onnx",
     numbers: Annotated[
-        Numbers,
+        NumberFormat,
         Query(
-            description="What an ONNX file computes in. int8: float32 with the blocks' linear layers dynamically "
+            description="Number format of an ONNX file. int8: float32 with the blocks' linear layers dynamically "
             "quantised, as a protocol's weights int8. Other formats are float32 only"
         ),
     ] = "float32",

@@ -15,8 +15,7 @@ from edgefront.api.docs import training_examples as examples
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Person
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.api.http.parameters import Cursor, TrainingId
-from edgefront.api.jobs.endpoints import IdempotencyKey
+from edgefront.api.http.parameters import Cursor, IdempotencyKey, TrainingId
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.files.downloads import files_of
@@ -41,7 +40,7 @@ _ID = r"^[A-Za-z0-9_\-]+$"
     operation_id="create_trainings",
     summary="Train an architecture, a candidate, or points of a frontier",
     responses={
-        **answer(examples.TRAINING_PAGE, status=201, description="The trainings; Location is the first one's address"),
+        **answer(examples.TRAINING_PAGE, status=201, description="The trainings; Location is the URL of the first"),
         **errors(404, 409),
     },
 )
@@ -53,9 +52,7 @@ def create_trainings(
     idempotency_key: IdempotencyKey = None,
 ) -> TrainingPage:
     """Stores one training for each architecture. A worker with free capacity takes the oldest one that waits."""
-    with here.database.write() as session:
-        now = here.database.now(session)
-        made = trainings.create_trainings(session, person, request, idempotency_key, here.settings, now)
+    made = trainings.submit_trainings(here.database, person, request, here.settings, idempotency_key)
     here.changed()
     response.headers["Location"] = f"/v1/trainings/{made[0].id}"
     return TrainingPage(items=made)
@@ -71,10 +68,12 @@ def list_trainings(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     state: Annotated[TrainingState | None, Query(description="Only trainings in this state")] = None,
     job: Annotated[
-        str | None, Query(min_length=1, max_length=64, pattern=_ID, description="Only those of this job's candidates")
+        str | None,
+        Query(min_length=1, max_length=64, pattern=_ID, description="Only trainings of this job's candidates"),
     ] = None,
     digest: Annotated[
-        str | None, Query(pattern=r"^[0-9a-f]{64}$", description="Only those of this architecture", examples=["0" * 64])
+        str | None,
+        Query(pattern=r"^[0-9a-f]{64}$", description="Only trainings of this architecture", examples=["0" * 64]),
     ] = None,
 ) -> TrainingPage:
     """One's own trainings; an admin sees all."""
@@ -106,7 +105,7 @@ def list_training_metrics(
     training_id: TrainingId,
     person: Person,
     here: Here,
-    after: Annotated[int, Query(ge=-1, le=1 << 53, description="Only steps above this one")] = -1,
+    after: Annotated[int, Query(ge=-1, le=1 << 53, description="Only steps after this one")] = -1,
     limit: Annotated[int, Query(ge=1, le=MAX_METRICS)] = 1000,
 ) -> MetricPage:
     """The reports of the run, by increasing step. Steps that were repeated after a crash appear once."""

@@ -64,10 +64,10 @@ async def list_training_files(training_id: TrainingId, person: Person, here: Her
             "content": {_MEDIA: {"schema": _BINARY, "example": "(a safetensors file)"}},
         },
         206: {
-            "description": "The part that Range asked for",
+            "description": "The part that Range selects",
             "content": {_MEDIA: {"schema": _BINARY, "example": "(a part)"}},
         },
-        304: {"description": "You have it: If-None-Match names its ETag"},
+        304: {"description": "Not modified: If-None-Match contains its ETag"},
         **errors(404, 416),
     },
 )

@@ -37,7 +37,7 @@ _PICTURE: dict[int | str, dict[str, Any]] = {
     }
 }
 
-Records = Annotated[int, Query(ge=1, le=MAX_RECORDS, description="Records of each seed at most, evenly spread")]
+Records = Annotated[int, Query(ge=1, le=MAX_RECORDS, description="Maximum number of records per seed, evenly spread")]
 
 
 @router.get(
@@ -63,7 +63,7 @@ async def draw(
     training_id: TrainingId,
     person: Person,
     here: Here,
-    picture: Annotated[Literal["png", "svg"], Query(alias="format", description="Of the file")] = "png",
+    picture: Annotated[Literal["png", "svg"], Query(alias="format", description="Format of the file")] = "png",
 ) -> Response:
     """Layers from left to right with each block's probability, and attention over the steps. 409 before the first
     report."""

@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1/trainings", tags=["trainings"])
         **answer(
             examples.EVENT_STREAM,
             media="text/event-stream",
-            description="Events without end",
+            description="An endless stream of events",
             schema={"type": "string"},
         ),
         **errors(404),

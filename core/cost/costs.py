@@ -14,14 +14,14 @@ from typing import Any, Literal, get_args
 from edgefront.core.cost.flops import Logits, Mode, Pass, products
 from edgefront.core.cost.parameters import count, linear_maps
 from edgefront.core.errors import InvalidInput
+from edgefront.core.number_formats import Quantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.ends import MAX_LENGTH
 from edgefront.core.validation import one_of
 
-__all__ = ["Costs", "Dtype", "Logits", "Mode", "Weights", "costs"]
+__all__ = ["Costs", "Dtype", "Logits", "Mode", "costs"]
 
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]
-Weights = Literal["full", "int8"]
 
 BYTES: dict[Dtype, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of one weight."""
@@ -95,11 +95,11 @@ def costs(
 
 def _weight_bytes(architecture: Architecture, parameters: int, dtype: str, weights: str) -> int:
     width = BYTES[one_of("dtype", dtype, get_args(Dtype))]
-    if one_of("weights", weights, get_args(Weights)) == "full":
+    if one_of("weights", weights, get_args(Quantisation)) == "full":
         return parameters * width
     if dtype != "float32":
         raise InvalidInput(
-            f"weights int8 goes with dtype float32, not with {dtype}",
+            f"weights int8 needs dtype float32, not {dtype}",
             field="weights",
             value=weights,
             allowed="full, or dtype float32",

@@ -127,7 +127,7 @@ def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int
     outside = [token for token in prompt if not 0 <= token < vocabulary]
     if outside:
         raise InvalidInput(
-            f"the prompt has token {outside[0]}, and the model {vocabulary} of them",
+            f"the prompt has token {outside[0]}, but the model's vocabulary has {vocabulary} tokens",
             field="prompt",
             value=outside[0],
             allowed=f"0 to {vocabulary - 1}",

@@ -98,7 +98,7 @@ def evaluate_tasks(
         bootstrap_iters=1000,
     )
     if found is None:
-        raise InvalidInput(f"the harness evaluated nothing of {', '.join(tasks)}", field="tasks", value=list(tasks))
+        raise InvalidInput(f"the harness returned no results for {', '.join(tasks)}", field="tasks", value=list(tasks))
     return {
         task: {name.removesuffix(",none"): value for name, value in scores.items() if name != "alias"}
         for task, scores in found["results"].items()

@@ -10,6 +10,7 @@ from edgefront.core.cost.parameters import count
 from edgefront.core.recipes.papers import recipes
 from edgefront.core.recipes.recipe import NOT_LEARNT
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.units import MIB
 
 _UNKNOWN_LICENCE = (
     "Not recorded. The weights were made from the data named above: look up its licence before you pass them on."
@@ -49,7 +50,9 @@ def model_card(architecture: Architecture, facts: Mapping[str, Any]) -> str:
 def _blocks(architecture: Architecture) -> str:
     counts = Counter(block.kind for block in architecture.blocks)
     kinds = ", ".join(f"{count} {kind.replace('_', '-')}" for kind, count in counts.items())
-    encoder = " that translates" if architecture.source else "" if architecture.causal else " that reads both ways"
+    encoder = (
+        " that translates" if architecture.source else "" if architecture.causal else " with bidirectional attention"
+    )
     return f"A model{encoder} of width {architecture.d_model} with {kinds} block{'s' * (len(architecture.blocks) > 1)}"
 
 
@@ -60,10 +63,10 @@ def _training(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         ("training", facts.get("training")),
         ("data set", facts.get("dataset")),
         ("data digest", facts.get("data_digest")),
-        ("tokens are", facts.get("level")),
+        ("kind of tokens", facts.get("level")),
         ("recipe", recipe.get("name")),
-        ("published in", recipe.get("source")),
-        ("other than published", _changed(recipe)),
+        ("source of the recipe", recipe.get("source")),
+        ("changed fields of the recipe", _changed(recipe)),
         ("optimiser", f"{optimizer['name']}, lr {optimizer['lr']:g}" if {"name", "lr"} <= optimizer.keys() else None),
         ("batch", f"{recipe['rows']} × {recipe['segment']} tokens" if {"rows", "segment"} <= recipe.keys() else None),
         ("steps", _number(facts.get("steps"))),
@@ -100,7 +103,7 @@ def _evaluation(facts: Mapping[str, Any]) -> str:
         "loss": "loss (nats per token)",
         "perplexity": "perplexity",
         "bpc": "bits per character",
-        "word_perplexity": "perplexity a word",
+        "word_perplexity": "perplexity per word",
         "bleu": "BLEU",
     }
     known = [name for name in names if any(score.get(name) is not None for _, score in scores)]
@@ -116,10 +119,10 @@ def _how(facts: Mapping[str, Any]) -> str:
         return ""
     said = [f"{evaluation['segment']} tokens at a time after {evaluation['memory']} of the past"]
     if evaluation.get("same_length"):
-        said.append("every token seeing equally many")
+        said.append("the same number of keys for every token")
     if evaluation.get("clamp") is not None:
         said.append(f"distances clamped at {evaluation['clamp']}")
-    return f"\nRead {', '.join(said)}; {evaluation['rows']} streams side by side.\n"
+    return f"\nRead {', '.join(said)}; {evaluation['rows']} streams in parallel.\n"
 
 
 def _measurements(measured: Iterable[Mapping[str, Any]], vocabulary: int) -> str:
@@ -132,13 +135,14 @@ def _measurements(measured: Iterable[Mapping[str, Any]], vocabulary: int) -> str
                 _plain(item.get("device", "")),
                 _plain(item.get("protocol", "")),
                 "" if latency is None else f"{latency:.3g}" + ("" if half is None else f" ± {half:.2g}"),
-                "" if peak is None else f"{peak / 2**20:,.1f}",
+                "" if peak is None else f"{peak / MIB:,.1f}",
             )
         )
     if not rows:
         return "This architecture's latency and memory are not recorded here.\n"
     said = "".join(
-        f"\nMeasured untrained, over {other:,} tokens; these weights know {vocabulary:,}, so embedding and output "
+        f"\nMeasured untrained, with a vocabulary of {other:,}; these weights have {vocabulary:,}, so embedding and "
+        "output "
         "layer differ in size. `edgefront measure architecture.json` measures this model.\n"
         for other in sorted(others)
     )

@@ -154,7 +154,7 @@ class Package:
         model = load_safetensors(self.weights.path)
         for name, parameter in model.named_parameters():
             if not bool(parameter.isfinite().all()):
-                raise _damaged(self.folder, f"{name} holds numbers that are not finite")
+                raise _damaged(self.folder, f"{name} contains numbers that are not finite")
         model.to(device).eval()
         return model
 

@@ -241,7 +241,7 @@ def _check(model: LanguageModel, evaluation: Evaluation, source: Text | None) ->
     length, longest = evaluation.segment + evaluation.memory, architecture.max_length
     if source is None and longest is not None and length > longest:
         raise InvalidInput(
-            f"evaluation segments of {evaluation.segment} tokens behind {evaluation.memory} others do not fit into the "
+            f"evaluation segments of {evaluation.segment} tokens after {evaluation.memory} others do not fit into the "
             f"model's {longest} positions",
             field="evaluation.segment",
             value=length,

@@ -196,7 +196,7 @@ def _best(question: Question, windows: Sequence[_Window], scores: Sequence[Score
 
 def _wrong(path: Path, what: str) -> InvalidInput:
     return InvalidInput(
-        f"{path} is not of SQuAD's form: {what}",
+        f"{path} is not in SQuAD's format: {what}",
         field="questions",
         value=str(path),
         allowed='{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text", '

@@ -178,7 +178,7 @@ def _guessed(path: Path, head: list[str], pair: str | None) -> tuple[str, str | 
             return one, other
     single = next((name for name in _SINGLE if name in head), None)
     if single is None:
-        raise _wrong(path, f"has no column of text that is known by its name; it has {', '.join(head)}: name one")
+        raise _wrong(path, f"has no column with a known name for the text; it has {', '.join(head)}: name one of them")
     return single, pair
 
 

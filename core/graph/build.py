@@ -40,7 +40,6 @@ from edgefront.core.graph.formats import (
     BYTES,
     RANDOM_SCALE,
     Format,
-    Precision,
     encode,
     format_of,
     is_linear_map,
@@ -55,6 +54,7 @@ from edgefront.core.graph.state import Mode as Mode
 from edgefront.core.graph.state import check_pass
 from edgefront.core.graph.weights import WeightCache, values
 from edgefront.core.graph.writer import IR_VERSION, OPSET, Dtype, GraphWriter
+from edgefront.core.number_formats import Quantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.validation import one_of
 
@@ -69,13 +69,13 @@ def build(
     seed: int = 0,
     window: int | None = None,
     padding: bool = False,
-    precision: Precision = "full",
+    quantisation: Quantisation = "full",
 ) -> ModelProto:
     """The model with its weights: mapped from a cache, given by name, or (None) made from `seed` and kept inside.
 
     `window`: each token sees so many keys at most, itself included (Transformer-XL's same-length evaluation).
     `padding`: the graph takes masks for padded batches.
-    `precision`: int8 quantises linear layers (`core.graph.formats`), given weights too; with dtype float32.
+    `quantisation`: int8 quantises linear layers (`core.graph.formats`), given weights too; with dtype float32.
 
     With a cache the model holds only references, relative to the cache's folder, and a session over it maps the files:
 
@@ -90,18 +90,18 @@ def build(
     Raises `InvalidInput` for a mode, window or padding that the architecture does not have.
     """
     model = unfilled_model(
-        architecture, mode=mode, logits=logits, dtype=dtype, window=window, padding=padding, precision=precision
+        architecture, mode=mode, logits=logits, dtype=dtype, window=window, padding=padding, quantisation=quantisation
     )
     used = used_parameters(model, architecture)
     tensors: list[TensorProto] = []
     if isinstance(weights, WeightCache):
         weights.touch(seed)
-        kinds = [format_of(spec.name, dtype, precision) for spec in used]
+        kinds = [format_of(spec.name, dtype, quantisation) for spec in used]
         tensors = [_reference(spec, weights, seed, kind) for spec, kind in zip(used, kinds, strict=True)]
         tensors += [int8_scale(spec) for spec, kind in zip(used, kinds, strict=True) if kind == "s7"]
     else:
         for spec in used:
-            tensors += _inside(spec, weights, seed, np.dtype(dtype), precision)
+            tensors += _inside(spec, weights, seed, np.dtype(dtype), quantisation)
     model.graph.initializer.extend(tensors)
     return model
 
@@ -125,20 +125,20 @@ def unfilled_model(
     dtype: Dtype = "float32",
     window: int | None = None,
     padding: bool = False,
-    precision: Precision = "full",
+    quantisation: Quantisation = "full",
 ) -> ModelProto:
     """The model without its parameters: its nodes name them, and initializers of these names have to be added."""
     check_pass(architecture, mode, logits=logits, window=window, padding=padding)
     one_of("dtype", dtype, get_args(Dtype))
-    one_of("precision", precision, get_args(Precision))
-    if precision == "int8" and dtype != "float32":
+    one_of("quantisation", quantisation, get_args(Quantisation))
+    if quantisation == "int8" and dtype != "float32":
         raise InvalidInput(
-            f"precision int8 goes with dtype float32, not {dtype}",
-            field="precision",
-            value=precision,
+            f"quantisation int8 needs dtype float32, not {dtype}",
+            field="quantisation",
+            value=quantisation,
             allowed="full, or dtype float32",
         )
-    graph = GraphWriter(dtype, float(architecture.norm_eps), precision)
+    graph = GraphWriter(dtype, float(architecture.norm_eps), quantisation)
     return helper.make_model(
         _graph(graph, architecture, mode, logits, window, padding),
         opset_imports=[helper.make_opsetid("", OPSET)],
@@ -222,13 +222,13 @@ def _inside(
     given: Mapping[str, NDArray[Any]] | None,
     seed: int,
     dtype: np.dtype[Any],
-    precision: Precision,
+    quantisation: Quantisation,
 ) -> list[TensorProto]:
     """The parameter as a tensor, and its scale if it is quantised."""
     array = values(spec, seed) if given is None else given[spec.name]
     if array.shape != spec.shape:
         raise ValueError(f"{spec.name} must be {spec.shape}, not {array.shape}")
-    if precision == "int8" and is_linear_map(spec.name):
+    if quantisation == "int8" and is_linear_map(spec.name):
         # Random weights get the scale that the cache has for all sizes, so that both give the same model.
         quantised, scale = (encode(array, "s7"), RANDOM_SCALE) if given is None else quantise(array)
         return [numpy_helper.from_array(quantised, spec.name), int8_scale(spec, scale)]

@@ -25,11 +25,12 @@ from edgefront.core.graph.build import (
     unfilled_model,
     used_parameters,
 )
-from edgefront.core.graph.formats import BYTES, Format, Precision, encode, format_of
+from edgefront.core.graph.formats import BYTES, Format, encode, format_of
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameter_values import FORMAT, ParameterValues, SeededValues
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.writer import Dtype
+from edgefront.core.number_formats import Quantisation
 from edgefront.core.spaces.architecture import Architecture
 
 ONNX_LIMIT_BYTES = (1 << 31) - 1
@@ -63,7 +64,7 @@ def write_onnx(
     dtype: Dtype = "float32",
     window: int | None = None,
     padding: bool = False,
-    precision: Precision = "full",
+    quantisation: Quantisation = "full",
 ) -> None:
     """One self-contained ONNX file (see `core.graph.build` for inputs and outputs), in place only when whole.
 
@@ -75,13 +76,13 @@ def write_onnx(
     """
     path, values = Path(path), _values(weights)
     model = unfilled_model(
-        architecture, mode=mode, logits=logits, dtype=dtype, window=window, padding=padding, precision=precision
+        architecture, mode=mode, logits=logits, dtype=dtype, window=window, padding=padding, quantisation=quantisation
     )
     specs = used_parameters(model, architecture)
-    kinds = [format_of(spec.name, dtype, precision) for spec in specs]
+    kinds = [format_of(spec.name, dtype, quantisation) for spec in specs]
     scales = {spec.name: values.scale(spec) for spec, kind in zip(specs, kinds, strict=True) if kind == "s7"}
     model.graph.initializer.extend(int8_scale(spec, scales[spec.name]) for spec in specs if spec.name in scales)
-    numbers = dtype if precision == "full" else precision
+    numbers = dtype if quantisation == "full" else quantisation
     known = {**metadata(architecture, values), "mode": mode, "numbers": numbers}
     for key, value in known.items():
         model.metadata_props.add(key=key, value=value)

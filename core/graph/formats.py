@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.graph.random_values import STANDARD_DEVIATION
+from edgefront.core.number_formats import Quantisation
 
 Format = Literal["f32", "f16", "bf16", "s7"]
-Precision = Literal["full", "int8"]
 
 BYTES: dict[Format, int] = {"f32": 4, "f16": 2, "bf16": 2, "s7": 1}
 OF_DTYPE: dict[str, Format] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
@@ -41,11 +41,11 @@ def is_linear_map(parameter: str) -> bool:
     return len(path) == 4 and path[0] == "blocks" and path[2] in _LINEAR_MAPS and path[3] == "weight"
 
 
-def format_of(parameter: str, dtype: str, precision: Precision) -> Format:
+def format_of(parameter: str, dtype: str, quantisation: Quantisation) -> Format:
     """The format of a parameter in a model of this type; ValueError for a type that no file is kept in (float64)."""
     if dtype not in OF_DTYPE:
-        raise ValueError(f"weights are kept as {', '.join(OF_DTYPE)}, not {dtype}")
-    return "s7" if precision == "int8" and is_linear_map(parameter) else OF_DTYPE[dtype]
+        raise ValueError(f"weights are stored as {', '.join(OF_DTYPE)}, not {dtype}")
+    return "s7" if quantisation == "int8" and is_linear_map(parameter) else OF_DTYPE[dtype]
 
 
 def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCALE) -> NDArray[Any]:

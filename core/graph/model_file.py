@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.state import Logits, Mode, check_pass
+from edgefront.core.number_formats import NumberFormat
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.validation import one_of
 
 if TYPE_CHECKING:
     from edgefront.core.graph.parameter_values import ParameterValues
 
-Numbers = Literal["float32", "float16", "bfloat16", "int8"]
-"""What an ONNX file computes in: a floating-point type, or float32 with int8 linear layers (`core.graph.formats`)."""
 ModelFormat = Literal["onnx", "onnx-prefill", "onnx-decode", "onnx-segment", "safetensors", "architecture"]
 
 MODES: dict[ModelFormat, Mode] = {
@@ -35,19 +34,23 @@ def formats_of(architecture: Architecture) -> tuple[ModelFormat, ...]:
     return tuple(format_ for format_ in get_args(ModelFormat) if _fault(architecture, format_) is None)
 
 
-def check_format(architecture: Architecture, format_: ModelFormat, numbers: Numbers = "float32") -> None:
+def check_format(architecture: Architecture, format_: ModelFormat, number_format: NumberFormat = "float32") -> None:
     """`InvalidInput` that names `format` if this model has no file of this format: an encoder generates nothing.
 
-    And `numbers` for other numbers than float32 in what is no ONNX file.
+    And `number_format` for another one than float32 in what is no ONNX file.
     """
     one_of("format", format_, get_args(ModelFormat))
-    one_of("numbers", numbers, get_args(Numbers))
-    if numbers != "float32" and format_ not in MODES:
+    one_of("numbers", number_format, get_args(NumberFormat))
+    if number_format != "float32" and format_ not in MODES:
         raise InvalidInput(
-            f"numbers {numbers} is for ONNX files: {format_} "
-            + ("holds float32, and whoever loads it rounds it" if format_ == "safetensors" else "holds no weights"),
+            f"numbers {number_format} is for ONNX files: {format_} "
+            + (
+                "contains float32, which can be converted after loading"
+                if format_ == "safetensors"
+                else "contains no weights"
+            ),
             field="numbers",
-            value=numbers,
+            value=number_format,
             allowed="float32, or an ONNX format",
         )
     fault = _fault(architecture, format_)
@@ -60,15 +63,15 @@ def check_format(architecture: Architecture, format_: ModelFormat, numbers: Numb
         )
 
 
-def file_name(digest: str, seed: int | None, format_: ModelFormat, numbers: Numbers = "float32") -> str:
+def file_name(digest: str, seed: int | None, format_: ModelFormat, number_format: NumberFormat = "float32") -> str:
     """The name says of which seed untrained weights are (None: they are trained), the mode of a graph other than
-    forward, and numbers but float32.
+    forward, and a number format but float32.
     """
     short = digest[:12]
     if format_ == "architecture":
         return f"edgefront-{short}-architecture.json"
     kind, _, mode = format_.partition("-")
-    what = "".join(f"-{part}" for part in (mode, "" if numbers == "float32" else numbers) if part)
+    what = "".join(f"-{part}" for part in (mode, "" if number_format == "float32" else number_format) if part)
     weights = "trained" if seed is None else f"untrained-seed{seed}"
     return f"edgefront-{short}-{weights}{what}.{kind}"
 
@@ -78,17 +81,17 @@ def write_model(
     format_: ModelFormat,
     weights: int | ParameterValues,
     path: Path,
-    numbers: Numbers = "float32",
+    number_format: NumberFormat = "float32",
 ) -> None:
     """One whole file, with the untrained weights of a seed or given ones (`core.graph.parameter_values`: those of a
     trained model's safetensors file); an architecture is its canonical form alone.
 
     Graphs that generate, prefill and decode, score the last position only, [batch, scores]; the others score all.
 
-    Raises `InvalidInput` for a format or numbers that the model does not have, `TooLarge` for an ONNX file above
+    Raises `InvalidInput` for a format or number format that the model does not have, `TooLarge` for an ONNX file above
     2 GiB, `Unavailable` where the disk is full.
     """
-    check_format(architecture, format_, numbers)
+    check_format(architecture, format_, number_format)
     if format_ == "architecture":
         path.write_text(json.dumps(architecture.canonical, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         return
@@ -99,10 +102,10 @@ def write_model(
     else:
         mode = MODES[format_]
         logits: Logits = "last" if mode in ("prefill", "decode") else "all"
-        if numbers == "int8":
-            write_onnx(architecture, weights, path, mode=mode, logits=logits, precision="int8")
+        if number_format == "int8":
+            write_onnx(architecture, weights, path, mode=mode, logits=logits, quantisation="int8")
         else:
-            write_onnx(architecture, weights, path, mode=mode, logits=logits, dtype=numbers)
+            write_onnx(architecture, weights, path, mode=mode, logits=logits, dtype=number_format)
 
 
 def _fault(architecture: Architecture, format_: ModelFormat) -> InvalidInput | None:

@@ -95,7 +95,7 @@ def check_pass(
         raise InvalidInput(
             f"window must be at least 1, not {window}"
             if window < 1
-            else "a window goes with causal attention to its own sequence alone",
+            else "a window needs a causal model without a source",
             field="window",
             value=window,
             allowed="a number of keys from 1, in a causal model without a source",

@@ -12,7 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from edgefront.core.graph.formats import Precision, is_linear_map
+from edgefront.core.graph.formats import is_linear_map
+from edgefront.core.number_formats import Quantisation
 
 OPSET = 21
 IR_VERSION = 10
@@ -29,10 +30,10 @@ class GraphWriter:
 
     tokens = "tokens"
 
-    def __init__(self, dtype: Dtype = "float32", epsilon: float = 1e-5, precision: Precision = "full") -> None:
+    def __init__(self, dtype: Dtype = "float32", epsilon: float = 1e-5, quantisation: Quantisation = "full") -> None:
         self.dtype = np.dtype(dtype)
         self.epsilon = epsilon
-        self.precision = precision
+        self.quantisation = quantisation
         self._nodes: list[NodeProto] = []
         self._constants: dict[Any, TensorProto] = {}
         self._inputs: list[ValueInfoProto] = []
@@ -45,7 +46,7 @@ class GraphWriter:
 
     def beside(self, tokens: str, epsilon: float) -> GraphWriter:
         """A writer into the same graph for another sequence (a source): it shares no value that hangs on the tokens."""
-        other = GraphWriter(self.dtype.name, epsilon, self.precision)
+        other = GraphWriter(self.dtype.name, epsilon, self.quantisation)
         other.tokens = tokens
         other._nodes, other._constants = self._nodes, self._constants
         other._inputs, other._outputs, other._renamed = self._inputs, self._outputs, self._renamed
@@ -108,7 +109,7 @@ class GraphWriter:
 
         `rows`: of those of the parameters only these, from the first to before the last.
         """
-        if self.precision == "int8" and is_linear_map(f"{name}.weight"):
+        if self.quantisation == "int8" and is_linear_map(f"{name}.weight"):
             return self._int8_linear(x, name, bias, rows)
         parameters = [f"{name}.weight", f"{name}.bias"] if bias else [f"{name}.weight"]
         return self.op("Gemm", x, *(self._rows(part, rows) for part in parameters), transB=1)

@@ -11,6 +11,7 @@ from pydantic_core import PydanticKnownError
 
 from edgefront.core.canonical import digest
 from edgefront.core.errors import ProtocolError
+from edgefront.core.number_formats import KnownFormat, Quantisation
 from edgefront.core.validation import form
 
 Runtime = Literal["pytorch", "onnxruntime"]
@@ -18,8 +19,6 @@ MemoryMethod = Literal["anonymous", "allocator", "device", "resident"]
 Mode = Literal["forward", "prefill", "decode"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 Weights = Literal["full", "int8", "int8_8bit"]
-Quantisation = Literal["full", "int8"]
-Number = Literal["float32", "bfloat16", "float16", "int8", "int8_8bit"]
 
 DECODE_MEMORY_LENGTH = 192
 _LATER_FIELDS: Mapping[str, Any] = {"memory_length": 0, "weights": "full"}
@@ -120,7 +119,7 @@ class MeasurementProtocol(BaseModel):
     def _quantised_from_float32(self) -> MeasurementProtocol:
         if self.quantisation == "int8" and self.dtype != "float32":
             raise ProtocolError(
-                f"weights: int8 goes with dtype float32, from which inputs are quantised, not with {self.dtype}",
+                f"weights: int8 needs dtype float32, from which inputs are quantised, not {self.dtype}",
                 field="weights",
                 value=self.weights,
                 allowed="full, or dtype float32",
@@ -134,7 +133,7 @@ class MeasurementProtocol(BaseModel):
             object.__setattr__(self, "memory", cuda if self.provider == "cuda" else "anonymous")
         if self.memory == "allocator" and self.runtime != "pytorch":
             raise ProtocolError(
-                "memory: only PyTorch has an allocator to ask",
+                "memory: the method allocator needs PyTorch",
                 field="memory",
                 value=self.memory,
                 allowed="anonymous, device or resident",
@@ -142,7 +141,7 @@ class MeasurementProtocol(BaseModel):
         return self
 
     @property
-    def number(self) -> Number:
+    def number_format(self) -> KnownFormat:
         """What a provider has to be able to compute in: `dtype`, or the weights' format where they are quantised."""
         return self.dtype if self.weights == "full" else self.weights
 

@@ -209,10 +209,10 @@ class LanguageModel(nn.Module):
         batch = state.batch
         if batch is not None and batch != tokens.shape[0]:
             raise InvalidInput(
-                f"this state is of {batch} sequences, and tokens of {tokens.shape[0]}",
+                f"this state has {batch} sequences, the tokens have {tokens.shape[0]}",
                 field="state",
                 value=batch,
-                allowed="as many sequences in both",
+                allowed="the same number of sequences in both",
             )
 
     def _check_source(self, state: State | None, source: Tensor | None, source_mask: Tensor | None) -> None:
@@ -221,7 +221,7 @@ class LanguageModel(nn.Module):
         elif state is None or not state.holds_source:
             fault = "source is missing: the tokens that this model translates" if source is None else ""
         else:
-            fault = "this state holds its source already" if source is not None else ""
+            fault = "this state already contains its source" if source is not None else ""
         if fault:
             allowed = "tokens [batch, source], once, for a model with a source"
             raise InvalidInput(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from edgefront.core.graph.formats import RANDOM_SCALE, Format, Precision, format_of, is_linear_map
+from edgefront.core.graph.formats import RANDOM_SCALE, Format, format_of, is_linear_map
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.weights import WeightCache, values
 from edgefront.core.nn.int8 import use_int8
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.number_formats import Quantisation
 
 
 def fill(
@@ -19,7 +20,7 @@ def fill(
     cache: WeightCache | None = None,
     *,
     dtype: str = "float32",
-    precision: Precision = "full",
+    quantisation: Quantisation = "full",
     with_memory: bool = False,
 ) -> LanguageModel:
     """Sets every parameter of `model` from `seed`; returns the model.
@@ -28,7 +29,7 @@ def fill(
     used, and training such a model changes no file. The model is then on the CPU, in the `dtype` asked for. Without one
     the values are computed and copied into the model's own memory, whatever its type and device.
 
-    `precision` int8 needs a cache, and makes the model one for inference (`core.nn.int8`, also for `with_memory`).
+    `quantisation` int8 needs a cache, and makes the model one for inference (`core.nn.int8`, also for `with_memory`).
     """
     specs = parameters(model.architecture)
     if cache is None:
@@ -41,10 +42,10 @@ def fill(
     tensors = {
         spec.name: _tensor(cache, spec, seed, format_of(spec.name, dtype, "full"))
         for spec in specs
-        if precision == "full" or not is_linear_map(spec.name)
+        if quantisation == "full" or not is_linear_map(spec.name)
     }
-    model.load_state_dict(tensors, assign=True, strict=precision == "full")
-    if precision == "int8":
+    model.load_state_dict(tensors, assign=True, strict=quantisation == "full")
+    if quantisation == "int8":
         by_name = {spec.name: spec for spec in specs}
         use_int8(model, lambda name: (_tensor(cache, by_name[name], seed, "s7"), RANDOM_SCALE), with_memory=with_memory)
     return model

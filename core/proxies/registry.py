@@ -85,6 +85,15 @@ _PROXIES = (
         cost=_nothing,
     ),
     Proxy(
+        name="quality_law",
+        title="Minus the logarithm of the perplexity that a law predicts, learnt from trained models",
+        source="LTS's logs (arXiv 2203.02094), HW-GPT-Bench (arXiv 2405.10299)",
+        needs_torch=False,
+        higher_is_better=True,
+        uses=("law",),
+        cost=_nothing,
+    ),
+    Proxy(
         name="grad_norm",
         title="Sum of the gradient norms of the linear layers",
         source=_ABDELFATTAH,

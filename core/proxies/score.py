@@ -41,7 +41,7 @@ def score(
         raise InvalidInput(
             f"{known.name} needs a prepared data set"
             if asked.data is None
-            else f"where is the data set {asked.data!r}?",
+            else f"no folder is given for the data set {asked.data!r}",
             field="settings.data",
             value=asked.data,
             allowed="the name of a prepared data set",

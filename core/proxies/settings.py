@@ -29,6 +29,8 @@ class ProxySettings(BaseModel):
     """Of `partial_training` alone; 500 of 40,000 is LTS's shortest (Table 1)."""
     recipe: Annotated[str, Field(min_length=1, max_length=64)] = "quick"
     """Of `partial_training` alone."""
+    law: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    """Of `quality_law` alone: the name of a shipped law; None: that of the model's family."""
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> ProxySettings:
@@ -36,9 +38,10 @@ class ProxySettings(BaseModel):
         try:
             return cls.model_validate(dict(value))
         except ValidationError as error:
-            raise invalid_input(error, InvalidInput, "settings") from None
+            raise invalid_input(error, InvalidInput) from None
 
     @property
     def digest(self) -> str:
         """SHA-256 of all settings: scores under different settings are different scores."""
-        return digest(self.model_dump(mode="json"))
+        # `law` came later: settings without it keep the digest that stored scores have.
+        return digest(self.model_dump(mode="json", exclude={"law"} if self.law is None else None))

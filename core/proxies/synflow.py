@@ -39,7 +39,7 @@ def score(architecture: Architecture, seed: int, settings: ProxySettings, device
     total = sum(flows((states @ direction).sum(), weights))
     if total == 0.0:
         raise InvalidInput(
-            "nothing flows through this model: its norms turn ones into zeros, and it has no positions",
+            "synflow is 0 for this model: its layer norms turn the input of ones into zeros, and it has no positions",
             field="architecture",
             value=architecture.digest,
             allowed="a model with norm post or with positions that are added to the embedding, or another proxy",

@@ -38,6 +38,8 @@ _BEYOND = 0.05
 """Standard deviation of ln perplexity that is added for each unit (a factor e) beyond the widest range."""
 _UNKNOWN_BLOCKS = 4.0
 """Units that a stack is beyond the ranges if all its blocks are of kinds that the table does not have."""
+_SLACK = 0.01
+"""Units by which a feature may leave its range and still be within: three tokens more are no other vocabulary."""
 _FARTHEST = 2.0
 """Units beyond a range up to which the trend is followed; from there on the prediction stays."""
 _UNEVENNESS = ("inner_variation", "inner_trend")
@@ -54,7 +56,7 @@ class Origin:
     data: str = "not stated"
     split: str = "not stated"
     tokens: str = "not stated"
-    """What the perplexity is per: the tokens of which vocabulary."""
+    """What the perplexity is per: a token of which vocabulary."""
     trained: str = "not stated"
     """How, and for how long."""
     source: str = "not stated"
@@ -168,16 +170,17 @@ class QualityLaw:
         mean, deviation = self._process.predict(self._within_reach(inputs))
         return Prediction(mean + self._mean(inputs), self._half_width(deviation, beyond), beyond)
 
-    def out_of_sample(self, shapes: Shapes) -> tuple[Prediction, NDArray[np.bool_]]:
+    def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
         """The same, but models that the law was learnt from are predicted without them (leave-one-out), and which.
 
-        A model is known by its features. The kernel's handful of parameters still was found with all models.
+        A model is known again by its features and its perplexity. The kernel's few parameters still were found with it.
         """
-        found, inputs = self.predict(shapes), np.round(features(shapes), 6)
-        places = {tuple(row): index for index, row in enumerate(self.inputs.tolist())}
-        place = np.array([places.get(tuple(row), -1) for row in inputs.tolist()], dtype=np.int64)
+        found, inputs = self.predict(shapes), features(shapes).round(6)
+        wanted = np.array(log_perplexity, dtype=np.float64).round(6)
+        places = {tuple(row): place for place, row in enumerate(_with(self.log_perplexity, self.inputs))}
+        place = np.array([places.get(tuple(row), -1) for row in _with(wanted, inputs)], dtype=np.int64)
         known = place >= 0
-        mean, deviation = self._process.leave_one_out()
+        mean, deviation = self._left_out
         logs, widths = found.log_perplexity.copy(), found.half_width.copy()
         logs[known] = (mean + self._mean(self.inputs))[place[known]]
         widths[known] = self._half_width(deviation, np.zeros(len(deviation)))[place[known]]
@@ -202,6 +205,10 @@ class QualityLaw:
     def _process(self) -> Process:
         return Process(self.kernel, self.inputs, self.log_perplexity - self._mean(self.inputs))
 
+    @cached_property
+    def _left_out(self) -> tuple[Floats, Floats]:
+        return self._process.leave_one_out()
+
     def _mean(self, inputs: Floats) -> Floats:
         """What is expected before the process is asked."""
         level = np.full(len(inputs), self.log_perplexity.mean())
@@ -222,11 +229,11 @@ class QualityLaw:
 
     def _excess(self, inputs: Floats) -> tuple[Floats, Floats]:
         """How far below and above its range each feature is. Stacks may be more even than those of the table."""
-        low, slack = self.low.copy(), 1e-6
+        low = self.low.copy()
         for name in _UNEVENNESS:
             low[NAMES.index(name)] = min(0.0, low[NAMES.index(name)])
         below, above = low - inputs, inputs - self.high
-        return np.where(below > slack, below, 0.0), np.where(above > slack, above, 0.0)
+        return np.where(below > _SLACK, below, 0.0), np.where(above > _SLACK, above, 0.0)
 
     def _within_reach(self, inputs: Floats) -> Floats:
         return np.clip(inputs, self.low - _FARTHEST, self.high + _FARTHEST)
@@ -243,6 +250,11 @@ class QualityLaw:
         below, above = self._excess(inputs)
         found: Floats = (below + above).max(1, initial=0.0) + _UNKNOWN_BLOCKS * self._unknown(shapes)
         return found
+
+
+def _with(first: Floats, others: Floats) -> list[list[float]]:
+    rows: list[list[float]] = np.column_stack([first, others]).tolist()
+    return rows
 
 
 def folds(models: int, number: int = 10, seed: int = 0) -> list[NDArray[np.bool_]]:

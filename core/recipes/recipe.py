@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, ValidationError, model_validator
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput, within
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.validation import invalid_input
 
@@ -132,11 +132,9 @@ class Recipe(_Part):
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Recipe:
-        """A recipe from its JSON form; `InvalidInput` names the first field that is wrong."""
-        try:
-            return cls.model_validate(dict(value))
-        except ValidationError as error:
-            raise invalid_input(error, InvalidInput, "recipe") from None
+        """A recipe from its JSON form; `InvalidInput` names the first field that is wrong, under `recipe`."""
+        with within("recipe"):
+            return _read(value)
 
     def learnt(self) -> dict[str, Any]:
         """What of it decides what is learnt: not its names, how often it is looked at, or how many rows fit at once.
@@ -149,10 +147,17 @@ class Recipe(_Part):
     def overridden(self, overrides: Mapping[str, Any]) -> Recipe:
         """The recipe with some fields replaced; a part (`optimizer`) may be given by the fields that differ.
 
-        Raises `InvalidInput` for a field that is unknown or wrong.
+        Raises `InvalidInput` for a field that is unknown or wrong, by its path in the overrides.
         """
         stored = self.model_dump(mode="json")
         for name, value in overrides.items():
             part = stored.get(name)
             stored[name] = {**part, **value} if isinstance(part, dict) and isinstance(value, Mapping) else value
-        return Recipe.parse(stored)
+        return _read(stored)
+
+
+def _read(value: Mapping[str, Any]) -> Recipe:
+    try:
+        return Recipe.model_validate(dict(value))
+    except ValidationError as error:
+        raise invalid_input(error, InvalidInput) from None

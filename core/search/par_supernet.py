@@ -271,7 +271,7 @@ def block_latencies(results: Sequence[Evaluated]) -> tuple[float, float]:
         raise InvalidInput(
             f"the {len(known)} measured stacks do not determine the cost of a block: the latency term needs "
             "probes that run on the target",
-            field="algorithm.settings.latency_weight",
+            field="settings.latency_weight",
             allowed="null, or a target on which the deepest stacks of attention can be measured",
         )
     solved, *_ = np.linalg.lstsq(table, np.array([ms for *_, ms in known]), rcond=None)
@@ -281,7 +281,7 @@ def block_latencies(results: Sequence[Evaluated]) -> tuple[float, float]:
             f"by the {len(known)} stacks that were measured an attention block costs {attention_ms:g} ms and a "
             f"feed-forward block {feed_forward_ms:g} ms: other work on the device, or the rest of the model, hides "
             "what blocks cost",
-            field="algorithm.settings.latency_weight",
+            field="settings.latency_weight",
             allowed="null, or a device without other load, with logits none in the protocol",
         )
     return attention_ms, feed_forward_ms

@@ -1,7 +1,8 @@
-"""The sweeper: puts right what a crash, a lost message or a silent device left behind."""
+"""The sweep: repairs the effects of crashes, lost messages and silent devices."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
@@ -16,28 +17,52 @@ from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.store import outbox
 
 SETTLED_WITHIN = timedelta(seconds=1)
-"""Reports that are not settled by then had their task lost."""
+"""After this time the task of an unsettled report is assumed lost."""
 
 KEEP_ENDED_LEASES = timedelta(hours=1)
-"""So long a late heartbeat is told that its lease ended, rather than that there is none."""
+"""Time for which ended leases are kept, so that a late heartbeat gets 410 (ended) instead of 404."""
 
 
-def sweep(session: Session, now: datetime) -> None:
-    """One pass: expired leases, launches that nobody wants, stalled targets, lost trainings, scores that nobody
-    computes, old sessions.
-
-    Any number of sweepers may run at once, beside claims and reports: rows that somebody else is working on are left
-    for the next pass.
-    """
+def _leases(session: Session, now: datetime) -> None:
     leases.end_expired(session, now)
     expiry.return_stranded(session, now)
     launches.cancel_unwanted(session, now)
+
+
+def _reports(session: Session, now: datetime) -> None:
     for late in launches.unsettled_targets(session, now - SETTLED_WITHIN):
         outbox.enqueue(session, tasks.SETTLE, target_id=late)
+
+
+def _targets(session: Session, now: datetime) -> None:
     for target_id in advance.stalled(session, now):
         outbox.enqueue(session, tasks.ADVANCE, target_id=target_id)
+
+
+def _ended_leases(session: Session, now: datetime) -> None:
     launches.forget_leases(session)
     leases.forget_ended(session, now - KEEP_ENDED_LEASES)
-    training_claims.return_expired(session, now)
-    scoring.resend(session, now)
-    keys.purge_web_sessions(session, now)
+
+
+PARTS: tuple[Callable[[Session, datetime], object], ...] = (
+    _leases,
+    _reports,
+    _targets,
+    _ended_leases,
+    training_claims.return_expired,
+    scoring.resend,
+    keys.purge_web_sessions,
+)
+"""Expired leases and unneeded launches, reports and targets whose task was lost, ended leases, lost trainings,
+unclaimed scores, old sessions. Each has its own transaction, so that a failure does not undo the others.
+"""
+
+
+def sweep(session: Session, now: datetime) -> None:
+    """One pass over all parts.
+
+    Any number of sweepers may run at once, beside claims and reports: rows that others have locked are left for the
+    next pass.
+    """
+    for part in PARTS:
+        part(session, now)

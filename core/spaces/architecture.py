@@ -8,7 +8,6 @@ space (such as d_inner ≥ 2·d_model) live with it. The contract is `docs/archi
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -35,7 +34,6 @@ VERSION = 1
 MAX_BLOCKS = 1024
 
 _BLOCK: TypeAdapter[Block] = TypeAdapter(Block)
-_NUMBERED = re.compile(r"(source\.)?blocks\.([0-9]+)\b")
 
 
 class Architecture(Part):
@@ -339,7 +337,7 @@ def _expanded(blocks: Mapping[str, Any]) -> list[Any]:
     pattern = blocks.get("pattern")
     if not isinstance(pattern, str):
         raise ArchitectureError(
-            "blocks is a list, or an object with a pattern and its letters",
+            "blocks.pattern: blocks is a list, or an object with a pattern and its letters",
             field="blocks.pattern",
             value=pattern,
             allowed="a pattern such as (sfff)x6(f)x8",
@@ -347,29 +345,22 @@ def _expanded(blocks: Mapping[str, Any]) -> list[Any]:
     try:
         expanded = expand(pattern, "".join(letters))
     except ArchitectureError as error:
-        raise ArchitectureError(
-            f"blocks.{error.detail}", field="blocks.pattern", value=error.value, allowed=error.allowed
-        ) from None
+        raise error.under("blocks") from None
     for letter, block in letters.items():
         try:
             _BLOCK.validate_python(block)
         except ValidationError as error:
-            raise invalid_input(error, ArchitectureError, f"blocks.{letter}", tags=BLOCK_KINDS) from None
+            raise invalid_input(error, ArchitectureError, tags=BLOCK_KINDS).under("blocks", letter) from None
     return [letters[letter] for letter in expanded]
 
 
 def _by_letter(error: InvalidInput, value: Mapping[str, Any]) -> InvalidInput:
     """The error with the letter that stands for a block in place of its number, where blocks are a pattern."""
-    match = _NUMBERED.match(error.field or "")
-    if match is None:
-        return error
-    part = value.get("source") if match.group(1) else value
+    start = 1 if error.path[:1] == ("source",) else 0
+    before, (key, *keys) = error.path[:start], error.path[start:] or ("",)
+    part = value.get("source") if before else value
     blocks = part.get("blocks") if isinstance(part, Mapping) else None
-    if not isinstance(blocks, Mapping):
+    if key != "blocks" or not keys or not keys[0].isdigit() or not isinstance(blocks, Mapping):
         return error
-    letter = expand(blocks["pattern"], "".join({"i", *blocks} - {"pattern"}))[int(match.group(2))]
-    number, name = match.group(0), f"{match.group(1) or ''}blocks.{letter}"
-    detail = error.detail.replace(number, name, 1)
-    return ArchitectureError(
-        detail, field=name + (error.field or "")[len(number) :], value=error.value, allowed=error.allowed
-    )
+    letter = expand(blocks["pattern"], "".join({"i", *blocks} - {"pattern"}))[int(keys[0])]
+    return error.at(*before, key, letter, *keys[1:])

@@ -77,14 +77,14 @@ class Embedding(Part):
         edges = (0, *self.cutoffs, self.vocab_size)
         if any(low >= high for low, high in pairwise(edges)):
             raise ArchitectureError(
-                f"embedding.cutoffs must rise and stay below vocab_size {self.vocab_size}, not {list(self.cutoffs)}",
+                f"cutoffs must rise and stay below vocab_size {self.vocab_size}, not {list(self.cutoffs)}",
                 field="cutoffs",
                 value=list(self.cutoffs),
                 allowed=f"rising numbers from 1 to {self.vocab_size - 1}",
             )
         if self.div > 1 and not self.cutoffs:
             raise ArchitectureError(
-                f"embedding.div {self.div} needs cutoffs: it divides the width of the clusters that they make",
+                f"div {self.div} needs cutoffs: it divides the width of the clusters that they make",
                 field="div",
                 value=self.div,
                 allowed="1, or any factor together with cutoffs",
@@ -117,9 +117,9 @@ class Output(Part):
     def _classes_counted(self) -> Output:
         if (self.kind == "classes") != (self.classes is not None):
             raise ArchitectureError(
-                "output.classes is missing: how many there are"
+                "classes is missing: how many there are"
                 if self.kind == "classes"
-                else f"output.classes needs output.kind classes, not {self.kind}",
+                else f"classes needs output.kind classes, not {self.kind}",
                 field="classes",
                 value=self.classes,
                 allowed="a number, with kind classes and no other",
@@ -128,14 +128,14 @@ class Output(Part):
             for name in ("tied", "tied_projections", "bias"):
                 if getattr(self, name) != type(self).model_fields[name].default:
                     raise ArchitectureError(
-                        f"output.{name} needs an output over the vocabulary, not {self.kind}",
+                        f"{name} needs an output over the vocabulary, not {self.kind}",
                         field=name,
                         value=getattr(self, name),
                         allowed="omit it, or kind tokens or masked_tokens",
                     )
         if self.tied_projections != "tails" and not self.tied:
             raise ArchitectureError(
-                f"output.tied_projections {self.tied_projections} needs a tied output",
+                f"tied_projections {self.tied_projections} needs a tied output",
                 field="tied_projections",
                 value=self.tied_projections,
                 allowed="omit it, or tied true",

@@ -12,13 +12,13 @@ _PERCENT = steps(0, 100, 5)
 
 PAR_32 = StackSpace(
     name="par-32",
-    title="PAR Transformer's search: attention, feed-forward or identity in each of 32 places",
+    title="PAR Transformer's search: attention, feed-forward or identity at each of 32 positions",
     source="PAR (arXiv 2009.04534) §2.1",
     caveat=(
         "Decoder parameters mislead about attention: a feed-forward block has more of them than an attention block and "
-        "is faster, so of two stacks of a size the one with less attention looks better. Yet PAR's 32 blocks reached a "
-        "perplexity of 252.9 without attention, 31.5 with one such block, 23.0 with five and 22.7 with six: "
-        "min_attention_percent keeps a share of them."
+        "is faster, so of two stacks of the same size the one with less attention ranks higher. Yet PAR's 32 blocks "
+        "reached a perplexity of 252.9 without attention, 31.5 with one such block, 23.0 with five and 22.7 with six: "
+        "min_attention_percent guarantees a share of attention."
     ),
     depth_gene="n_block",
     stock_layer=("attention", "feed_forward"),
@@ -42,9 +42,11 @@ SRUPP = StackSpace(
     title="SRU++ with attention in any of its layers",
     source="SRU++ (arXiv 2102.12459) §3, Tables 2, 4, 5 and 10",
     caveat=(
-        "Decoder parameters mislead about attention: in a layer of SRU++ it is a small part of them and of the quality "
-        "the most. At 42 M parameters enwik8 took 1.190 bits per character without attention, 1.033 with one layer of "
-        "ten and 1.022 with all. Nor do parameters compare SRU++ with Transformers: Transformer-XL took 1.06 at 41 M."
+        "Decoder parameters mislead about attention: in a layer of SRU++ attention has a small share of the parameters "
+        "but a large effect on quality. At 42 M parameters enwik8 took 1.190 bits per character without attention, "
+        "1.033 "
+        "with one layer of ten and 1.022 with all. Nor can parameters compare SRU++ with Transformers: Transformer-XL "
+        "took 1.06 at 41 M."
     ),
     depth_gene="n_layer",
     stock_layer=("srupp",),
@@ -73,12 +75,13 @@ SRUPP = StackSpace(
 
 BERT = StackSpace(
     name="bert",
-    title="BERT encoders with attention, feed-forward or identity in each of 24 places",
+    title="BERT encoders with attention, feed-forward or identity at each of 24 positions",
     source="Devlin et al. (arXiv 1810.04805); PAR (arXiv 2009.04534) §3.2; LTS (arXiv 2203.02094) Figure 18",
     caveat=(
         "Encoder parameters ranked BERT models of attention and feed-forward pairs well (LTS: Spearman 0.96), but "
         "mislead about attention: PAR BERT with 5 attention blocks of 24 has 19 % more of them than BERT Base with 12, "
-        "is faster, and lost a point on SQuAD v1.1 (87.4 against 88.4). min_attention_percent keeps a share of it."
+        "is faster, and lost a point on SQuAD v1.1 (87.4 against 88.4). min_attention_percent guarantees a share of "
+        "attention."
     ),
     depth_gene="n_block",
     stock_layer=("attention", "feed_forward"),
@@ -108,10 +111,11 @@ HYBRID = StackSpace(
     title="Any mixture of attention, feed-forward and SRU++ blocks, each with its own widths",
     source="the blocks of Transformer-XL, PAR (arXiv 2009.04534) and SRU++ (arXiv 2102.12459)",
     caveat=(
-        "Decoder parameters do not compare kinds of blocks. A feed-forward block has more of them than attention and "
-        "is faster, but stacks without attention fail (PAR: perplexity 252.9 against 22.7; SRU++: 1.190 bits per "
-        "character against 1.033), and SRU++ beats a Transformer of its size (1.03 against 1.06). "
-        "min_attention_percent and min_mixing_percent keep a share of what mixes tokens; train before you choose."
+        "Decoder parameters cannot compare kinds of blocks. A feed-forward block has more of them than attention and "
+        "is faster, but stacks without attention are much worse (PAR: perplexity 252.9 against 22.7; SRU++: 1.190 bits "
+        "per character against 1.033), and SRU++ is better than a Transformer of its size (1.03 against 1.06). "
+        "min_attention_percent and min_mixing_percent guarantee a share of blocks that mix tokens. Train models before "
+        "you choose."
     ),
     depth_gene="n_block",
     stock_layer=("attention", "feed_forward"),

@@ -73,7 +73,7 @@ class SupernetResult(_Part):
         try:
             return cls.model_validate(json.loads(value) if isinstance(value, str | bytes) else dict(value))
         except ValidationError as error:
-            raise invalid_input(error, InvalidInput, "supernet result") from None
+            raise invalid_input(error, InvalidInput).under("supernet result") from None
         except ValueError as error:
             raise InvalidInput(f"the supernet's result is not JSON: {error}", allowed=f"a whole {FILE}") from None
 

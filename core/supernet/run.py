@@ -245,7 +245,7 @@ class _Run:
         search.restore(read_model(latest), optimizers, read_memory(latest, 0), place["search"])
         self._saved = progress.step
         self.journal.take_back(progress.step)
-        self.journal.note(f"It went on from step {progress.step}.")
+        self.journal.note(f"It resumed from step {progress.step}.")
         return search
 
     def _digest(self) -> str:

@@ -128,7 +128,7 @@ class SupernetSettings(SearchSettings):
         try:
             return cls.model_validate(dict(value))
         except ValidationError as error:
-            raise invalid_input(error, InvalidInput, "supernet") from None
+            raise invalid_input(error, InvalidInput).under("supernet") from None
 
     def architecture(self, letters: str, vocab_size: int) -> Architecture:
         """The stack of these blocks, one a letter, over so many tokens.

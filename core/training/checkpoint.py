@@ -163,7 +163,9 @@ def _load(checkpoint: Path, name: str) -> Any:
         return torch.load(checkpoint / name, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         # Its own text is pages long and tells how to run the code.
-        raise _unreadable(checkpoint, ValueError(f"{name} holds more than numbers, which nobody should load")) from None
+        raise _unreadable(
+            checkpoint, ValueError(f"{name} contains more than tensors, which is unsafe to load")
+        ) from None
     except (OSError, RuntimeError, ValueError, EOFError) as error:
         raise _unreadable(checkpoint, error) from error
 

@@ -370,7 +370,7 @@ class Trainer:
         self.progress = before.model_copy(update={"ranks": self.ranks.ranks, "micro_rows": self.progress.micro_rows})
         self._saved = before.step
         self.journal.take_back(before.step)
-        self.journal.note(f"It went on from step {before.step}.")
+        self.journal.note(f"It resumed from step {before.step}.")
 
     def _remember(self, memory: dict[str, Tensor]) -> None:
         if (pending := memory.pop(_PENDING, None)) is not None:

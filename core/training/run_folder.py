@@ -120,7 +120,7 @@ class RunStatus(BaseModel):
     seconds_left: float | None = None
     micro_rows: int | None = None
     note: str = ""
-    """What a person should know: the batch was halved, it went on from step 3000."""
+    """A message for people: the batch was halved, it resumed from step 3000."""
     error: str | None = None
     last: Metric | None = None
 

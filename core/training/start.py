@@ -30,7 +30,7 @@ def begin_with(model: LanguageModel, weights: Path, data: Prepared) -> str:
     own = dict(model.named_parameters())
     for name, values in given.named_parameters():
         if not bool(values.isfinite().all()):
-            raise _wrong(f"hold numbers in {name} that are not finite", weights)
+            raise _wrong(f"contain numbers in {name} that are not finite", weights)
         own[name].data.copy_(values)
     return sha256(weights)
 

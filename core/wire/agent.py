@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from edgefront.core.measurement.protocol import MeasurementProtocol, MemoryMethod, Number, Runtime
+from edgefront.core.measurement.protocol import MeasurementProtocol, MemoryMethod, Runtime
 from edgefront.core.measurement.record import Fact, LaunchResult
+from edgefront.core.number_formats import KnownFormat
 from edgefront.core.validation import form
 
 PROTOCOL_VERSION = 3
@@ -47,7 +48,7 @@ class RuntimeFacts(_Message):
     providers: Annotated[tuple[Annotated[str, Field(max_length=40)], ...], Field(max_length=32)]
     memory_methods: Annotated[tuple[MemoryMethod, ...], Field(max_length=8)]
     numbers: Annotated[
-        dict[Annotated[str, Field(max_length=40)], Annotated[tuple[Number, ...], Field(max_length=8)]],
+        dict[Annotated[str, Field(max_length=40)], Annotated[tuple[KnownFormat, ...], Field(max_length=8)]],
         Field(max_length=32),
     ] = Field(default_factory=dict)
     """Provider → what it computes in, as tested there; only float32 for a provider that is not named."""

@@ -8,18 +8,18 @@ import typer
 
 from edgefront.commands.base import Session, command, group
 
-tokens = group("Enrolment tokens: what lets a new device in.")
+tokens = group("Enrolment tokens: each allows new devices to enrol.")
 keys = group("API keys.")
 
 
 @command(tokens, "create")
 def create_token(
     session: Session,
-    name: Annotated[str, typer.Option(help="What it is for.")] = "device",
-    minutes: Annotated[int, typer.Option(min=1, help="How long it is valid.")] = 60,
-    uses: Annotated[int, typer.Option(min=1, help="How many devices may enrol with it.")] = 1,
+    name: Annotated[str, typer.Option(help="Name of the token.")] = "device",
+    minutes: Annotated[int, typer.Option(min=1, help="Minutes until the token expires.")] = 60,
+    uses: Annotated[int, typer.Option(min=1, help="Number of devices that may enrol with it.")] = 1,
 ) -> None:
-    """Make an enrolment token. Put it into a file on the device: `edgefront agent --token-file FILE`."""
+    """Create an enrolment token. Put it into a file on the device: `edgefront agent --token-file FILE`."""
     token = session.client.tokens.create(name=name, minutes=minutes, uses=uses)
 
     def show() -> None:
@@ -49,7 +49,7 @@ def list_tokens(session: Session) -> None:
 def revoke_token(
     session: Session, token: Annotated[str, typer.Argument(metavar="TOKEN", help="Id of the token.")]
 ) -> None:
-    """Revoke an enrolment token. Devices that came with it stay."""
+    """Revoke an enrolment token. Devices that enrolled with it stay enrolled."""
     session.client.tokens.revoke(token)
     session.put({"revoked": token}, lambda: session.note(f"revoked {token}"))
 
@@ -57,12 +57,12 @@ def revoke_token(
 @command(keys, "create")
 def create_key(
     session: Session,
-    name: Annotated[str, typer.Argument(help="Whose or what for.")],
-    role: Annotated[Literal["admin", "user"], typer.Option(help="What it may do.")] = "user",
-    owner: Annotated[str | None, typer.Option(help="Whose jobs it sees. Default: its name.")] = None,
-    days: Annotated[int | None, typer.Option(min=1, help="Valid for so long. Default: no end.")] = None,
+    name: Annotated[str, typer.Argument(help="Name of the key: a person or a purpose.")],
+    role: Annotated[Literal["admin", "user"], typer.Option(help="Permissions of the key.")] = "user",
+    owner: Annotated[str | None, typer.Option(help="Owner whose jobs the key can access. Default: its name.")] = None,
+    days: Annotated[int | None, typer.Option(min=1, help="Days until the key expires. Default: never.")] = None,
 ) -> None:
-    """Make an API key."""
+    """Create an API key."""
     key = session.client.keys.create(name, role=role, owner=owner, days=days)
 
     def show() -> None:

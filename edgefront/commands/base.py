@@ -21,7 +21,7 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar="EDGEFRONT_URL",
-        help="The server. Default: the one that runs on this machine.",
+        help="URL of the server. Default: the service that runs on this machine.",
         show_envvar=True,
         rich_help_panel="Connection",
     ),
@@ -31,7 +31,7 @@ Key = Annotated[
     typer.Option(
         "--key",
         envvar="EDGEFRONT_KEY",
-        help="API key. Better given as EDGEFRONT_KEY: a command line can be seen by others.",
+        help="API key. Prefer the variable EDGEFRONT_KEY: other users can see command lines.",
         show_envvar=True,
         rich_help_panel="Connection",
     ),
@@ -142,7 +142,7 @@ def command(
 
 
 def _in_panel(annotation: Any, title: str | None) -> Any:
-    """The annotation of an option that help shows in this panel."""
+    """The annotation of an option that the help shows in this panel."""
     if title is None:
         return annotation
     kind, option = get_args(annotation)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edgefront.commands.base import Session, command, group
 from edgefront.commands.completion import complete_space
 from edgefront.commands.options import Described
+from edgefront.commands.quality import predicted, sentence
+
+if TYPE_CHECKING:
+    from edgefront.core.spaces.architecture import Architecture
 
 spaces = group("Search spaces.")
 
@@ -31,25 +36,31 @@ def describe(
     session: Session,
     architecture: Described,
     sequence_length: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of the pass that FLOPs are for: 192, in decode 1.")
+        int | None, typer.Option(min=1, help="Tokens of the pass whose FLOPs are counted. Default: 192; in decode 1.")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences in it.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences per pass.")] = 1,
     mode: Annotated[
-        str, typer.Option(help="forward: all at once; prefill: the same, leaving a state; decode: after a state.")
+        str,
+        typer.Option(
+            help="forward: all tokens at once; prefill: the same, returning the state; decode: one token after a state."
+        ),
     ] = "forward",
     memory_length: Annotated[
-        int | None, typer.Option(min=0, help="Tokens before it, of a segment memory or a state: 0, in decode 192.")
+        int | None,
+        typer.Option(min=0, help="Tokens before the pass, in a segment memory or a state. Default: 0; in decode 192."),
     ] = None,
-    logits: Annotated[str, typer.Option(help="Of which positions: all, last or none.")] = "all",
-    dtype: Annotated[str, typer.Option(help="Of the weights, for their bytes.")] = "float32",
-    weights: Annotated[str, typer.Option(help="full, or int8 in the linear maps of the blocks.")] = "full",
+    logits: Annotated[str, typer.Option(help="Positions whose logits are computed: all, last or none.")] = "all",
+    dtype: Annotated[str, typer.Option(help="Number format of the weights, for their size in bytes.")] = "float32",
+    weights: Annotated[str, typer.Option(help="full, or int8 for the linear layers of the blocks.")] = "full",
 ) -> None:
-    """Show what an architecture costs, exactly and without running it. Needs no server."""
+    """Count an architecture's parameters, FLOPs and weight bytes without running it, and predict its quality. Needs no
+    server."""
     from edgefront.core.cost.costs import costs
     from edgefront.core.spaces.models import resolve
 
+    model = resolve(architecture)
     found = costs(
-        resolve(architecture),
+        model,
         sequence_length=sequence_length,
         batch=batch,
         dtype=dtype,
@@ -58,7 +69,8 @@ def describe(
         memory_length=memory_length,
         weights=weights,
     )
-    result = found.to_json()
+    quality = _predicted(model)
+    result = {**found.to_json(), "quality": quality}
 
     def show() -> None:
         from edgefront.show.output import table
@@ -71,8 +83,21 @@ def describe(
         after = f" after {found.memory_length}" if found.memory_length else ""
         kind = "int8" if weights == "int8" else dtype
         session.note(f"{mode}, sequence length {found.sequence_length}{after}, batch {batch}, logits {logits}, {kind}")
+        if quality is not None:
+            session.out.print(f"predicted {sentence(quality)}", markup=False, soft_wrap=True)
+            session.note(f"by the law {quality['law']}; trained {quality['trained']}")
 
     session.put(result, show)
+
+
+def _predicted(model: Architecture) -> dict[str, Any] | None:
+    """The quality that a law predicts; None where no law is about such models, or without numpy, which it needs."""
+    if find_spec("numpy") is None:
+        return None
+    from edgefront.core.quality.shipped import law_for
+
+    law = law_for(model)
+    return None if law is None else predicted(law, model)
 
 
 @command(spaces, "list", server=False)
@@ -98,10 +123,10 @@ def show_space(
     session: Session,
     space: Annotated[str, typer.Argument(help="Name of the space.", autocompletion=complete_space)],
     narrow: Annotated[
-        list[str] | None, typer.Option(metavar="GENE=VALUES", help="As narrowed by these: n_layer=2..6.")
+        list[str] | None, typer.Option(metavar="GENE=VALUES", help="Narrow the space first: n_layer=2..6.")
     ] = None,
 ) -> None:
-    """Show a search space, and what is left of it after narrowing. Needs no server."""
+    """Show a search space and its genes, narrowed if you like. Needs no server."""
     from edgefront.core.spaces import catalogue
     from edgefront.requests.jobs import narrowing
 

@@ -37,7 +37,7 @@ def complete_training(incomplete: str) -> Items:
 
 
 def complete_device(incomplete: str) -> Items:
-    """Names of devices, with what they are."""
+    """Names of devices, with their classes."""
     with suppress(Exception), _client() as client:
         return [(item.name, item.device_class) for item in client.devices.list() if item.name.startswith(incomplete)]
     return []
@@ -47,6 +47,15 @@ def complete_proxy(incomplete: str) -> Items:
     from edgefront.core.proxies.registry import proxies
 
     return [(one.name, one.title) for one in proxies().values() if one.name.startswith(incomplete)]
+
+
+def complete_law(incomplete: str) -> Items:
+    """Names of the quality laws that come along."""
+    with suppress(Exception):
+        from edgefront.core.quality.shipped import shipped_laws
+
+        return [(name, law.origin.title) for name, law in shipped_laws().items() if name.startswith(incomplete)]
+    return []
 
 
 def complete_space(incomplete: str) -> Items:
@@ -59,7 +68,7 @@ def complete_space(incomplete: str) -> Items:
 
 
 def complete_model(incomplete: str) -> Items:
-    """Names of the catalogue's models; the shell adds files by itself where there is none."""
+    """Names of the catalogue's models; if there is none, the shell completes file names."""
     with suppress(Exception):
         from edgefront.core.spaces.models import named_models
 

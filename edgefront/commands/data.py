@@ -12,7 +12,7 @@ from edgefront.commands.base import Session, command, group
 if TYPE_CHECKING:
     from edgefront.core.data.prepared.prepared import Prepared
 
-app = group("Text to train on: what there is, and how it becomes tokens. Needs no server.")
+app = group("Training data: list data sets, and tokenise text. Needs no server.")
 
 Home = Annotated[
     Path | None,
@@ -22,7 +22,7 @@ Home = Annotated[
 
 @command(app, "list", server=False)
 def list_data(session: Session, home: Home = None) -> None:
-    """List the data sets that have a name, and what is prepared on this machine."""
+    """List the named data sets, and those that are prepared on this machine."""
     from edgefront.core.data.prepared.prepared import Manifest
     from edgefront.core.data.prepared.shelf import prepared_in
     from edgefront.core.data.sources.catalogue import data_sets
@@ -66,12 +66,15 @@ def list_data(session: Session, home: Home = None) -> None:
 def show_data(
     session: Session,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Of prepared data, the first digits of its digest, or its folder.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="Name of a prepared data set, the first digits of its digest, or its folder."
+        ),
     ],
     home: Home = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read every byte and compare the checksums.")] = False,
 ) -> None:
-    """Show what is in a prepared data set."""
+    """Show the contents of a prepared data set."""
     from edgefront.core.data.prepared.prepared import open_prepared
     from edgefront.core.data.prepared.shelf import find_prepared
 
@@ -79,7 +82,7 @@ def show_data(
     if verify:
         with _Bar(session) as bar:
             found = open_prepared(found.folder, verify=True, progress=bar)
-        session.note("every byte is as it was written")
+        session.note("all checksums are correct")
     session.put(_summary(found.folder, found.manifest), lambda: _show(session, found))
 
 
@@ -100,36 +103,48 @@ def prepare_data(
         typer.Argument(metavar="DATA", help="A name (`data list`), or a file or folder of UTF-8 text or JSON lines."),
     ],
     origin: Annotated[
-        Path | None, typer.Option("--from", help="Folder with the published files of a data set that has a name.")
+        Path | None, typer.Option("--from", help="Folder with the published files of a named data set.")
     ] = None,
     fetch: Annotated[
-        bool, typer.Option("--download", help="Fetch these files, into downloads beside the prepared data.")
+        bool, typer.Option("--download", help="Download the files, into the folder downloads beside the prepared data.")
     ] = False,
-    url: Annotated[str | None, typer.Option("--from-url", help="Fetch the archive from here instead.")] = None,
+    url: Annotated[str | None, typer.Option("--from-url", help="Download the archive from this URL instead.")] = None,
     target: Annotated[
-        Path | None, typer.Option("--target", help="The translation of DATA, a file with a line for each of its lines.")
+        Path | None, typer.Option("--target", help="Translation of DATA: a file with one line for each of its lines.")
     ] = None,
     level: Annotated[
         str | None,
-        typer.Option("--level", help="What a token is: bytes, characters, words or bpe. Default: the data set's; bpe."),
+        typer.Option(
+            "--level", help="Kind of tokens: bytes, characters, words or bpe. Default: the data set's, else bpe."
+        ),
     ] = None,
     vocab_size: Annotated[
         int | None,
-        typer.Option("--vocab-size", help="Tokens in all, of words or bpe. Default: all words; 8192 pieces."),
+        typer.Option(
+            "--vocab-size", help="Size of the vocabulary, for words and bpe. Default: all words; 8192 for bpe."
+        ),
     ] = None,
     vocabulary: Annotated[
         Path | None,
-        typer.Option("--vocabulary", help="A list of words, one a line; for bpe, a tokenizer.json of Hugging Face's."),
+        typer.Option(
+            "--vocabulary",
+            help="Vocabulary to use: a file with one word per line; for bpe, a Hugging Face tokenizer.json.",
+        ),
     ] = None,
     unit: Annotated[
-        str | None, typer.Option("--unit", help="What is shuffled for sentences: line or document (file, JSON object).")
+        str | None,
+        typer.Option("--unit", help="Unit that the task `sentences` shuffles: line or document (file, JSON object)."),
     ] = None,
-    field: Annotated[str, typer.Option("--field", help="Of JSON lines: the field with the text.")] = "text",
-    valid_percent: Annotated[int, typer.Option(help="To validate with, of a text without splits of its own.")] = 5,
-    test_percent: Annotated[int, typer.Option(help="To test with, likewise.")] = 5,
+    field: Annotated[str, typer.Option("--field", help="For JSON lines: the field with the text.")] = "text",
+    valid_percent: Annotated[
+        int, typer.Option(help="Share of the validation split, for a text without splits of its own.")
+    ] = 5,
+    test_percent: Annotated[
+        int, typer.Option(help="Share of the test split, for a text without splits of its own.")
+    ] = 5,
     home: Home = None,
 ) -> None:
-    """Turn text into tokens to train on. What was prepared before is found again; an interruption leaves nothing."""
+    """Tokenise text for training. Data that is prepared already is reused; an interruption leaves no partial data."""
     from edgefront.core.data.prepared.planning import Preparation
     from edgefront.core.data.prepared.preparation import prepare
 

@@ -12,7 +12,7 @@ from edgefront.commands.completion import complete_device
 if TYPE_CHECKING:
     from edgefront.core.wire.service import DeviceView
 
-app = group("Devices: see, drain, revoke.")
+app = group("Devices: list, drain, revoke.")
 
 DeviceName = Annotated[
     str, typer.Argument(metavar="DEVICE", help="Name or id of the device.", autocompletion=complete_device)
@@ -22,7 +22,8 @@ DeviceName = Annotated[
 @command(app, "list")
 def list_devices(session: Session) -> None:
     """List the devices."""
-    from edgefront.show.output import MIB, moment, share, table
+    from edgefront.core.units import MIB
+    from edgefront.show.output import moment, share, table
 
     devices = list(session.client.devices.list())
 
@@ -50,7 +51,7 @@ def list_devices(session: Session) -> None:
 
 @command(app, "show")
 def show_device(session: Session, device: DeviceName) -> None:
-    """Show all that a device says of itself."""
+    """Show all facts that a device reports."""
     found = session.client.devices.get(device)
 
     def show() -> None:
@@ -67,19 +68,19 @@ def show_device(session: Session, device: DeviceName) -> None:
 
 @command(app, "drain")
 def drain(session: Session, device: DeviceName) -> None:
-    """Let a device finish what it has begun and give it no more."""
+    """Drain a device: it finishes its launches and gets no more."""
     _steered(session, session.client.devices.drain(device))
 
 
 @command(app, "activate")
 def activate(session: Session, device: DeviceName) -> None:
-    """Give a drained device work again."""
+    """Activate a drained device again."""
     _steered(session, session.client.devices.activate(device))
 
 
 @command(app, "revoke")
 def revoke(session: Session, device: DeviceName) -> None:
-    """End a device's credential for good. Its measurements stay."""
+    """Revoke a device's credential permanently. Its measurements are kept."""
     _steered(session, session.client.devices.revoke(device))
 
 

@@ -32,30 +32,43 @@ def evaluate(
     session: Session,
     model: Trained,
     data: Annotated[
-        str | None, typer.Option(help="Perplexity, or BLEU, on prepared data: a name, digits of a digest, or a folder.")
+        str | None,
+        typer.Option(help="Prepared data for perplexity or BLEU: a name, the first digits of a digest, or a folder."),
     ] = None,
-    split: Annotated[str, typer.Option(help="Of the data set.")] = "test",
-    tasks: Annotated[str | None, typer.Option(help="Tasks of lm-evaluation-harness, with commas between.")] = None,
-    include: Annotated[Path | None, typer.Option(help="Folder with tasks of your own as YAML.")] = None,
-    shots: Annotated[int | None, typer.Option(min=0, help="Solved examples before each question of a task.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="The first so many questions or sentences alone.")] = None,
+    split: Annotated[str, typer.Option(help="Split of the data set.")] = "test",
+    tasks: Annotated[str | None, typer.Option(help="Tasks of lm-evaluation-harness, separated by commas.")] = None,
+    include: Annotated[Path | None, typer.Option(help="Folder with your own tasks as YAML.")] = None,
+    shots: Annotated[int | None, typer.Option(min=0, help="Few-shot examples before each question of a task.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N questions or sentences.")] = None,
     segment: Annotated[int | None, typer.Option(min=1, help="Tokens read at a time. Default: the recipe's.")] = None,
-    memory: Annotated[int | None, typer.Option(min=0, help="Tokens of the past that are attended to.")] = None,
-    clamp: Annotated[int | None, typer.Option(min=1, help="Relative distances beyond it count as it.")] = None,
-    same_length: Annotated[
-        bool | None, typer.Option("--same-length/--any-length", help="Every token sees equally many keys.")
+    memory: Annotated[
+        int | None, typer.Option(min=0, help="Tokens of the past that attention reads. Default: the recipe's.")
     ] = None,
-    rows: Annotated[int | None, typer.Option(min=1, help="Streams side by side; 1 gives the exact number.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="The first so many tokens of the split alone.")] = None,
-    beam: Annotated[int, typer.Option(min=1, help="Of the search for translations.")] = 5,
-    length_penalty: Annotated[float, typer.Option(help="Of translations: above 1 favours longer ones.")] = 1.0,
-    tokenize: Annotated[Literal["13a", "intl", "char", "none"], typer.Option(help="Of BLEU, by sacrebleu.")] = "13a",
-    precision: Annotated[Literal["float32", "bfloat16", "float16"], typer.Option(help="Of the passes.")] = "float32",
+    clamp: Annotated[
+        int | None, typer.Option(min=1, help="Largest relative distance; greater ones count as equal to it.")
+    ] = None,
+    same_length: Annotated[
+        bool | None, typer.Option("--same-length/--any-length", help="Every token sees the same number of keys.")
+    ] = None,
+    rows: Annotated[
+        int | None, typer.Option(min=1, help="Streams evaluated in parallel; 1 gives the exact number.")
+    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Use only the first N tokens of the split.")] = None,
+    beam: Annotated[int, typer.Option(min=1, help="Beam size of the search for translations.")] = 5,
+    length_penalty: Annotated[
+        float, typer.Option(help="Length penalty of translations: above 1 favours longer ones.")
+    ] = 1.0,
+    tokenize: Annotated[
+        Literal["13a", "intl", "char", "none"], typer.Option(help="Tokenisation of sacrebleu's BLEU.")
+    ] = "13a",
+    precision: Annotated[
+        Literal["float32", "bfloat16", "float16"], typer.Option(help="Number format of the forward passes.")
+    ] = "float32",
     device: Device = "cpu",
     threads: Threads = None,
     output: ResultFile = None,
 ) -> None:
-    """Evaluate a trained model: perplexity or BLEU on prepared data, or other people's tasks. Needs no server."""
+    """Evaluate a trained model: perplexity or BLEU on prepared data, or tasks of lm-evaluation-harness. No server."""
     from edgefront.core.errors import InvalidInput
     from edgefront.core.evaluation.package import read_package
     from edgefront.extras import need
@@ -84,7 +97,7 @@ def evaluate(
         chosen, end = prepared.split(split), package.tokenizer.eos
         if chosen.source is None or end is None:
             raise InvalidInput(
-                f"{prepared.name} is no parallel text whose sentences end with a token of their own",
+                f"{prepared.name} is not parallel text with an end token after each sentence",
                 field="data",
                 value=data,
                 allowed="prepared parallel text",
@@ -151,7 +164,7 @@ def _perplexity(
 
 
 def _prepared(package: Package, data: str) -> Prepared:
-    """The data set of that name, digest or folder; `InvalidInput` where its tokens are not the model's."""
+    """The data set of that name, digest or folder; `InvalidInput` if its vocabulary is not the model's."""
     from edgefront.core.data.prepared.shelf import find_prepared
     from edgefront.core.data.tokenizers.tokenizers import same_tokens
     from edgefront.core.errors import InvalidInput
@@ -172,7 +185,7 @@ def _prepared(package: Package, data: str) -> Prepared:
 
 
 def use_threads(threads: int | None) -> None:
-    """Of torch, from now on; its own choice where none are given."""
+    """Sets torch's number of threads; None leaves torch's default."""
     if threads is not None:
         import torch
 
@@ -181,7 +194,7 @@ def use_threads(threads: int | None) -> None:
 
 @contextmanager
 def bar(session: Session, what: str) -> Iterator[Callable[[int, int], None]]:
-    """Tells what is done, and of how much, on a terminal."""
+    """Shows progress on a terminal."""
     from rich.progress import Progress
 
     hidden = session.json or not session.err.is_terminal

@@ -22,15 +22,20 @@ def frontier(
     max_latency_ms: MaxLatency = None,
     max_memory_mb: MaxMemory = None,
     by: Annotated[
-        str, typer.Option(help="What stands for quality: proxy, or the perplexity of those that were trained.")
+        str, typer.Option(help="Quality axis: proxy, or perplexity, which includes trained candidates only.")
     ] = "proxy",
-    data: Annotated[str | None, typer.Option(help="Trained on this data set. Default: that of most of them.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Only candidates trained on this data set. Default: the one with the most trained candidates."
+        ),
+    ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it to a PNG, SVG or PDF file (extra: demo).")
+        Path | None, typer.Option(metavar="FILE", help="Plot the frontier to a PNG, SVG or PDF file (extra: demo).")
     ] = None,
 ) -> None:
-    """Show the best models of a job: none of them is beaten in quality, latency and memory at once."""
+    """Show the frontier of a job: models that no other one beats in quality, latency and memory at once."""
     from edgefront.core.validation import one_of
     from edgefront.core.wire.jobs import Quality
     from edgefront.show.tables import frontier_csv, frontier_table
@@ -67,7 +72,7 @@ def frontier(
                 session.out.print(view.summary, markup=False, soft_wrap=True)
                 session.out.print()
             if view.by == "perplexity" and not view.trained:
-                session.note(f"no candidate was trained yet: edgefront train submit --frontier {view.job_id}")
+                session.note(f"no candidate is trained yet: edgefront train submit --frontier {view.job_id}")
             elif view.by == "proxy":
                 session.note(f"proxy: {view.proxy_trust.sentence}")
 

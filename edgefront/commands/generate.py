@@ -19,23 +19,26 @@ def generate(
     session: Session,
     model: Trained,
     prompt: Annotated[
-        str, typer.Option(help="What the text begins with; of a translation model, what it translates. - reads it.")
+        str,
+        typer.Option(help="Start of the text; for a translation model, the text to translate. - reads standard input."),
     ] = "",
-    tokens: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
-    temperature: Annotated[float, typer.Option(min=0, help="0 takes the most likely token each time.")] = 0.8,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Draw from so many of the most likely tokens.")] = None,
+    tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens to generate.")] = 100,
+    temperature: Annotated[
+        float, typer.Option(min=0, help="Sampling temperature; 0 takes the most likely token each time.")
+    ] = 0.8,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Sample from the K most likely tokens only.")] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Draw from the likeliest with so much of the probability.")
+        float | None, typer.Option(help="Sample from the most likely tokens with this total probability only.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Of the drawing.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Seed of the sampling.")] = 0,
     memory: Annotated[
         int | None, typer.Option(min=0, help="Tokens of the past to attend to. Default: as in its evaluation.")
     ] = None,
-    stop_at_end: Annotated[bool, typer.Option(help="End where the model ends the line or document.")] = True,
+    stop_at_end: Annotated[bool, typer.Option(help="Stop at the token that ends a line or document.")] = True,
     device: Device = "cpu",
     threads: Threads = None,
 ) -> None:
-    """Write text with a trained model. Needs no server."""
+    """Generate text with a trained model. Needs no server."""
     import sys
 
     from edgefront.core.evaluation.package import read_package
@@ -78,4 +81,4 @@ def generate(
         "ended": found.ended,
         "seed": seed,
     }
-    session.put(result, lambda: session.note(f"{len(found.tokens)} tokens, ended by {found.ended}, seed {seed}"))
+    session.put(result, lambda: session.note(f"{len(found.tokens)} tokens, stopped by {found.ended}, seed {seed}"))

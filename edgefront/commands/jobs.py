@@ -26,7 +26,7 @@ from edgefront.commands.options import (
 if TYPE_CHECKING:
     from edgefront.core.wire.jobs import JobRequest, JobView
 
-app = group("Search jobs: submit, watch, steer.")
+app = group("Search jobs: submit, watch, control.")
 
 
 @command(
@@ -42,22 +42,25 @@ app = group("Search jobs: submit, watch, steer.")
 def submit(
     session: Session,
     file: Annotated[
-        Path | None, typer.Argument(help="A job as JSON (as POST /v1/jobs takes it); else give the options.")
+        Path | None,
+        typer.Argument(help="File with the job as JSON, in the format of POST /v1/jobs; or use the options."),
     ] = None,
-    name: Annotated[str, typer.Option(help="What to call it.")] = "search",
+    name: Annotated[str, typer.Option(help="Name of the job.")] = "search",
     space: Space = "lts-gpt2",
     narrow: Narrow = None,
     target: Annotated[
         list[str] | None,
         typer.Option(
             metavar="DEVICE[:RUNTIME[:THREADS]]",
-            help="Where to measure, and how; class=NAME for a device class. Repeat for more targets. "
+            help="Device, runtime and threads to measure with; class=NAME for a device class. May be repeated. "
             "Default: the only active device.",
             autocompletion=complete_device,
         ),
     ] = None,
     max_latency_ms: Annotated[float | None, typer.Option(help="Slower candidates are out of bounds.")] = None,
-    max_memory_mb: Annotated[float | None, typer.Option(help="Candidates with a higher peak (MiB) are too.")] = None,
+    max_memory_mb: Annotated[
+        float | None, typer.Option(help="Candidates with a higher peak memory (MiB) are out of bounds.")
+    ] = None,
     mode: Annotated[str | None, typer.Option(help=f"forward, prefill or decode. {MODE}")] = None,
     sequence_length: Annotated[int | None, typer.Option(help=SEQUENCE_LENGTH)] = None,
     memory_length: Annotated[int | None, typer.Option(help=MEMORY_LENGTH)] = None,
@@ -66,23 +69,23 @@ def submit(
     precision: Annotated[float | None, typer.Option(help="Wanted 95 % half-width, relative: 0.02.")] = None,
     algorithm: Annotated[str, typer.Option(help="lts, random, nsga2 or par-supernet.")] = "lts",
     setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the algorithm.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Setting of the algorithm.")
     ] = None,
     proxy: Annotated[
         str,
-        typer.Option(help="What stands for quality, as `proxy list` shows it.", autocompletion=complete_proxy),
+        typer.Option(help="Proxy for quality, a name from `proxy list`.", autocompletion=complete_proxy),
     ] = "decoder_parameters",
     proxy_setting: Annotated[
         list[str] | None,
-        typer.Option("--proxy-set", metavar="KEY=VALUE", help="A setting of the proxy: rows=16, length=192."),
+        typer.Option("--proxy-set", metavar="KEY=VALUE", help="Setting of the proxy: rows=16, length=192."),
     ] = None,
-    candidates: Annotated[int | None, typer.Option(help="Candidates for each target.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Wall-clock time for each target.")] = None,
-    min_parameters: Annotated[int | None, typer.Option(help="Decoder parameters at least.")] = None,
-    max_parameters: Annotated[int | None, typer.Option(help="Decoder parameters at most.")] = None,
+    candidates: Annotated[int | None, typer.Option(help="Number of candidates for each target.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Wall-clock minutes for each target.")] = None,
+    min_parameters: Annotated[int | None, typer.Option(help="Minimum number of decoder parameters.")] = None,
+    max_parameters: Annotated[int | None, typer.Option(help="Maximum number of decoder parameters.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed proposes the same candidates.")] = 0,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="Submitting again with the same key gives the same job.")
+        str | None, typer.Option(help="Submitting again with the same key returns the same job.")
     ] = None,
     watch: Watch = False,
 ) -> None:
@@ -146,9 +149,9 @@ def only_device(session: Session) -> str:
         return devices[0].name
     names = ", ".join(device.name for device in devices)
     raise InvalidInput(
-        f"say where to measure with --target: the devices are {names}"
+        f"choose a device with --target: the active devices are {names}"
         if names
-        else "no device is enrolled: start an agent with `edgefront agent`, or name a class that will come",
+        else "there is no active device: start an agent with `edgefront agent`, or use --target class=NAME",
         field="target",
         allowed=names,
     )
@@ -157,7 +160,7 @@ def only_device(session: Session) -> str:
 @command(app, "list")
 def list_jobs(
     session: Session,
-    state: Annotated[str | None, typer.Option(help="Only jobs in this state.")] = None,
+    state: Annotated[str | None, typer.Option(help="List only jobs in this state.")] = None,
     limit: Newest = 50,
 ) -> None:
     """List jobs, the newest first."""
@@ -199,7 +202,7 @@ def watch_job(
     job: JobId,
     after: After = 0,
 ) -> None:
-    """Watch a job until it ends. With --json: one event a line. Ctrl-C leaves the job running."""
+    """Watch a job until it ends. With --json: one event per line. Ctrl-C leaves the job running."""
     _watch(session, job, after)
 
 
@@ -227,25 +230,25 @@ def _watch(session: Session, job_id: str, after: int) -> None:
 
 @command(app, "pause")
 def pause(session: Session, job: JobId) -> None:
-    """Measure no more until it is resumed; what is being measured is still taken in."""
+    """Pause a job: nothing new is measured until it is resumed. Running measurements still count."""
     _steered(session, session.client.jobs.pause(job))
 
 
 @command(app, "resume")
 def resume(session: Session, job: JobId) -> None:
-    """Go on with a paused job."""
+    """Resume a paused job."""
     _steered(session, session.client.jobs.resume(job))
 
 
 @command(app, "cancel")
 def cancel(session: Session, job: JobId) -> None:
-    """End a job for good; what it found stays."""
+    """End a job permanently; its results are kept."""
     _steered(session, session.client.jobs.cancel(job))
 
 
 @command(app, "delete")
 def delete(session: Session, job: JobId) -> None:
-    """Delete a job with its candidates. Measurements stay known."""
+    """Delete a job with its candidates. Measurements are kept for other jobs."""
     session.client.jobs.delete(job)
     session.put({"deleted": job}, lambda: session.note(f"deleted {job}"))
 

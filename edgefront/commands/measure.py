@@ -42,21 +42,27 @@ def measure(
             autocompletion=complete_model,
         ),
     ],
-    runtime: Annotated[Literal["onnxruntime", "pytorch"], typer.Option(help="What runs it.")] = "onnxruntime",
+    runtime: Annotated[
+        Literal["onnxruntime", "pytorch"], typer.Option(help="Runtime that executes the model.")
+    ] = "onnxruntime",
     provider: Annotated[str, typer.Option(help="Execution provider or device type: cpu, cuda, xnnpack …")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="Threads of the runtime.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Number of threads of the runtime.")] = 1,
     mode: Annotated[Literal["forward", "prefill", "decode"], typer.Option(help=MODE)] = "forward",
     sequence_length: Annotated[int | None, typer.Option(min=1, help=SEQUENCE_LENGTH)] = None,
     memory_length: Annotated[int | None, typer.Option(min=0, help=MEMORY_LENGTH)] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences in it.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences per pass.")] = 1,
     dtype: Annotated[Literal["float32", "bfloat16", "float16"], typer.Option(help=DTYPE)] = "float32",
     weights: Annotated[Literal["full", "int8"], typer.Option(help=WEIGHTS)] = "full",
-    logits: Annotated[Literal["none", "last", "all"], typer.Option(help="Positions that get logits.")] = "last",
-    warmup: Annotated[int, typer.Option(min=0, help="Passes that do not count.")] = 2,
-    repeats: Annotated[int, typer.Option(min=1, help="Passes that count, in each launch.")] = 5,
-    launches: Annotated[int, typer.Option(min=1, help="Fresh processes; the interval is taken over them.")] = 3,
-    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one launch may take.")] = 60.0,
-    seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Of the random weights and tokens.")] = 0,
+    logits: Annotated[
+        Literal["none", "last", "all"], typer.Option(help="Positions whose logits are computed.")
+    ] = "last",
+    warmup: Annotated[int, typer.Option(min=0, help="Untimed passes before the timed ones.")] = 2,
+    repeats: Annotated[int, typer.Option(min=1, help="Timed passes of each launch.")] = 5,
+    launches: Annotated[
+        int, typer.Option(min=1, help="Launches (fresh processes); the interval is computed over them.")
+    ] = 3,
+    time_limit: Annotated[float, typer.Option(min=0.1, help="Time limit of one launch in seconds.")] = 60.0,
+    seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Seed of the random weights and tokens.")] = 0,
 ) -> None:
     """Measure a model on this machine: median latency, its interval, and peak memory. Needs no server."""
     from pydantic import ValidationError
@@ -106,9 +112,9 @@ def _show(session: Session, name: str, measured: Measured) -> None:
     if report["latency_p90_ms"] is not None:
         shown.add_row("latency, p90 (ms)", milliseconds(report["latency_p90_ms"]))
     shown.add_row("peak memory (MiB)", mebibytes(memory["peak_bytes"]))
-    shown.add_row("  while it runs", mebibytes(memory["forward_peak_bytes"]))
-    shown.add_row("  weights mapped from file", mebibytes(memory["mapped_weight_bytes"]))
-    shown.add_row("peak while built (MiB)", mebibytes(memory["build_peak_bytes"]))
+    shown.add_row("  during the passes", mebibytes(memory["forward_peak_bytes"]))
+    shown.add_row("  weights mapped from a file", mebibytes(memory["mapped_weight_bytes"]))
+    shown.add_row("peak during the build (MiB)", mebibytes(memory["build_peak_bytes"]))
     session.out.print(shown)
     protocol = measured.protocol
     passes = sum(len(launch.latency.samples_ms) for launch in measured.launches if launch.latency)

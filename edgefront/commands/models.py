@@ -11,34 +11,37 @@ import typer
 from edgefront.commands.base import Session, command, group
 from edgefront.commands.completion import complete_model
 from edgefront.commands.options import Described
-from edgefront.core.graph.model_file import ModelFormat, Numbers
+from edgefront.core.graph.model_file import ModelFormat
+from edgefront.core.number_formats import NumberFormat
 
-app = group("Models: download those of a search; list, show and build named or described ones.")
+app = group("Models: download candidates of a search; list, show and build named models and your own.")
 
 Format = Annotated[
     ModelFormat,
     typer.Option(
         "--format",
-        help="What file. onnx is a forward pass over whole sequences; onnx-prefill and onnx-decode generate text; "
+        help="File format. onnx is a forward pass over whole sequences; onnx-prefill and onnx-decode generate text; "
         "onnx-segment reads segment by segment with a memory.",
     ),
 ]
 InNumbers = Annotated[
-    Numbers,
-    typer.Option("--numbers", help="What an ONNX file computes in; int8: float32 with int8 linear maps in the blocks."),
+    NumberFormat,
+    typer.Option(
+        "--numbers", help="Number format of an ONNX file; int8: float32 with int8 linear layers in the blocks."
+    ),
 ]
-Output = Annotated[Path, typer.Option("--output", "-o", help="A file, or a folder.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="File or folder to write to.")]
 
 
 @command(app, "download")
 def download(
     session: Session,
-    candidate: Annotated[str, typer.Argument(metavar="CANDIDATE", help="Id of a candidate, as `frontier` shows it.")],
+    candidate: Annotated[str, typer.Argument(metavar="CANDIDATE", help="Id of a candidate, from `frontier`.")],
     kind: Format = "onnx",
     numbers: InNumbers = "float32",
     output: Output = Path("."),
 ) -> None:
-    """Download a model (untrained weights, made from the candidate's seed). Goes on where a broken download ended."""
+    """Download a model (untrained weights, generated from the candidate's seed). Resumes an interrupted download."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
@@ -76,9 +79,9 @@ def build(
     kind: Format = "onnx",
     numbers: InNumbers = "float32",
     output: Output = Path("."),
-    seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Of the random weights.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Seed of the random weights.")] = 0,
 ) -> None:
-    """Build a model as a file, with its trained weights or with untrained ones from a seed. Needs no server."""
+    """Write a model to a file, with its trained weights or with untrained ones from a seed. Needs no server."""
     from edgefront.core.graph.model_file import check_format, file_name, write_model
     from edgefront.core.spaces.models import named_models, resolve
 
@@ -131,7 +134,7 @@ def show_model(session: Session, model: Described) -> None:
 
 
 def _readable(description: dict[str, Any], indent: str = "  ") -> str:
-    """JSON with a line for each field and each block; version and kinds come first."""
+    """JSON with one line per field and block; version and kinds come first."""
     lines = []
     for name, value in _in_order(description).items():
         if name == "blocks":

@@ -9,6 +9,7 @@ import typer
 
 from edgefront.commands.base import Session, command
 from edgefront.commands.options import Cores
+from edgefront.core.addresses import LOOPBACK
 
 Home = Annotated[
     Path | None,
@@ -27,13 +28,15 @@ def add_to(app: typer.Typer) -> None:
 
 def up(
     session: Session,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = LOOPBACK,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Port; 0 for any. Default: 8090, or the next free one."),
+        typer.Option(min=0, max=65535, help="Port; 0 for any free one. Default: 8090, or the next free one."),
     ] = None,
     home: Home = None,
-    agent: Annotated[bool, typer.Option("--agent/--no-agent", help="Run an agent for this machine too.")] = True,
+    agent: Annotated[
+        bool, typer.Option("--agent/--no-agent", help="Also run an agent that measures on this machine.")
+    ] = True,
     cores: Cores = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the whole log.")] = False,
 ) -> None:
@@ -53,26 +56,31 @@ def agent(
     session: Session,
     server: Annotated[str, typer.Option(help="URL of the service.", envvar="EDGEFRONT_URL")],
     token_file: Annotated[
-        Path | None, typer.Option(help="File with an enrolment token; needed for the first start only.")
+        Path | None, typer.Option(help="File with an enrolment token; needed only for the first start.")
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where credential, spool and weights are kept.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the credential, unsent results and the weight cache.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of this device. Default: its host name.")] = None,
     device_class: Annotated[
-        str | None, typer.Option(help="Devices of one class are interchangeable. Default: made from the processor.")
+        str | None,
+        typer.Option(
+            help="Device class; devices of one class are interchangeable. Default: derived from the processor."
+        ),
     ] = None,
     cores: Cores = None,
     memory_limit_mb: Annotated[
-        int | None, typer.Option(min=1, help="What needs more MiB is infeasible. Default: what the system has.")
+        int | None, typer.Option(min=1, help="Models that need more MiB are infeasible. Default: the system's memory.")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, max=32, help="At most so many launches in one lease.")] = 8,
+    batch: Annotated[int, typer.Option(min=1, max=32, help="Maximum number of launches in one lease.")] = 8,
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow plain HTTP beyond this machine.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log everything.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Also log debug messages.")] = False,
     end_with_parent: Annotated[bool, typer.Option("--end-with-parent", hidden=True)] = False,
 ) -> None:
-    """Run the measuring agent of this device. SIGTERM or Ctrl-C drains it: it finishes or gives back what it holds.
+    """Run the measuring agent of this device. SIGTERM or Ctrl-C drains it: it finishes or returns its launches.
 
-    Exit codes of its own: 7 the device was revoked, 8 agent and server are too far apart in version, 9 another agent
-    uses the data folder. With --json it logs JSON lines.
+    Additional exit codes: 7 the device was revoked, 8 the protocol versions of agent and server are incompatible,
+    9 another agent uses the data folder. With --json it logs JSON lines.
     """
     from edgefront.extras import need
 
@@ -101,18 +109,20 @@ def agent(
 
 def demo(
     session: Session,
-    once: Annotated[bool, typer.Option("--once", help="End by itself, also in a terminal.")] = False,
-    minutes: Annotated[float, typer.Option(min=0.1, help="The search takes at most so long.")] = 4.0,
-    candidates: Annotated[int, typer.Option(min=2, help="Candidates for each target.")] = 30,
-    output: Annotated[Path, typer.Option(help="Folder for picture, models and the service's data.")] = Path(
+    once: Annotated[bool, typer.Option("--once", help="Exit when done, also in a terminal.")] = False,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Maximum minutes of the search.")] = 4.0,
+    candidates: Annotated[int, typer.Option(min=2, help="Number of candidates for each target.")] = 30,
+    output: Annotated[Path, typer.Option(help="Folder for the plot, the models and the service's data.")] = Path(
         "demo-output"
     ),
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Port of the page; 0 for any. Default: 8090, or the next free one."),
+        typer.Option(
+            min=0, max=65535, help="Port of the page; 0 for any free one. Default: 8090, or the next free one."
+        ),
     ] = None,
 ) -> None:
-    """Show the whole loop on this machine: search, measure, frontier, download, run. Needs the extra: demo."""
+    """Demonstrate a whole search on this machine: search, measure, frontier, download, run. Needs the extra: demo."""
     from edgefront.extras import need
 
     need("the demo", "server", "agent", "torch", "demo", install="demo")

@@ -42,7 +42,9 @@ def ship(
     session: Session,
     job: Annotated[
         str | None,
-        typer.Option(metavar="JOB", help="Take this job's frontier, searching no more.", autocompletion=complete_job),
+        typer.Option(
+            metavar="JOB", help="Use the frontier of this job instead of a new search.", autocompletion=complete_job
+        ),
     ] = None,
     space: Space = "lts-gpt2",
     narrow: Narrow = None,
@@ -50,26 +52,33 @@ def ship(
         str | None,
         typer.Option(
             metavar="DEVICE[:RUNTIME[:THREADS]]",
-            help="Where to measure; with --job the target's name. Default: the only active device, the job's first.",
+            help="Device to measure on; with --job, name of its target. Default: the only active device; the job's "
+            "first target.",
             autocompletion=complete_device,
         ),
     ] = None,
     max_latency_ms: MaxLatency = None,
     max_memory_mb: MaxMemory = None,
-    candidates: Annotated[int | None, typer.Option(help="Candidates to measure. Default: the algorithm's own.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Wall-clock time of the search.")] = None,
-    train: Annotated[int, typer.Option(min=1, max=16, help="So many of the frontier's largest are trained.")] = 2,
+    candidates: Annotated[
+        int | None, typer.Option(help="Number of candidates to measure. Default: the algorithm's.")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="Wall-clock minutes of the search.")] = None,
+    train: Annotated[
+        int, typer.Option(min=1, max=16, help="Number of models to train: the largest of the frontier.")
+    ] = 2,
     data: DataOfService = None,
     recipe: RecipeName = "quick",
     setting: RecipeValues = None,
     steps: Steps = None,
-    seed: Annotated[int, typer.Option(help="Of the search and of the trainings.")] = 0,
-    again: Annotated[bool, typer.Option("--again", help="Train anew what was trained alike before.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the search and of the trainings.")] = 0,
+    again: Annotated[
+        bool, typer.Option("--again", help="Train again, even if the same model was trained in the same way before.")
+    ] = False,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the model.")] = Path("shipped"),
 ) -> None:
-    """Search, train the best of the frontier, and download the better one: the whole way in one command.
+    """Search, train the largest models of the frontier, and download the best one, in one command.
 
-    Interrupted, it goes on with `--job JOB`: what was searched and trained is not done again.
+    After an interruption resume with `--job JOB`: finished searches and trainings are not repeated.
     """
     from edgefront.requests import trainings as training_request
     from edgefront.show.training_tables import watch
@@ -102,7 +111,9 @@ def ship(
         "--output": output,
     }
     words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
-    session.note(f"The service goes on without this command. To come back: {shlex.join(['edgefront', 'ship', *words])}")
+    session.note(
+        f"The service continues without this command. To resume it: {shlex.join(['edgefront', 'ship', *words])}"
+    )
     searched = _followed(session, job)
     frontier = client.frontier(searched.id, target=target, max_latency_ms=max_latency_ms, max_memory_mb=max_memory_mb)
     session.note(f"proxy: {frontier.proxy_trust.sentence}")
@@ -120,7 +131,7 @@ def ship(
     def show() -> None:
         session.out.print(shipping.shipped_table(shipped))
         session.out.print(str(output), markup=False, soft_wrap=True)
-        session.note(f'write with it: edgefront generate {output} --prompt "import "')
+        session.note(f'generate text: edgefront generate {output} --prompt "import "')
 
     models = [one.to_json() for one in shipped]
     session.put({"job": searched.id, "target": frontier.target, "models": models, "folder": str(output)}, show)

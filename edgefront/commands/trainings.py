@@ -24,7 +24,7 @@ from edgefront.commands.options import (
 if TYPE_CHECKING:
     from edgefront.core.wire.trainings import TrainingRequest, TrainingView
 
-app = group("Train models of a frontier, or any: submit, watch, steer, download.")
+app = group("Train models of a frontier or any others: submit, watch, control, download.")
 
 TrainingId = Annotated[
     str, typer.Argument(metavar="TRAINING", help="Id of the training.", autocompletion=complete_training)
@@ -43,16 +43,17 @@ TrainingId = Annotated[
 def submit(
     session: Session,
     file: Annotated[
-        Path | None, typer.Argument(help="A request as JSON (as POST /v1/trainings takes it); else give the options.")
+        Path | None,
+        typer.Argument(help="File with the request as JSON, in the format of POST /v1/trainings; or use the options."),
     ] = None,
     architecture: Annotated[
         str | None, typer.Option(metavar="FILE_OR_NAME", help="An architecture as JSON, or a named model.")
     ] = None,
-    candidate: Annotated[str | None, typer.Option(help="A candidate, as `frontier` shows it.")] = None,
-    frontier: Annotated[str | None, typer.Option(metavar="JOB", help="Points of this job's frontier.")] = None,
-    target: Annotated[str | None, typer.Option(help="Of the job: id or name. Default: its first.")] = None,
+    candidate: Annotated[str | None, typer.Option(help="Id of a candidate, from `frontier`.")] = None,
+    frontier: Annotated[str | None, typer.Option(metavar="JOB", help="Train points of this job's frontier.")] = None,
+    target: Annotated[str | None, typer.Option(help="Target of the job, by id or name. Default: its first.")] = None,
     count: Annotated[
-        int | None, typer.Option(help="So many points, spread evenly by size. Default: all within the bounds.")
+        int | None, typer.Option(help="Number of points, spread evenly by size. Default: all within the limits.")
     ] = None,
     max_latency_ms: MaxLatency = None,
     max_memory_mb: MaxMemory = None,
@@ -61,23 +62,27 @@ def submit(
     setting: RecipeValues = None,
     start: Annotated[
         str | None,
-        typer.Option(metavar="TRAINING", help="Begin with the weights of this training of the same architecture."),
+        typer.Option(metavar="TRAINING", help="Initialise with the weights of this training of the same architecture."),
     ] = None,
     steps: Steps = None,
-    tokens: Annotated[int | None, typer.Option(help="End after about so many tokens, likewise.")] = None,
-    hours: Annotated[float | None, typer.Option(help="End after so many hours of training.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: what the service is set to.")] = None,
-    gpus: Annotated[int, typer.Option(help="So many GPUs of one machine.")] = 1,
-    memory_gb: Annotated[float | None, typer.Option(help="GiB that each GPU, or the machine, has at least.")] = None,
+    tokens: Annotated[
+        int | None, typer.Option(help="End after about this many tokens; the schedule is shortened to them.")
+    ] = None,
+    hours: Annotated[float | None, typer.Option(help="End after this many hours of training.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: the service's setting.")] = None,
+    gpus: Annotated[int, typer.Option(help="Number of GPUs of one machine.")] = 1,
+    memory_gb: Annotated[
+        float | None, typer.Option(help="Minimum memory in GiB of each GPU, or of the machine.")
+    ] = None,
     sharding: Annotated[str, typer.Option(help="ddp or fsdp: how several GPUs share the model.")] = "ddp",
-    seed: Annotated[int, typer.Option(help="Of weights and data order.")] = 0,
-    name: Annotated[str | None, typer.Option(help="What to call it.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the initialisation and the data order.")] = 0,
+    name: Annotated[str | None, typer.Option(help="Name of the training.")] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="Submitting again with the same key gives the same trainings.")
+        str | None, typer.Option(help="Submitting again with the same key returns the same trainings.")
     ] = None,
     watch: Watch = False,
 ) -> None:
-    """Train a model: of a frontier, a candidate, a named model or a description."""
+    """Train points of a frontier, a candidate, a named model or an architecture."""
     from edgefront.requests import trainings as training_request
 
     if file is not None:
@@ -119,7 +124,7 @@ def _submit(session: Session, request: TrainingRequest, idempotency_key: str | N
 @command(app, "recipes")
 def list_recipes(
     session: Session,
-    name: Annotated[str | None, typer.Argument(help="Show every field of this one.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Show every field of this recipe.")] = None,
 ) -> None:
     """List the recipes that trainings may use, or show one."""
     from edgefront.core.validation import one_of
@@ -135,7 +140,7 @@ def list_recipes(
 
 @command(app, "data")
 def list_datasets(session: Session) -> None:
-    """List the data sets that the service has to train on."""
+    """List the data sets of the service."""
     from edgefront.show.training_tables import datasets_table
 
     found = session.client.trainings.datasets()
@@ -145,8 +150,8 @@ def list_datasets(session: Session) -> None:
 @command(app, "list")
 def list_trainings(
     session: Session,
-    state: Annotated[str | None, typer.Option(help="Only trainings in this state.")] = None,
-    job: Annotated[str | None, typer.Option(help="Only those of this job's candidates.")] = None,
+    state: Annotated[str | None, typer.Option(help="List only trainings in this state.")] = None,
+    job: Annotated[str | None, typer.Option(help="List only trainings of this job's candidates.")] = None,
     limit: Newest = 50,
 ) -> None:
     """List trainings, the newest first."""
@@ -160,7 +165,7 @@ def list_trainings(
 
 @command(app, "show")
 def show_training(session: Session, training: TrainingId) -> None:
-    """Show a training: where it stands, what it scored, and what its model was measured at."""
+    """Show a training: its progress, its scores, and the measured latency and memory of its model."""
     from edgefront.show.training_tables import facts
 
     found = session.client.trainings.get(training)
@@ -180,7 +185,7 @@ def watch_training(
     ],
     after: After = 0,
 ) -> None:
-    """Watch trainings until they end. With --json: one event a line, of one training. Ctrl-C leaves them running."""
+    """Watch trainings until they end. With --json: one event per line, of one training. Ctrl-C leaves them running."""
     _watch(session, training, after)
 
 
@@ -210,9 +215,9 @@ def _watch(session: Session, ids: list[str], after: int) -> None:
 def log(
     session: Session,
     training: TrainingId,
-    tail: Annotated[int, typer.Option(min=1, max=100_000, help="So many of the last lines.")] = 200,
+    tail: Annotated[int, typer.Option(min=1, max=100_000, help="Number of lines at the end to print.")] = 200,
 ) -> None:
-    """Print what a training's processes have printed."""
+    """Print the log of a training's processes."""
     text = session.client.trainings.log(training, tail=tail)
     session.put({"log": text}, lambda: typer.echo(text, nl=False))
 
@@ -221,9 +226,9 @@ def log(
 def layers(
     session: Session,
     training: TrainingId,
-    picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw them to a PNG or SVG file.")] = None,
+    picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Plot them to a PNG or SVG file.")] = None,
 ) -> None:
-    """Show what a supernet's layers choose so far: the probability of each block."""
+    """Show the current probability of each block in each layer of a supernet."""
     from edgefront.show.training_tables import layers_table
 
     found = session.client.trainings.probabilities(training)
@@ -233,7 +238,7 @@ def layers(
 
     def show() -> None:
         if not found.searches:
-            session.note("nothing is reported yet")
+            session.note("no probabilities are reported yet")
         for search in found.searches:
             session.out.print(layers_table(found.choices, search))
 
@@ -242,25 +247,25 @@ def layers(
 
 @command(app, "pause")
 def pause(session: Session, training: TrainingId) -> None:
-    """Stop after the step at hand, with a checkpoint, and leave the place to others."""
+    """Pause a training after its current step, with a checkpoint. Its slot becomes free."""
     _steered(session, session.client.trainings.pause(training))
 
 
 @command(app, "resume")
 def resume(session: Session, training: TrainingId) -> None:
-    """Go on from the last checkpoint: a paused training, or one that failed."""
+    """Resume a paused or failed training from its last checkpoint."""
     _steered(session, session.client.trainings.resume(training))
 
 
 @command(app, "cancel")
 def cancel(session: Session, training: TrainingId) -> None:
-    """End a training for good; its checkpoints stay."""
+    """End a training permanently; its checkpoints are kept."""
     _steered(session, session.client.trainings.cancel(training))
 
 
 @command(app, "delete")
 def delete(session: Session, training: TrainingId) -> None:
-    """Delete a training with its curves and files. Its scores stay with the architecture."""
+    """Delete a training with its curves and files. The scores of its architecture are kept."""
     session.client.trainings.delete(training)
     session.put({"deleted": training}, lambda: session.note(f"deleted {training}"))
 
@@ -270,13 +275,13 @@ def download(
     session: Session,
     training: TrainingId,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder to put the files into. Default: one named by the id.")
+        Path | None, typer.Option("--output", "-o", help="Folder to write to. Default: a folder named by the id.")
     ] = None,
     checkpoint: Annotated[
-        bool, typer.Option("--checkpoint", help="The newest checkpoint instead of the result.")
+        bool, typer.Option("--checkpoint", help="Download the newest checkpoint instead of the result.")
     ] = False,
 ) -> None:
-    """Download a trained model: weights, description, tokenizer. Goes on where a broken download ended."""
+    """Download a trained model: weights, description, tokenizer. Resumes an interrupted download."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())

@@ -41,11 +41,13 @@ def subject(
     if len(named) != 1:
         what = " and ".join(named) or "none"
         allowed = "--frontier JOB, --candidate CANDIDATE or --architecture FILE_OR_NAME"
-        raise InvalidInput(f"say what to train by one of {allowed}, not {what}", field="architecture", allowed=allowed)
+        raise InvalidInput(
+            f"choose what to train by exactly one of {allowed}; given: {what}", field="architecture", allowed=allowed
+        )
     beside = [f"--{name.replace('_', '-')}" for name, value in pick.items() if value is not None]
     if beside and frontier is None:
         raise InvalidInput(
-            f"{beside[0]} chooses among the points of a frontier: give --frontier JOB with it",
+            f"{beside[0]} selects points of a frontier: use it with --frontier JOB",
             field=beside[0].removeprefix("--"),
             allowed="with --frontier",
         )

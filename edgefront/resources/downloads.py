@@ -122,7 +122,9 @@ class _Download:
         found = sha256(part)
         if found != expected:
             part.unlink()
-            raise EdgefrontError(f"{target.name} arrived damaged: its SHA-256 is {found}, not {expected}; try again")
+            raise EdgefrontError(
+                f"{target.name} was damaged during the download: its SHA-256 is {found}, expected {expected}; try again"
+            )
         part.replace(target)
         return target
 
@@ -130,7 +132,7 @@ class _Download:
 def _checksum(response: httpx.Response) -> str:
     match = _SHA256.match(response.headers.get("etag", ""))
     if match is None:
-        raise EdgefrontError(f"{response.request.url.copy_with(query=None)} sends no SHA-256 of the file")
+        raise EdgefrontError(f"{response.request.url.copy_with(query=None)} does not send the file's SHA-256")
     return match.group(1)
 
 

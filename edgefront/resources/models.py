@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from edgefront.core.graph.model_file import ModelFormat as ModelFormat
-from edgefront.core.graph.model_file import Numbers as Numbers
+from edgefront.core.number_formats import NumberFormat
 from edgefront.resources.downloads import Progress as Progress
 from edgefront.resources.downloads import download as fetch
 from edgefront.transport import Transport, segment
@@ -24,7 +24,7 @@ class Models:
         format: ModelFormat = "onnx",  # noqa: A002
         path: str | os.PathLike[str] = ".",
         *,
-        numbers: Numbers = "float32",
+        numbers: NumberFormat = "float32",
         progress: Progress | None = None,
     ) -> Path:
         """Fetches a candidate's model and returns the file's path.

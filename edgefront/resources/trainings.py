@@ -231,5 +231,5 @@ def _inside(path: str) -> PurePosixPath:
     """The server's path, if it stays within a folder."""
     inside = PurePosixPath(path)
     if inside.is_absolute() or ".." in inside.parts or "\\" in path or len(inside.parts) < 2:
-        raise EdgefrontError(f"the server names a file outside of its training: {path!r}")
+        raise EdgefrontError(f"the server names a file outside its training: {path!r}")
     return inside

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefront.core.errors import InvalidInput
+from edgefront.core.units import MIB
 from edgefront.core.wire.jobs import CandidateView, FrontierView
-from edgefront.show.output import MIB
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +79,7 @@ def check_ending(path: Path) -> None:
     """`InvalidInput` unless the name is that of a picture file."""
     if path.suffix.lstrip(".").lower() not in _ENDINGS:
         allowed = "a file that ends in ." + ", .".join(_ENDINGS)
-        raise InvalidInput(f"{path} is not a picture file: use {allowed}", field="picture", allowed=allowed)
+        raise InvalidInput(f"{path} is not an image file: use {allowed}", field="picture", allowed=allowed)
 
 
 def _panel(

@@ -82,7 +82,7 @@ class Demo:
         request = job_request(minutes=minutes, candidates=candidates)
         self._say(
             f"Searching {request.space.name} narrowed to small sizes for this CPU with ONNX Runtime and with PyTorch: "
-            f"{candidates} candidates each beside the layer-scaled baseline, in at most {minutes:g} minutes"
+            f"{candidates} candidates each beside the baseline, in at most {minutes:g} minutes"
         )
         self.out.print(
             f"  measured: one forward pass of {PROTOCOL['sequence_length']} tokens with the logits of all of them, "
@@ -98,7 +98,7 @@ class Demo:
             self.out.print(frontier_table(frontier))
         self._draw(job, frontiers)
         models, agreement = self._download_and_run(frontiers)
-        self._say("What the search found")
+        self._say("Results of the search")
         for frontier in frontiers:
             self.out.print(f"  {frontier.target}: {frontier.summary}", markup=False, soft_wrap=True)
         self.out.print(
@@ -128,7 +128,7 @@ class Demo:
         ended = progress.show(self._until_told(follow.views(self.client, job.id)), self.out) or job
         if ended.state != "finished":
             why = "; ".join(f"{target.name}: {target.note}" for target in ended.targets if target.note)
-            raise EdgefrontError(f"the search {ended.state}: {ended.reason or why or 'see the log'}")
+            raise EdgefrontError(f"the search is {ended.state}: {ended.reason or why or 'see the log'}")
         return ended
 
     def _say_what_is_missing(self, job: JobView, candidates: int, minutes: float) -> None:
@@ -149,7 +149,7 @@ class Demo:
         from edgefront.show.picture import draw
 
         others = {target.id: list(self.client.candidates.list(job.id, target=target.id)) for target in job.targets}
-        title = "Models for this CPU: what the search found, beside the stock model"
+        title = "Models for this CPU: the frontier beside the stock model"
         draw(frontiers, self.folder.picture, others=others, title=title)
         self._say(f"Drew {self.folder.picture}")
 

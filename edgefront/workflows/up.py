@@ -50,7 +50,7 @@ def run(
 def announce(session: Session, service: EmbeddedService, out: Console) -> None:
     """Says where the service is."""
     if service.wanted_port is None and not service.url.endswith(f":{DEFAULT_PORT}"):
-        session.note(f"port {DEFAULT_PORT} is in use, so this is another one")
+        session.note(f"port {DEFAULT_PORT} is in use, so another one was chosen")
     out.print(f"[bold]edgefront[/] runs at [bold]{service.url}[/]")
     out.print(f"  page    {login_link(service)}", markup=False, soft_wrap=True)
     out.print(f"  data    {service.home}", markup=False, soft_wrap=True)

@@ -25,7 +25,8 @@ from edgefront.core.services.tasks import ADVANCE, SETTLE
 from edgefront.core.store.database import Database
 from edgefront.core.wire.agent import EnrolRequest
 from edgefront.core.wire.service import EnrolmentTokenRequest, Problem, Role
-from edgefront.workers.tasks import advance_target, settle_target
+from edgefront.workers.searching import advance_target
+from edgefront.workers.tasks import settle_target
 
 
 @dataclass

@@ -122,7 +122,7 @@ def test_an_error_of_the_project_inside_a_model_keeps_its_own_words(sqlite_servi
     protocol = {"runtime": "onnxruntime", "memory": "allocator"}
     document = problem(post_job(sqlite_service.client(), json.dumps({"targets": [{"protocol": protocol}]})), 422)
     assert document["field"] == "targets.0.protocol.memory"
-    assert "only PyTorch has an allocator" in document["detail"]
+    assert "the method allocator needs PyTorch" in document["detail"]
 
 
 @pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity"])

@@ -15,7 +15,7 @@ from simulated_agent import SimulatedAgent
 from simulated_pool import ARCHITECTURE, DATA, Pool, prepare, settings_for
 
 from edgefront.core.recipes.papers import recipes as all_recipes
-from edgefront.core.services.trainings.claims import Claim
+from edgefront.core.services.trainings.claims import TrainingClaim
 from edgefront.core.services.trainings.files.removal import finish_deletions
 from edgefront.core.services.trainings.files.store import Publisher, training_store
 from edgefront.core.wire.trainings import MetricPage, TrainingEventView, TrainingPage, TrainingView
@@ -34,7 +34,7 @@ def train(service: Service, home: Path | None = None, artifacts: str | None = No
     settings = settings_for(url, home or service.settings.home)
     settings.artifacts = artifacts
     claim = Pool(service.database, settings).claim()
-    assert isinstance(claim, Claim)
+    assert isinstance(claim, TrainingClaim)
     Supervisor(service.database, settings, claim.training_id, claim.fence).run()
 
 

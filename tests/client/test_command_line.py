@@ -212,7 +212,7 @@ def test_spaces_for_people_and_for_scripts() -> None:
     shown = edgefront("space", "show", "hybrid", "--narrow", "n_block=2..6 kind=attention,srupp,identity")
     assert shown.returncode == exits.OK
     assert "attention, srupp, identity" in shown.stdout
-    assert "proxy: Decoder parameters do not compare kinds of blocks." in shown.stdout
+    assert "proxy: Decoder parameters cannot compare kinds of blocks." in shown.stdout
     assert "proxy:" not in edgefront("space", "show", "lts-transformer-xl").stdout
     (one,) = [one for one in json.loads(edgefront("space", "list", "--json").stdout) if one["name"] == "par-32"]
     assert one["caveat"] == spaces()["par-32"].caveat

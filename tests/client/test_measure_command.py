@@ -92,7 +92,7 @@ def test_an_onnx_file_is_measured_as_it_is(tmp_path: Path) -> None:
     assert "peak memory" in shown.stdout
     refused = edgefront("measure", str(file), *QUICK, "--weights", "int8")
     assert refused.returncode == exits.ERROR
-    assert "an ONNX file is run as it is" in refused.stderr
+    assert "an ONNX file is run unchanged" in refused.stderr
 
 
 def test_what_cannot_be_measured_is_said(description: Path, tmp_path: Path) -> None:

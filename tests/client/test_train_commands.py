@@ -138,7 +138,7 @@ def test_a_request_from_flags() -> None:
     assert training_request.subject(None, None, "job_1", pick) == {"frontier": {"job": "job_1", "count": 2}}
     assert training_request.subject("gpt2-small", None, None, {}) == {"model": "gpt2-small"}
     for names in ((None, None, None), ("gpt2-small", "cnd_1", None)):
-        with pytest.raises(InvalidInput, match="say what to train"):
+        with pytest.raises(InvalidInput, match="choose what to train"):
             training_request.subject(*names, {})
     with pytest.raises(InvalidInput, match="--count"):
         training_request.subject("gpt2-small", None, None, pick)

@@ -138,7 +138,7 @@ def test_a_closed_client_says_so(rough: Rough) -> None:
 
 @pytest.mark.parametrize("key", ["clé", "a\nb", "a\0b"])
 def test_a_key_that_no_header_takes_is_refused(key: str) -> None:
-    with pytest.raises(Unauthenticated, match="not a key"):
+    with pytest.raises(Unauthenticated, match="not an API key"):
         Transport("http://127.0.0.1:1", key, timeout_s=1.0, patience_s=0.0)
 
 

@@ -34,7 +34,7 @@ def check(output: Path, words: str) -> None:
         "this CPU, PyTorch",
         "baseline, 8 layers",
         "the largest difference of",
-        "What the search found",
+        "Results of the search",
         "The live page: http://127.0.0.1:",
     ):
         assert expected in words, words

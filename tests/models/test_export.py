@@ -41,7 +41,7 @@ def test_both_files_run_and_agree(model: Architecture, tmp_path: Path) -> None:
     np.testing.assert_array_equal(in_onnx, run_onnx(onnx_session(build(model, seed=11)), tokens))
 
 
-@pytest.mark.parametrize("settings", [{"dtype": "float16"}, {"dtype": "bfloat16"}, {"precision": "int8"}], ids=str)
+@pytest.mark.parametrize("settings", [{"dtype": "float16"}, {"dtype": "bfloat16"}, {"quantisation": "int8"}], ids=str)
 @pytest.mark.parametrize("mode", ["forward", "decode"])
 def test_a_file_in_other_numbers_is_the_graph_that_is_measured(
     mode: Any, settings: dict[str, Any], tmp_path: Path

@@ -166,7 +166,7 @@ def test_weights_come_from_a_cache_in_every_mode(mode: Mode, tmp_path: Any) -> N
     ("model", "settings", "field", "message"),
     [
         (hybrid(causal=False), {"mode": "decode"}, "mode", "mode decode needs a causal model"),
-        (hybrid(causal=False), {"window": 3}, "window", "causal attention to its own sequence"),
+        (hybrid(causal=False), {"window": 3}, "window", "a window needs a causal model without a source"),
         (hybrid(), {"window": 0}, "window", "at least 1, not 0"),
         (hybrid(), {"mode": "segment", "padding": True}, "padding", "does not support padding"),
         (hybrid(blocks=READERS, source=ENCODER), {"mode": "segment"}, "mode", "models without a source"),

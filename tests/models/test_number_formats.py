@@ -151,11 +151,11 @@ def test_int8_of_every_kind_of_block(cache: WeightCache, model: Architecture) ->
 def check_int8(cache: WeightCache, model: Architecture) -> None:
     passed = inputs(model, 2, 9)
     exact = in_torch(fill(LanguageModel(model), 1, cache).eval(), passed)
-    twin = fill(LanguageModel(model), 1, cache, precision="int8").eval()
+    twin = fill(LanguageModel(model), 1, cache, quantisation="int8").eval()
     mapped = sum(is_linear_map(spec.name) for spec in parameters(model))
     assert sum(isinstance(module, Int8Linear) for module in twin.modules()) == mapped
     small = in_torch(twin, passed)
-    session = onnx_session(build(model, precision="int8", weights=cache, seed=1), cache)
+    session = onnx_session(build(model, quantisation="int8", weights=cache, seed=1), cache)
     (in_graph,) = session.run(None, {item.name: passed[item.name] for item in session.get_inputs()})
     assert apart(small, exact) < OF_FLOAT32
     assert apart(in_graph, exact) < OF_FLOAT32
@@ -173,7 +173,7 @@ def test_no_sum_of_two_int8_products_passes_16_bits(cache: WeightCache, weights:
         "cache": {"seed": 1, "weights": cache},
         "given": {"weights": lively_weights(EVERY_BLOCK, 4)},
     }
-    model = build(EVERY_BLOCK, precision="int8", **sources[weights])
+    model = build(EVERY_BLOCK, quantisation="int8", **sources[weights])
     onnx.load_external_data_for_model(model, str(cache.folder))
     values_of = {item.name: onnx.numpy_helper.to_array(item) for item in model.graph.initializer}
     transposed = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "Transpose"}
@@ -200,8 +200,8 @@ def test_int8_of_an_attention_that_counts(cache: WeightCache) -> None:
     """Random weights hide what the attention of SRU++ computes: its factor begins at 0."""
     model = architecture(blocks=[{"kind": "srupp", "d_attn": 8, "n_head": 2}] * 2)
     passed = inputs(model, 2, 9)
-    graph = build(model, precision="int8", weights=cache, seed=1)
-    twins = [fill(LanguageModel(model), 1, cache, precision=precision).eval() for precision in ("full", "int8")]
+    graph = build(model, quantisation="int8", weights=cache, seed=1)
+    twins = [fill(LanguageModel(model), 1, cache, quantisation=kind).eval() for kind in ("full", "int8")]
     factors = {f"blocks.{index}.alpha" for index in range(2)}
     for name in factors:
         for twin in twins:
@@ -222,7 +222,7 @@ def test_int8_over_segments_packs_keys_and_values_apart(cache: WeightCache) -> N
     tokens = torch.from_numpy(inputs(model, 2, 9)["tokens"])
     outputs = []
     for with_memory in (False, True):
-        twin = fill(LanguageModel(model), 1, cache, precision="int8", with_memory=with_memory).eval()
+        twin = fill(LanguageModel(model), 1, cache, quantisation="int8", with_memory=with_memory).eval()
         packed = next(module for module in twin.modules() if isinstance(module, Int8Linear))
         assert len(packed.edges) == 2 + with_memory
         with torch.inference_mode():
@@ -240,19 +240,19 @@ def test_weights_of_ones_own_become_int8_too() -> None:
     weights = lively_weights(model, 4)
     passed = inputs(model, 2, 9)
     exact, small = (
-        onnx_session(build(model, precision=precision, weights=weights)).run(None, passed)[0]
-        for precision in ("full", "int8")
+        onnx_session(build(model, quantisation=quantisation, weights=weights)).run(None, passed)[0]
+        for quantisation in ("full", "int8")
     )
     assert 0 < apart(small, exact) < 4 * OF_FLOAT32  # weights so large make much of every rounding
-    seeded = onnx_session(build(model, precision="int8", seed=1)).run(None, passed)[0]
+    seeded = onnx_session(build(model, quantisation="int8", seed=1)).run(None, passed)[0]
     assert np.isfinite(seeded).all()
 
 
 def test_the_cache_and_the_seed_make_the_same_int8_model(cache: WeightCache) -> None:
     model = architecture()
     passed = inputs(model, 2, 9)
-    mapped = onnx_session(build(model, precision="int8", weights=cache, seed=6), cache).run(None, passed)[0]
-    inside = onnx_session(build(model, precision="int8", seed=6)).run(None, passed)[0]
+    mapped = onnx_session(build(model, quantisation="int8", weights=cache, seed=6), cache).run(None, passed)[0]
+    inside = onnx_session(build(model, quantisation="int8", seed=6)).run(None, passed)[0]
     assert np.array_equal(mapped, inside)
 
 
@@ -313,5 +313,5 @@ def test_a_cluster_of_a_real_vocabulary_leaves_no_infinity_in_float16(cache: Wei
 
 def test_int8_goes_with_float32_alone() -> None:
     with pytest.raises(InvalidInput) as caught:
-        build(architecture(), dtype="float16", precision="int8")
-    assert caught.value.field == "precision"
+        build(architecture(), dtype="float16", quantisation="int8")
+    assert caught.value.field == "quantisation"

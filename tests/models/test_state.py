@@ -171,7 +171,7 @@ def test_a_source_is_given_once_and_only_where_there_is_one(form: Any) -> None:
     with pytest.raises(InvalidInput, match="source is missing"):
         translation.step(tokens, translation.start(1, form))
     _, state = translation.step(tokens, translation.start(1, form), source=tokens)
-    with pytest.raises(InvalidInput, match="holds its source already"):
+    with pytest.raises(InvalidInput, match="already contains its source"):
         translation.step(tokens, state, source=tokens)
     with pytest.raises(InvalidInput, match="no source"):
         plain(tokens, source=tokens)
@@ -198,7 +198,7 @@ def test_a_state_of_another_model_is_refused() -> None:
 
 def test_a_state_of_another_batch_is_refused() -> None:
     twin = lively_model(hybrid())
-    with pytest.raises(InvalidInput, match="this state is of 1 sequences, and tokens of 2") as raised:
+    with pytest.raises(InvalidInput, match="this state has 1 sequences, the tokens have 2") as raised:
         twin.step(torch.zeros((2, 1), dtype=torch.int64), twin.start(1))
     assert raised.value.field == "state"
 
@@ -211,7 +211,7 @@ def test_unknown_words_and_lengths_are_named() -> None:
         "form": lambda: twin.start(1, unknown),
         "mode": lambda: build(hybrid(), mode=unknown),
         "dtype": lambda: build(hybrid(), dtype=unknown),
-        "precision": lambda: build(hybrid(), precision=unknown),
+        "quantisation": lambda: build(hybrid(), quantisation=unknown),
         "tokens": lambda: twin(tokens[0]),
         "length": lambda: state.keep(-1),
     }.items():
@@ -246,8 +246,8 @@ def test_the_past_counts_among_the_positions() -> None:
     ("model", "window", "message"),
     [
         (hybrid(), 0, "window must be at least 1, not 0"),
-        (hybrid(causal=False), 3, "causal attention to its own sequence"),
-        (hybrid(blocks=READERS, source=ENCODER), 3, "causal attention to its own sequence"),
+        (hybrid(causal=False), 3, "a window needs a causal model without a source"),
+        (hybrid(blocks=READERS, source=ENCODER), 3, "a window needs a causal model without a source"),
     ],
 )
 def test_a_window_that_makes_no_sense_is_refused(model: Architecture, window: int, message: str) -> None:

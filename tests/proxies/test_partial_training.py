@@ -54,7 +54,7 @@ def test_models_are_scored_over_the_datas_vocabulary(text: Path, proxy: str) -> 
 
 
 def test_data_that_is_named_must_be_there(text: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="where is the data set 'counting'"):
+    with pytest.raises(InvalidInput, match="no folder is given for the data set 'counting'"):
         score(MODELS["gpt"], "snip", 0, TEXT)
     with pytest.raises(InvalidInput, match="partial_training needs a prepared data set"):
         score(MODELS["gpt"], "partial_training")

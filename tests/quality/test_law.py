@@ -82,7 +82,7 @@ def test_intervals_hold_whatever_the_number(number: int, gpt2: Trained, txl: Tra
 
 def test_a_large_table_is_ranked_by_the_part_that_is_kept(hwgpt: Trained) -> None:
     law = law_named("hwgpt-gpt2-openwebtext")
-    found, known = law.out_of_sample(hwgpt.shapes)
+    found, known = law.out_of_sample(hwgpt.shapes, hwgpt.log_perplexity)
     assert law.models == 1500
     assert len(law.inputs) == 400
     others = ~known
@@ -94,10 +94,11 @@ def test_a_large_table_is_ranked_by_the_part_that_is_kept(hwgpt: Trained) -> Non
 
 def test_what_was_learnt_is_predicted_without_it(txl: Trained) -> None:
     law = learnt(txl)
-    inside, (outside, known) = law.predict(txl.shapes), law.out_of_sample(txl.shapes)
+    inside, (outside, known) = law.predict(txl.shapes), law.out_of_sample(txl.shapes, txl.log_perplexity)
     assert known.all()
     errors = [np.abs(one.log_perplexity - txl.log_perplexity).mean() for one in (inside, outside)]
     assert errors[1] > 1.2 * errors[0]
+    assert not law.out_of_sample(txl.shapes, txl.log_perplexity + 0.1)[1].any()  # trained on other data
     one = 17
     rest = np.delete(np.arange(200), one)
     without = QualityLaw.fit(txl.shapes.take(rest), txl.log_perplexity[rest], ORIGIN).predict(txl.shapes.take([one]))

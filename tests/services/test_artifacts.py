@@ -21,7 +21,8 @@ from sqlalchemy import func, select
 
 from edgefront.core.errors import InvalidInput, NotFound, Unavailable
 from edgefront.core.graph import export
-from edgefront.core.graph.model_file import MODES, ModelFormat, Numbers
+from edgefront.core.graph.model_file import MODES, ModelFormat
+from edgefront.core.number_formats import NumberFormat
 from edgefront.core.services.jobs import model_files as artifacts
 from edgefront.core.services.jobs.candidates import list_candidates
 from edgefront.core.services.jobs.model_files import artifact_for
@@ -81,7 +82,7 @@ def test_other_numbers_are_files_of_their_own(tiny: tuple[Service, CandidateView
     service, candidate = tiny
     made = {
         numbers: artifact_for(service.database, service.user, candidate.id, "onnx-segment", tmp_path, numbers)
-        for numbers in get_args(Numbers)
+        for numbers in get_args(NumberFormat)
     }
     short = candidate.digest[:12]
     assert [file.name for file in made.values()] == [
@@ -91,7 +92,7 @@ def test_other_numbers_are_files_of_their_own(tiny: tuple[Service, CandidateView
     for numbers, file in made.items():
         again = artifact_for(service.database, service.user, candidate.id, "onnx-segment", tmp_path, numbers)
         assert again == file
-    with pytest.raises(InvalidInput, match="safetensors holds float32") as caught:
+    with pytest.raises(InvalidInput, match="safetensors contains float32") as caught:
         artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path, "int8")
     assert (caught.value.field, caught.value.value) == ("numbers", "int8")
 

@@ -16,11 +16,12 @@ from edgefront.core.services.jobs.plan import plan_for
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.measuring import handover
 from edgefront.core.services.search import snapshots
-from edgefront.core.services.search.advance import advance, stalled
+from edgefront.core.services.search.advance import CLAIM, advance, stalled, store
+from edgefront.core.services.search.computing import ComputeStep
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Generation, Job, Launch, Measurement, Target
 from edgefront.core.wire.jobs import JobRequest, Limits
-from edgefront.workers.tasks import advance_target
+from edgefront.workers.searching import advance_target
 
 
 def candidates(service: Service, job_id: str, role: str = "search") -> list[Candidate]:
@@ -132,17 +133,17 @@ class Killed(Exception):
 
 
 def test_a_worker_killed_at_any_step_changes_nothing(service: Service) -> None:
-    """Each step of `advance` is undone once before it is done: nothing is lost, nothing doubled."""
+    """Each step is undone once before it is done, or its result lost: nothing is lost, nothing doubled."""
     agent = SimulatedAgent(service.database)
     undisturbed = service.submit()
     service.run(agent)
 
     job = service.create(request(name="disturbed", seed=9))
-    steps = 0
+    steps = computed = 0
     for _ in range(200):
         while service.inbox:
             target_id = service.inbox.pop(0)
-            more = True
+            more: object = True
             while more:
                 with suppress(Killed), service.database.write() as session:
                     advance(session, target_id, service.database.now(session))
@@ -150,14 +151,32 @@ def test_a_worker_killed_at_any_step_changes_nothing(service: Service) -> None:
                 with service.database.write() as session:
                     more = advance(session, target_id, service.database.now(session))
                 steps += 1
+                if isinstance(more, ComputeStep):
+                    more = computed_by_another(service, more)
+                    computed += 1
         if not agent.step():
             break
-    assert steps >= 6
+    assert (steps >= 6, computed) == (True, 3)
     assert service.get(job.id).state == "finished"
     reference = service.submit(request(name="reference", seed=9))
     service.run(agent)
     assert digests(service, job.id) == digests(service, reference.id)
     assert len(candidates(service, undisturbed.id)) == len(candidates(service, job.id)) == 18
+
+
+def computed_by_another(service: Service, step: ComputeStep) -> bool:
+    """The worker that computed the step dies while it stores; another is given the same, once the claim has run out."""
+    computed = step.compute()
+    with suppress(Killed), service.database.write() as session:
+        store(session, step, computed, service.database.now(session))
+        raise Killed
+    with service.database.write() as session:
+        again = advance(session, step.target_id, service.database.now(session) + CLAIM)
+    assert isinstance(again, ComputeStep)
+    assert again.snapshot == step.snapshot
+    assert again.compute() == computed
+    with service.database.write() as session:
+        return store(session, again, computed, service.database.now(session))
 
 
 def test_tasks_may_come_twice_or_late_or_for_what_is_gone(service: Service) -> None:

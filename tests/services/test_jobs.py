@@ -12,8 +12,9 @@ from simulated_service import Service, request
 from sqlalchemy import func, select
 
 from edgefront.core.errors import Conflict, EdgefrontError, Forbidden, InvalidInput, NotFound
+from edgefront.core.search.interface import Proposal
+from edgefront.core.search.random_search import RandomSearch
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.fleet import devices
 from edgefront.core.services.fleet.capability import without
 from edgefront.core.services.jobs import candidates, frontier
 from edgefront.core.services.jobs import lifecycle as jobs
@@ -22,6 +23,7 @@ from edgefront.core.services.measuring import handover, leases
 from edgefront.core.services.sweep import sweep
 from edgefront.core.store.tables import (
     Candidate,
+    Device,
     Event,
     Generation,
     Job,
@@ -57,6 +59,24 @@ def test_the_same_key_makes_one_job(service: Service, agent: SimulatedAgent) -> 
     assert service.create(key="k-1").id != first.id
     with pytest.raises(InvalidInput, match="Idempotency-Key"):
         service.create(key="k" * 201)
+
+
+def test_nothing_is_held_while_a_job_is_planned(
+    service: Service, agent: SimulatedAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = RandomSearch.ask
+    seen: list[int] = []
+
+    def drawn(search: RandomSearch, *arguments: Any) -> tuple[Proposal, ...]:
+        seen.append(service.database.engine.pool.checkedout())  # type: ignore[attr-defined]
+        principal(service.database, f"ann {len(seen)}")  # another write commits
+        return draw(search, *arguments)
+
+    monkeypatch.setattr(RandomSearch, "ask", drawn)
+    service.create(key="k-1")
+    assert seen == [0]
+    service.create(key="k-1")
+    assert seen == [0], "the same request is not planned again"
 
 
 def test_the_same_key_at_once_makes_one_job(service: Service, agent: SimulatedAgent) -> None:
@@ -118,7 +138,7 @@ def test_the_same_key_at_once_makes_one_job(service: Service, agent: SimulatedAg
             "targets.0.protocol.mode",
             "forward",
         ),
-        ({"targets": [{"name": "a"}, {"name": "a"}]}, "targets.1.name", "a name of its own"),
+        ({"targets": [{"name": "a"}, {"name": "a"}]}, "targets.1.name", "a different name for each target"),
     ],
 )
 def test_what_makes_no_sense_is_named(
@@ -173,7 +193,7 @@ def test_what_devices_have_only_apart_is_named(service: Service, agent: Simulate
 def test_what_a_device_tried_in_vain_is_reported(service: Service, agent: SimulatedAgent) -> None:
     asked = request(targets=[{"device_class": CLASS, "protocol": {"repeats": 7}}])
     with service.database.write() as session:
-        device = devices.own_device(session, agent.device_id)
+        device = session.get_one(Device, agent.device_id)
         device.facts = without(device.facts, asked.targets[0].protocol, "no such kernel")
     with pytest.raises(InvalidInput, match="no such kernel") as caught:
         service.create(asked)
@@ -213,7 +233,7 @@ def test_where_a_target_is_measured(service: Service, agent: SimulatedAgent) -> 
     twice = service.create(request(targets=[{}, {"limits": {"latency_ms": 5}}]))
     assert [target.name for target in twice.targets] == [f"{CLASS} onnxruntime", f"{CLASS} onnxruntime 2"]
     SimulatedAgent(service.database, device_class="another", device_facts=facts())
-    with pytest.raises(InvalidInput, match="say which device"):
+    with pytest.raises(InvalidInput, match="give device or device_class"):
         service.create(request(targets=[{}]))
 
 

@@ -210,6 +210,35 @@ def test_an_unsupported_protocol_goes_to_another_device_at_no_cost(world: World)
     assert [item.launch_id for item in world.claim(other).items] == [launch]
 
 
+def test_where_there_is_no_room_to_note_it_an_unsupported_protocol_costs_attempts(world: World) -> None:
+    device = world.device(extra={f"note {number}": "" for number in range(60)})
+    target = world.target()
+    measurement, (launch,) = world.candidate(target)
+    told = []
+    for _ in range(3):
+        (item,) = world.claim(device).items  # the same device is asked again
+        (receipt,) = world.report(device, (item, unsupported()))
+        told.append((receipt.outcome, receipt.detail))
+    again = ("accepted", "an attempt is spent; it will be launched again")
+    assert told == [again, again, ("accepted", "")]
+    assert (world.launch(launch).state, world.launch(launch).attempts) == ("failed", 3)
+    assert world.row(Measurement, measurement).reason == "3 attempts; the last: unsupported: no such provider"
+    assert len(world.row(Device, device).facts["extra"]) == 60
+    assert not world.claim(device).items
+
+
+def test_one_note_serves_all_launches_of_its_protocol(world: World) -> None:
+    device = world.device(extra={f"note {number}": "" for number in range(59)})
+    world.launches(3)
+    items = world.claim(device).items
+    receipts = world.report(device, *((item, unsupported()) for item in items))
+    assert {receipt.detail for receipt in receipts} == {
+        "it goes to another device; skipped on this device until its agent restarts"
+    }
+    assert [(row.state, row.attempts) for row in world.rows(Launch)] == [("wanted", 0)] * 3
+    assert len(world.row(Device, device).facts["extra"]) == 60
+
+
 def test_a_cancelled_jobs_report_is_kept_and_said_to_be_unwanted(world: World) -> None:
     device, target = world.device(), world.target()
     measurement, (launch,) = world.candidate(target)

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 from lease_world import World, crashed, done, out_of_memory
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from edgefront.core.services import tasks
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring.settling import AT_ONCE, settle
-from edgefront.core.store.tables import Candidate, Event, Launch, Measurement, Target
+from edgefront.core.store.tables import Candidate, Event, Job, Launch, Measurement, Target
+from edgefront.workers.searching import advance_target
+from edgefront.workers.tasks import settle_target
 
 
 def states(world: World, table: Any) -> list[str]:
@@ -127,3 +130,101 @@ def test_many_reports_are_settled_in_parts(world: World) -> None:
     assert states(world, Candidate) == ["measured"] * (AT_ONCE + 5)
     numbers = [event.number for event in world.rows(Event)]
     assert sorted(numbers) == list(range(1, len(numbers) + 1))
+
+
+# What cannot be settled --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(world: World) -> list[str]:
+    """Targets for which `advance` was sent."""
+    found: list[str] = []
+    world.database.send = lambda task, arguments: (
+        found.append(str(arguments["target_id"])) if task == tasks.ADVANCE else None
+    )
+    return found
+
+
+def spoil(world: World, launch_id: str) -> None:
+    """The stored report without its samples, as if this release could not read what an earlier one took."""
+    with world.write() as session:
+        result = {**(session.get_one(Launch, launch_id).result or {}), "latency": None}
+        session.execute(update(Launch).where(Launch.id == launch_id).values(result=result))
+
+
+def by_id(world: World, table: Any) -> dict[str, Any]:
+    return {row.id: row for row in world.rows(table)}
+
+
+def test_a_report_that_cannot_be_settled_fails_alone(world: World, told: list[str]) -> None:
+    device, target = world.device(), world.target()
+    made = [world.candidate(target, proxy=10.0 + index) for index in range(4)]
+    world.append(device, *((item, done()) for item in world.claim(device).items))
+    ((bad, (bad_launch,)), *good) = made
+    spoil(world, bad_launch)
+    settle_target(world.database, target)
+    launches, measurements = by_id(world, Launch), by_id(world, Measurement)
+    assert {launches[id_].state for _, (id_,) in good} == {"done"}
+    assert {measurements[id_].state for id_, _ in good} == {"measured"}
+    assert (launches[bad_launch].state, measurements[bad].state) == ("failed", "failed")
+    assert launches[bad_launch].reason == measurements[bad].reason
+    assert launches[bad_launch].reason == (
+        "its report cannot be settled: internal error (TypeError); see the worker's log."
+    )
+    assert launches[bad_launch].result is not None  # for whoever looks into it
+    assert told == [target]
+    advance_target(world.database, target)
+    (ended,) = (row for row in world.rows(Candidate) if row.measurement_id == bad)
+    assert (ended.state, ended.reason) == ("failed", measurements[bad].reason)
+    (row,) = world.rows(Target)
+    assert (row.settled, row.launches_done) == (4, 3)
+    numbers = sorted(event.number for event in world.rows(Event))
+    assert numbers == list(range(1, len(numbers) + 1))
+    settle_target(world.database, target)
+    assert by_id(world, Launch)[bad_launch].state == "failed"
+
+
+def test_an_earlier_measurement_survives_a_further_report_that_cannot_be_settled(world: World, told: list[str]) -> None:
+    device, target = world.device(), world.target()
+    measurement, _ = world.candidate(target, launches=2)
+    first, second = world.claim(device).items
+    world.report(device, (first, done(8.0)))
+    world.append(device, (second, done(9.0)))
+    spoil(world, second.launch_id)
+    settle_target(world.database, target)
+    assert world.launch(second.launch_id).state == "failed"
+    found = world.row(Measurement, measurement)
+    assert (found.state, found.latency_ms, found.launches) == ("measured", 8.0, 1)
+
+
+def test_a_target_that_cannot_take_results_in_ends_and_the_measurement_is_kept(world: World, told: list[str]) -> None:
+    device, target, other = world.device(), world.target(), world.target()
+    measurement, _ = world.candidate(target)
+    world.candidate(other, measurement=measurement, launches=0)
+    with world.write() as session:
+        session.get_one(Target, target).reference = {"proxy": 0.0}
+    world.append(device, (world.claim(device).items[0], done(9.0)))
+    settle_target(world.database, target)
+    assert (states(world, Launch), world.row(Measurement, measurement).latency_ms) == (["done"], 9.0)
+    assert set(told) == {target, other}
+    for target_id in (target, other):
+        advance_target(world.database, target_id)
+    found = by_id(world, Target)
+    assert found[target].state == "failed"
+    assert found[target].note.startswith("The search cannot continue: internal error (KeyError)")
+    assert found[other].state != "failed"
+    shared = {row.target_id: row.state for row in world.rows(Candidate) if row.measurement_id == measurement}
+    assert shared == {target: "cancelled", other: "measured"}
+    assert by_id(world, Job)[found[target].job_id].state == "failed"
+
+
+def test_a_report_of_a_deleted_target_that_cannot_be_settled_is_given_up_too(world: World, told: list[str]) -> None:
+    device, target = world.device(), world.target()
+    world.candidate(target)
+    item = world.claim(device).items[0]
+    world.append(device, (item, done()))
+    spoil(world, item.launch_id)
+    with world.write() as session:
+        session.delete(session.get_one(Target, target))
+    settle_target(world.database, None)
+    assert (states(world, Launch), states(world, Measurement), told) == (["failed"], ["failed"], [])

@@ -21,7 +21,7 @@ from edgefront.core.services.sweep import sweep
 from edgefront.core.services.tasks import TRAIN
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import lifecycle as trainings
-from edgefront.core.services.trainings.claims import Claim, Machine, Outcome, Report
+from edgefront.core.services.trainings.claims import Machine, Outcome, Report, TrainingClaim
 from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.store.database import Database
@@ -30,7 +30,7 @@ from edgefront.core.supernet.result import SUMMARY
 from edgefront.core.supernet.run import run
 from edgefront.core.training.run_folder import EXIT_DONE, RESULT, RunSpec
 from edgefront.core.wire.jobs import JobRequest, JobView
-from edgefront.workers.tasks import advance_target
+from edgefront.workers.searching import advance_target
 
 DATA = "text.txt"
 MACHINE = Machine("tester", slots=1, memory_bytes=1 << 40)
@@ -58,14 +58,13 @@ class Pool(Service):
 
     def create(self, asked: JobRequest | None = None, key: str | None = None) -> JobView:
         assert asked is not None
-        with self.database.write() as session:
-            return jobs.create_job(session, self.user, asked, key, self.database.now(session), self.settings)
+        return jobs.submit_job(self.database, self.user, asked, key, self.settings)
 
-    def claim(self) -> Claim | None:
+    def claim(self) -> TrainingClaim | None:
         with self.database.write() as session:
             return training_claims.claim(session, MACHINE, "cpu", self.database.now(session), 60.0)
 
-    def finish(self, claim: Claim, outcome: Outcome) -> None:
+    def finish(self, claim: TrainingClaim, outcome: Outcome) -> None:
         with self.database.write() as session:
             now = self.database.now(session)
             training_claims.finish(session, claim.training_id, claim.fence, Report(), outcome, now)
@@ -200,8 +199,8 @@ def test_one_supernet_is_trained_however_often_the_target_is_moved_on(pool: Pool
     ("outcome", "says"),
     [
         (Outcome("invalid", "the data is damaged"), "failed: the data is damaged"),
-        (Outcome("done", result=None), "left no result that can be read"),
-        (Outcome("done", result={"searches": []}), "left no result that can be read"),
+        (Outcome("done", result=None), "left no readable result"),
+        (Outcome("done", result={"searches": []}), "left no readable result"),
     ],
 )
 def test_a_supernet_that_failed_ends_the_search_and_says_why(pool: Pool, outcome: Outcome, says: str) -> None:

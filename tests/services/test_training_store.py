@@ -230,13 +230,13 @@ def test_a_state_is_there_whole_or_not_at_all(writes: list[tuple[bool, list[tupl
 
 
 WRONG: list[tuple[str, type[Exception], str]] = [
-    ("nosuch://place", InvalidInput, "no store that fsspec knows"),
+    ("nosuch://place", InvalidInput, "not a store that fsspec supports"),
     ("oci://bucket@space/prefix", InvalidInput, "pip install ocifs"),
-    ("s3://key:hidden@bucket/prefix", InvalidInput, "do not belong there"),
+    ("s3://key:hidden@bucket/prefix", InvalidInput, "do not belong in the URL"),
     ("simplecache::file:///tmp", InvalidInput, "a chain of URLs"),
     ("file://place/store", InvalidInput, "is not absolute: write file:///folder"),
-    ("file:///proc/nowhere", Unavailable, "artifact store file:///proc/nowhere is away"),
-    ("ftp://someone:hidden@127.0.0.1:1/x", Unavailable, "artifact store ftp://127.0.0.1:1/x is away"),
+    ("file:///proc/nowhere", Unavailable, "artifact store file:///proc/nowhere is unavailable"),
+    ("ftp://someone:hidden@127.0.0.1:1/x", Unavailable, "artifact store ftp://127.0.0.1:1/x is unavailable"),
 ]
 
 

@@ -11,21 +11,23 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from simulated_agent import principal
+from simulated_agent import SimulatedAgent, principal
 from simulated_pool import ARCHITECTURE, DATA, Pool, asked, prepare, settings_for
+from simulated_service import Service
 from sqlalchemy import select
 
 from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput, NotFound
 from edgefront.core.services.dispatch import queue_of
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims as training_claims
-from edgefront.core.services.trainings.claims import Claim, Machine, Outcome, Report, Score
+from edgefront.core.services.trainings import plan
+from edgefront.core.services.trainings.claims import Machine, Outcome, Report, Score, TrainingClaim
 from edgefront.core.services.trainings.datasets import check_dataset, find_dataset
 from edgefront.core.services.trainings.plan import evenly
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import LIVE_TRAININGS
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Evaluation, Training
+from edgefront.core.store.tables import Candidate, Evaluation, Training
 from edgefront.core.training.vocabulary import with_vocabulary
 
 
@@ -39,13 +41,13 @@ def sqlite_pool(sqlite_url: str, tmp_path: Path, open_database: Callable[..., Da
     return Pool(open_database(sqlite_url), settings_for(sqlite_url, tmp_path))
 
 
-def say(pool: Pool, claim: Claim, said: Report) -> str:
+def say(pool: Pool, claim: TrainingClaim, said: Report) -> str:
     with pool.database.write() as session:
         now = pool.database.now(session)
         return training_claims.report(session, claim.training_id, claim.fence, said, now, 60)
 
 
-def finish(pool: Pool, claim: Claim, outcome: Outcome, said: Report | None = None) -> str:
+def finish(pool: Pool, claim: TrainingClaim, outcome: Outcome, said: Report | None = None) -> str:
     with pool.database.write() as session:
         now = pool.database.now(session)
         return training_claims.finish(session, claim.training_id, claim.fence, said or Report(), outcome, now)
@@ -61,6 +63,30 @@ def metric(step: int, loss: float = 1.0) -> dict[str, Any]:
 
 
 # Creating ------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_held_while_trainings_are_planned(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate may be deleted meanwhile: the request is then answered as if it had come after that."""
+    service = Service(pool.database)
+    SimulatedAgent(pool.database)
+    job = service.submit()
+    service.user = pool.user
+    with pool.database.read() as session:
+        candidate = session.scalars(select(Candidate.id)).first()
+    seen: list[int] = []
+
+    def check(*arguments: Any) -> str | None:
+        seen.append(pool.database.engine.pool.checkedout())  # type: ignore[attr-defined]
+        if len(seen) == 2:
+            service.act("delete", job.id)
+        return check_dataset(*arguments)
+
+    monkeypatch.setattr(plan, "check_dataset", check)
+    request = asked(architecture=None, candidate=candidate)
+    pool.create(request)
+    with pytest.raises(NotFound, match="no candidate"):
+        pool.create(request)
+    assert seen == [0, 0]
 
 
 def test_the_same_key_makes_the_same_trainings(pool: Pool) -> None:
@@ -93,7 +119,7 @@ def test_the_same_key_makes_the_same_trainings(pool: Pool) -> None:
         ({"recipe": "iwslt"}, "dataset", "parallel text"),
         ({"overrides": {"segment": 5000}}, "overrides.segment", "4096 positions"),
         ({"overrides": {"evaluation": {"segment": 64, "memory": 4040}}}, "overrides.evaluation.segment", "4104 tokens"),
-        ({"overrides": {"name": "mine"}}, "overrides.name", "keeps its name"),
+        ({"overrides": {"name": "mine"}}, "overrides.name", "cannot be changed"),
         ({"overrides": {"rows": "8"}}, "overrides.rows", "integer"),
         ({"overrides": {"schedule": {"warmup": 10**6}}}, "overrides.schedule.warmup", "longer than the training"),
         ({"dataset": "enwik8"}, "dataset", "letters, python"),
@@ -150,7 +176,7 @@ def test_queues_by_what_is_needed(sqlite_pool: Pool) -> None:
 
 def test_workers_that_claim_at_once_get_one_each(pool: Pool) -> None:
     ids = {pool.submit() for _ in range(5)}
-    found: list[Claim | None] = []
+    found: list[TrainingClaim | None] = []
     barrier = threading.Barrier(4)
 
     def claim(name: str) -> None:
@@ -178,7 +204,7 @@ def test_slots_memory_and_gpus(sqlite_pool: Pool) -> None:
     assert claim.training_id == small  # the one before it needs more than this machine has
     assert pool.claim(machine) is None
     assert "before it" not in pool.get(large).note
-    assert "takes a worker with 64 GiB" in pool.get(large).note
+    assert "needs a worker with 64 GiB" in pool.get(large).note
     one, four, two, last = (
         pool.create(asked(requires={"device": "cuda", "gpus": gpus}))[0].id for gpus in (1, 4, 2, 1)
     )
@@ -311,7 +337,7 @@ def test_a_training_is_initialised_with_the_weights_of_one_that_is_done(sqlite_p
     wider = ARCHITECTURE | {"d_model": 32}
     for start, changes, error, said in (
         (open_one, {}, InvalidInput, "is queued and has no weights"),
-        (first, {"architecture": wider}, InvalidInput, "trained another architecture"),
+        (first, {"architecture": wider}, InvalidInput, "a different architecture"),
         ("trn_none", {}, NotFound, "no training"),
     ):
         with pytest.raises(error, match=said):
@@ -357,7 +383,7 @@ def lasting_pool(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_comes_in_whatever_order_leaves_a_sound_row(lasting_pool: Pool, steps: list[str]) -> None:
     pool = lasting_pool
-    training, claim = pool.submit(), Claim("", 0)
+    training, claim = pool.submit(), TrainingClaim("", 0)
     for step in steps:
         before = pool.get(training)
         try:

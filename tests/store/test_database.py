@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import EdgefrontError, InvalidInput, Unavailable
 from edgefront.core.store import outbox
+from edgefront.core.store.bulk import insert_rows, update_rows, write_back
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Artifact, Job, Target
 
@@ -71,7 +72,7 @@ def test_a_broker_that_is_away_does_not_undo_the_commit(database: Database, capl
         add(session)
         outbox.enqueue(session, "advance", target_id="t1")
     assert digests(database) == ["a"]
-    assert "the sweeper will see to it" in caplog.text
+    assert "the sweep sends it again" in caplog.text
 
 
 def test_a_reader_sees_one_snapshot(database: Database) -> None:
@@ -252,3 +253,25 @@ def test_a_locked_sqlite_file_is_unavailable(
     with first.write() as session:
         add(session)
     assert digests(first) == ["a"]
+
+
+def test_every_statement_sees_what_was_changed_before_it(database: Database) -> None:
+    """Statements on tables and plain text, which SQLAlchemy runs past a session, and bulk writes."""
+    table = Artifact.__table__
+    with database.write() as session:
+        add(session)
+        assert session.execute(select(table.c.digest)).scalars().all() == ["a"]
+        row = session.scalars(select(Artifact)).one()
+        row.path = "changed"
+        assert session.scalar(text("SELECT path FROM artifact")) == "changed"
+        update_rows(session, Artifact, [{"id": row.id, "path": "together"}])
+        assert session.scalars(select(Artifact.path)).all() == ["together"]
+        row.size = 2
+        write_back(session, [row], ["size"])
+        assert session.execute(select(table.c.size)).scalars().all() == [2]
+        add(session, "b")
+        insert_rows(session, Artifact, [{"id": "c", **_VALUES, "created_at": NOW}])
+    assert digests(database) == ["a", "b", "c"]
+
+
+_VALUES = {"digest": "c", "seed": 1, "format": "onnx", "path": "p", "size": 1, "sha256": "s"}

@@ -219,7 +219,7 @@ def test_data_that_was_changed_is_refused_before_the_first_step(data: Path, tmp_
     tokens = bytearray((changed / "train.tokens").read_bytes())
     tokens[7] ^= 1
     (changed / "train.tokens").write_bytes(tokens)
-    with pytest.raises(InvalidInput, match=r"train\.tokens is not what was written"):
+    with pytest.raises(InvalidInput, match=r"train\.tokens has changed since it was written"):
         run(spec(changed), tmp_path)
 
 

@@ -97,7 +97,9 @@ def test_an_archive_is_fetched_once_and_prepared(server: Server, small: DataSet,
 
 def test_a_broken_download_is_resumed(server: Server, small: DataSet, tmp_path: Path) -> None:
     server.stop_after = 300
-    with pytest.raises(Unavailable, match=r"text8.zip broke off after 300 bytes .*: the same command resumes it"):
+    with pytest.raises(
+        Unavailable, match=r"text8.zip was interrupted after 300 bytes .*: the same command resumes the download"
+    ):
         download(small, tmp_path)
     assert (tmp_path / ".text8.zip.part").stat().st_size == 300
     download(small, tmp_path)

@@ -137,7 +137,7 @@ def lead_outside(folder: Path) -> str:
 def change(folder: Path) -> str:
     file = folder / "test.tokens"
     file.write_bytes(b"!" + file.read_bytes()[1:])
-    return "test.tokens is not what was written"
+    return "test.tokens has changed since it was written"
 
 
 @pytest.mark.parametrize("harm", [change, cut_short, drop, break_manifest, other_format, lead_outside])
@@ -158,7 +158,7 @@ def test_a_changed_byte_is_found_by_verifying(text: Path, home: Path) -> None:
         file.seek(5)
         file.write(b"!")
     open_prepared(folder)
-    with pytest.raises(InvalidInput, match=r"test.tokens is not what was written"):
+    with pytest.raises(InvalidInput, match=r"test.tokens has changed since it was written"):
         open_prepared(folder, verify=True)
     with pytest.raises(NotFound, match="is not a prepared data set"):
         open_prepared(home)
@@ -300,7 +300,7 @@ def test_files_named_after_splits_are_those(tmp_path: Path, home: Path) -> None:
     assert words_of(prepared.splits["valid"], prepared) == "valid\n"
     assert len(prepared.splits["train"].starts) == 31
     (folder / "validation" / "part.jsonl").unlink()
-    with pytest.raises(InvalidInput, match="has text named train and none named valid"):
+    with pytest.raises(InvalidInput, match="has text named train but none named valid"):
         prepare(str(folder), home)
 
 
@@ -335,7 +335,7 @@ def test_parallel_text_keeps_its_pairs(tmp_path: Path, home: Path) -> None:
         (b"", {}, "is empty"),
         (b"line\n" * 30 + b"\xff", {}, "is not UTF-8 at byte 150"),
         (b"a", {"level": "bytes"}, "the split train of text has no text"),
-        (b"some text\n" * 30, {"level": "bytes", "vocab_size": 9}, "bytes have no vocab_size"),
+        (b"some text\n" * 30, {"level": "bytes", "vocab_size": 9}, "level bytes has no vocab_size"),
         (b"some text\n" * 30, {"vocab_size": 100}, "vocab_size must be at least 261"),
         (b"some text\n" * 30, {"valid_percent": 50, "test_percent": 50}, "together at most 90|are not possible"),
         (b"some text\n" * 30, {"vocabulary": "/nowhere/words.txt"}, "there is no file /nowhere/words.txt"),
@@ -362,7 +362,7 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, home: Path) -> None
     folder = tmp_path / "corpus"
     folder.mkdir()
     (folder / "link.txt").symlink_to(tmp_path / "secret")
-    with pytest.raises(InvalidInput, match=r"link.txt is a link that leads out of"):
+    with pytest.raises(InvalidInput, match=r"link.txt is a link to a place outside"):
         prepare(str(folder), home)
 
 

@@ -91,7 +91,7 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
         (b"ok \xff\xfe", "at byte 3$"),
         (b"a" * 70_000 + b"\x80", "at byte 70,000$"),
         ("aé".encode()[:-1], "at byte 1$"),
-        (gzip.compress(b"text", mtime=0), "at byte 1; it is packed with gzip: unpack it first"),
+        (gzip.compress(b"text", mtime=0), "at byte 1; it is compressed with gzip: decompress it first"),
         ("text".encode("utf-16"), "at byte 0; it seems to be UTF-16"),
     ],
 )

@@ -201,7 +201,7 @@ def test_what_cannot_be_tuned_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="training has classes of single texts, and the test numbers of pairs"):
         classify(encoder(99), bpe(), examples, Examples(["a"], ["b"], [0.5]), QUICK)
     for head, rows, said in (
-        ("a\tb", ["1\t2"], "no column of text that is known by its name"),
+        ("a\tb", ["1\t2"], "no column with a known name for the text"),
         ("sentence\tb", ["1\t2"], "has no column label"),
         ("sentence\tlabel", ["only one field"], "line 2 has 1 of 2 fields"),
         ("sentence\tlabel", [], "has no rows"),

@@ -351,7 +351,7 @@ def test_data_that_was_changed_is_refused_before_anything_is_trained(tmp_path: P
     tokens = bytearray((data / "train.tokens").read_bytes())
     tokens[100] ^= 1
     (data / "train.tokens").write_bytes(tokens)
-    with pytest.raises(InvalidInput, match=r"train\.tokens is not what was written"):
+    with pytest.raises(InvalidInput, match=r"train\.tokens has changed since it was written"):
         trainer(spec_of(data), tmp_path / "run")
 
 

@@ -24,9 +24,10 @@ from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.evaluation.model_card import model_card
 from edgefront.core.evaluation.package import read_package, write_package
 from edgefront.core.graph.build import build
-from edgefront.core.graph.model_file import MODES, Numbers, file_name, formats_of, write_model
+from edgefront.core.graph.model_file import MODES, file_name, formats_of, write_model
 from edgefront.core.graph.parameter_values import StoredValues
 from edgefront.core.nn.load import load_safetensors
+from edgefront.core.number_formats import NumberFormat
 from edgefront.core.recipes.papers import recipe
 from edgefront.core.recipes.recipe import Recipe
 
@@ -133,7 +134,9 @@ def _nothing(item: Any, batch: int) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("numbers", ["float16", "bfloat16", "int8"])
 @pytest.mark.parametrize("name", ["gpt2", "srupp"])
-def test_trained_weights_in_other_numbers_are_those_of_the_builder(name: str, numbers: Numbers, tmp_path: Path) -> None:
+def test_trained_weights_in_other_numbers_are_those_of_the_builder(
+    name: str, numbers: NumberFormat, tmp_path: Path
+) -> None:
     found = package(tmp_path / "model", name)
     path = tmp_path / "model.onnx"
     write_model(found.architecture, "onnx", found.weights, path, numbers)
@@ -190,13 +193,13 @@ def test_the_card_tells_what_is_known_and_what_is_not(tmp_path: Path) -> None:
     for text in ("wikitext-103", "123,456,789", "24.53", "22.2", "| steps | 4,000 |", "1.50", "adamw, lr 0.001"):
         assert text in card
     assert "| Pi \\| 5 | forward 192 | 12.3 | 3.0 |" in card
-    assert "Measured untrained, over 50,264 tokens; these weights know " in card
+    assert "Measured untrained, with a vocabulary of 50,264; these weights have " in card
     assert "Not recorded. The weights were made from the data" in card
     assert "bits per character" not in card
     changed = recipe("par-base").overridden({"steps": 4000, "optimizer": {"lr": 0.1}, "micro_rows": 2})
     for asked, said in ((recipe("par-base"), False), (changed, True)):
         card = model_card(lively(DESCRIPTIONS["gpt2"]).architecture, {"recipe": asked.model_dump(mode="json")})
-        assert ("| other than published | steps, optimizer.lr |" in card) == ("other than" in card) == said
+        assert ("| changed fields of the recipe | steps, optimizer.lr |" in card) == ("changed fields" in card) == said
     bare = model_card(lively(DESCRIPTIONS["bert"]).architecture, {"licence": "CC BY-SA 4.0"})
     assert "- fill-mask" in bare
     assert "nothing was recorded" in bare
@@ -253,7 +256,7 @@ def test_weights_that_are_wrong_are_named(tmp_path: Path) -> None:
         StoredValues(path)
     arrays[first] = np.full_like(arrays[first], np.nan)
     safetensors.numpy.save_file(arrays, path, about)
-    with pytest.raises(InvalidInput, match=f"{first} holds numbers that are not finite"):
+    with pytest.raises(InvalidInput, match=f"{first} contains numbers that are not finite"):
         read_package(found.folder).model()
 
 

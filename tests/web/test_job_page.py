@@ -309,7 +309,7 @@ def test_a_job_whose_proxy_misleads_says_so(
     caveat = seen.page.locator("#caveat")
     expect(caveat).to_be_visible()
     expect(caveat).to_have_text(f"About the proxy: {job['proxy_trust']['sentence']}")
-    assert "do not compare kinds of blocks" in job["proxy_trust"]["caveat"]
+    assert "cannot compare kinds of blocks" in job["proxy_trust"]["caveat"]
     seen.page.locator("#filter").select_option("all")
     seen.until(ROWS, job["targets"][0]["candidates"])
     shapes = seen.page.locator("#candidates tbody td:nth-child(9)")

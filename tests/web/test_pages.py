@@ -16,7 +16,10 @@ from edgefront.api.web.assets import own_address, own_assets, plotly_address
 from edgefront.embedded.service import EmbeddedService
 
 TEMPLATES = sorted((Path(web.__file__).parent / "templates").glob("*.html"))
-SCRIPTS = sorted((Path(web.__file__).parent / "static" / "js").glob("*.js"))
+JS = (Path(web.__file__).parent / "static" / "js").resolve()
+SCRIPTS = sorted(JS.rglob("*.js"))
+ROOMS = ("pages", "job", "training", "shared")
+"""Folders of scripts; one imports only from itself and those after it."""
 
 
 @pytest.fixture
@@ -86,13 +89,28 @@ def test_templates_hold_no_inline_code_and_no_foreign_address(template: Path) ->
     assert not re.search(r"(?:src|href)=\"(?:https?:)?//", text)
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.relative_to(JS).as_posix())
 def test_scripts_never_read_markup_or_code_from_text(script: Path) -> None:
     text = script.read_text()
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc", text)
     assert not re.search(r"https?://", text)
     assert "localStorage" not in text  # keys and data leave no trace in the browser
     assert "sessionStorage" not in text
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.relative_to(JS).as_posix())
+def test_scripts_import_files_that_are_there_and_only_downwards(script: Path) -> None:
+    room = ROOMS.index(script.parent.relative_to(JS).as_posix())
+    for name in re.findall(r'from "([^"]+)"', script.read_text()):
+        found = (script.parent / name).resolve()
+        assert found in SCRIPTS, name
+        assert ROOMS.index(found.parent.name) >= room, name
+        assert room > 0 or found.parent != script.parent, "a page imports no page"
+
+
+def test_every_page_loads_a_script_of_its_own() -> None:
+    loaded = {name for path in TEMPLATES for name in re.findall(r"own\('js/([^']+)'\)", path.read_text())}
+    assert loaded == {f"pages/{path.name}" for path in SCRIPTS if path.parent.name == "pages"}
 
 
 def test_own_assets_are_kept_for_good_under_their_version(stranger: httpx.Client) -> None:

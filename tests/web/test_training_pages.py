@@ -19,7 +19,7 @@ from watched_page import WatchedPage
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import lifecycle as trainings
-from edgefront.core.services.trainings.claims import Claim, Machine, Outcome, Report, Score
+from edgefront.core.services.trainings.claims import Machine, Outcome, Report, Score, TrainingClaim
 from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
@@ -55,20 +55,20 @@ class Pool:
         made = self.api.post("/v1/trainings", json={**subject, "dataset": "python", **request})
         return str(made.raise_for_status().json()["items"][0]["id"])
 
-    def claim(self) -> Claim:
+    def claim(self) -> TrainingClaim:
         with self.database.write() as session:
             machine = Machine("lab-7", slots=99, memory_bytes=1 << 40)
             found = training_claims.claim(session, machine, "cpu", self.database.now(session), 3600)
         assert found is not None
         return found
 
-    def report(self, claim: Claim, **said: Any) -> None:
+    def report(self, claim: TrainingClaim, **said: Any) -> None:
         with self.database.write() as session:
             report = Report("training", steps=300, **said)
             now = self.database.now(session)
             training_claims.report(session, claim.training_id, claim.fence, report, now, 3600)
 
-    def finish(self, claim: Claim, perplexity: float) -> None:
+    def finish(self, claim: TrainingClaim, perplexity: float) -> None:
         scores = [Score("test", "perplexity", perplexity), Score("test", "loss", math.log(perplexity))]
         with self.database.write() as session:
             outcome = Outcome("done", result={"best_step": 300}, scores=scores)
@@ -204,7 +204,7 @@ def test_a_supernet_shows_what_each_layer_chooses(watch: Watch, member: BrowserC
     seen.page.get_by_text("Numbers").click()
     second = "#probabilities tbody tr:nth-child(2)"
     seen.eventually(lambda: seen.cells(second), [["2", "0.100", "0.700", "0.200", "f feed-forward"]])
-    expect(seen.page.locator("#layers-note")).to_contain_text("likeliest blocks sfs")
+    expect(seen.page.locator("#layers-note")).to_contain_text("most probable blocks sfs")
     expect(seen.page.locator("#model")).not_to_be_visible()  # a supernet is no model with a latency
     pool.report(claim, step=210, metrics=[metric(210, extra={**extra, "seed": 2, "probabilities": rows[::-1]})])
     seen.page.get_by_label("Seed").select_option("2")
@@ -240,7 +240,7 @@ def test_the_list_is_live_narrowed_and_shows_text_as_text(
     seen.until("document.documentElement.scrollWidth", 390)
     digest = api.get(f"/v1/trainings/{running}").json()["digest"]
     seen.page.goto(f"/trainings?digest={digest}")
-    seen.page.get_by_text(f"Only those of the architecture {digest[:10]}").wait_for()
+    seen.page.get_by_text(f"Only trainings of the architecture {digest[:10]}").wait_for()
     found.wait_for()
     seen.until("document.documentElement.scrollWidth", 390)
     assert seen.page.evaluate("window.attacked") is None
@@ -281,7 +281,9 @@ def test_a_selected_candidate_is_trained_and_its_perplexity_stands_beside_it(
     claim = pool.claim()
     pool.report(claim, step=25, metrics=[metric(25)])
     pool.finish(claim, 43.21)
-    link = row.get_by_role("link", name="43.2, perplexity on the test split of python, trained by quick for 25 steps")
+    link = row.get_by_role(
+        "link", name="43.2, perplexity on the test split of python, trained with recipe quick for 25 steps"
+    )
     link.wait_for()
     expect(bar).to_have_text("1 training: python, quick (perplexity 43.2)")
     seen.page.get_by_label("Quality", exact=True).select_option("perplexity")

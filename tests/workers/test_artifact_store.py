@@ -83,7 +83,7 @@ def test_killed_on_one_machine_it_resumes_elsewhere(machine: Machine) -> None:
     supervise(there)
     view = there.get(training)
     assert (view.state, view.attempts) == ("done", 0)
-    assert "It went on from step 4." in view.note
+    assert "It resumed from step 4." in view.note
     assert len(there.starts(training)) == 1
     assert losses(there, training) == {step: 5.0 / step for step in range(1, 8)}  # as without any interruption
     manifest = on_the_store(there, training)
@@ -185,7 +185,7 @@ def test_a_store_that_is_away_is_waited_for_at_the_end(machine: Machine, tmp_pat
     store.unlink()
     away.rename(store)
     view = here.until_state(training, "done")
-    assert "has everything again" in view.note
+    assert "everything is uploaded now" in view.note
     assert here.starts(training) == run
     assert steps_on_the_store(here, training) == [2, 4]
 
@@ -208,7 +208,7 @@ def test_one_that_is_told_to_end_waits_so_long_as_a_run_may_take_to_stop(machine
 
     assert ended(1, "done") == Outcome("stopped", "its result could not be uploaded in time", asked=True)
     assert ended(2, "stopped") == Outcome("stopped")
-    assert any("is away" in note for note in notes)
+    assert any("is unavailable" in note for note in notes)
     (tmp_path / "store").unlink()
     assert ended(3, "done") == Outcome("done")
     manifest = on_the_store(here, "one")
@@ -225,5 +225,5 @@ def test_one_that_is_told_to_end_waits_so_long_as_a_run_may_take_to_stop(machine
     with pytest.raises(LeaseLost, match="claim 3 of training one writes to the artifact store"):
         lost.finish(Outcome("done"), hold, is_hurried=lambda: False)
     lost.end(5)
-    assert "Nothing more is uploaded" in lost.note
+    assert "No further uploads" in lost.note
     assert on_the_store(here, "one") == manifest

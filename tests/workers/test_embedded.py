@@ -48,8 +48,7 @@ def test_messages_reach_the_worker_of_this_process(
     agent, user = SimulatedAgent(database), principal(database)
     others = set(threading.enumerate())
     with EmbeddedWorker(settings, database):
-        with database.write() as session:
-            job = jobs.create_job(session, user, request(), None, database.now(session))
+        job = jobs.submit_job(database, user, request())
         run_to_its_end(database, agent, job.id, user)
     with database.read() as session:
         assert len(session.scalars(select(Candidate)).all()) == 21
@@ -64,8 +63,7 @@ def test_what_was_left_is_found_on_start_and_by_sweeps(
     settings = settings_for(sqlite_url, tmp_path, sweep_s=0.1)
     silent = open_database(sqlite_url)
     agent, user = SimulatedAgent(silent), principal(silent)
-    with silent.write() as session:
-        job = jobs.create_job(session, user, request(), None, silent.now(session))
+    job = jobs.submit_job(silent, user, request())
     # The worker's database sends: a sweep's finding has to reach the worker that made it.
     with EmbeddedWorker(settings, open_database(sqlite_url, send=sender(settings))):
         run_to_its_end(silent, agent, job.id, user)
@@ -77,8 +75,7 @@ def test_a_worker_can_be_started_again_and_again(
     settings = settings_for(sqlite_url, tmp_path)
     database = open_database(sqlite_url, send=sender(settings))
     agent, user = SimulatedAgent(database), principal(database)
-    with database.write() as session:
-        job = jobs.create_job(session, user, request(), None, database.now(session))
+    job = jobs.submit_job(database, user, request())
     for _ in range(3):
         with EmbeddedWorker(settings, database):
             wait_until(lambda: agent.step(2) > 0 or _state(database, user, job.id) == "finished")
@@ -102,8 +99,7 @@ def test_a_worker_that_stops_finishes_what_it_does(
     agent, user = SimulatedAgent(database), principal(database)
     worker = EmbeddedWorker(settings, database)
     worker.start()
-    with database.write() as session:
-        job = jobs.create_job(session, user, request(), None, database.now(session))
+    job = jobs.submit_job(database, user, request())
     assert database.send is not None
     database.send(ADVANCE, {"target_id": job.targets[0].id})
     worker.stop()

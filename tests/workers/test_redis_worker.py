@@ -78,8 +78,7 @@ class Client:
 
     def create(self, name: str = "search") -> JobView:
         asked = request(name=name, algorithm={"name": "lts", "settings": {"iterations": 5, "population": 8}})
-        with self.database.write() as session:
-            return jobs.create_job(session, self.user, asked, None, self.database.now(session))
+        return jobs.submit_job(self.database, self.user, asked)
 
     def get(self, job_id: str) -> JobView:
         with self.database.read() as session:

@@ -39,8 +39,7 @@ def test_a_job_by_a_proxy_of_torch_runs_to_its_end(
         baseline_layers=[1],
     )
     with EmbeddedWorker(settings, database):
-        with database.write() as session:
-            job = jobs.create_job(session, user, asked, None, database.now(session))
+        job = jobs.submit_job(database, user, asked)
         run_to_its_end(database, agent, job.id, user)
     with database.read() as session:
         found = session.scalars(select(Candidate)).all()

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import Unavailable
 from edgefront.core.services import sweep
 from edgefront.core.services.trainings import claims as training_claims
-from edgefront.core.services.trainings.claims import Claim
+from edgefront.core.services.trainings.claims import TrainingClaim
 from edgefront.core.services.trainings.files.folder import tail
 from edgefront.core.store.database import Database
 from edgefront.core.training.run_folder import SPEC, RunSpec
@@ -34,7 +34,7 @@ def pool(sqlite_url: str, tmp_path: Path, open_database: Callable[..., Database]
     pool.end()
 
 
-def supervise(pool: Pool, claim: Claim | None = None) -> None:
+def supervise(pool: Pool, claim: TrainingClaim | None = None) -> None:
     """A supervisor in this process, and its run in one of its own."""
     claim = claim or pool.claim()
     assert claim is not None

@@ -22,10 +22,13 @@ from edgefront.core.errors import Unavailable
 from edgefront.core.search.lts import LightweightTransformerSearch
 from edgefront.core.services.dispatch import sender
 from edgefront.core.services.settings import BrokerSettings, Settings
+from edgefront.core.services.sweep import PARTS
 from edgefront.core.services.tasks import SWEEP
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Event
-from edgefront.workers.tasks import ATTEMPTS, advance_target, sweep_once
+from edgefront.workers import tasks as worker_tasks
+from edgefront.workers.searching import ATTEMPTS, advance_target
+from edgefront.workers.tasks import sweep_once
 
 ROOT = Path(__file__).parents[2]
 
@@ -129,7 +132,7 @@ def test_sending_to_a_broker_that_is_away_is_a_log_line(tmp_path: Path, caplog: 
         send(SWEEP, {})  # not even tried: a broker that is away must not slow every request
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
-    assert "sweep will catch up" in warnings[0].message
+    assert "the sweep sends it again" in warnings[0].message
 
 
 def test_the_command_line_finds_the_application(tmp_path: Path) -> None:
@@ -141,6 +144,22 @@ def test_the_command_line_finds_the_application(tmp_path: Path) -> None:
         cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     assert "transport:redis" in found.stdout
+
+
+def test_a_part_of_the_sweep_that_fails_stops_no_other(
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    SimulatedAgent(service.database)
+    job = service.create()
+    service.inbox.clear()
+    monkeypatch.setattr(worker_tasks, "PARTS", (broken, *PARTS, broken))
+    sweep_once(service.database)
+    service.work()
+    assert service.get(job.id).targets[0].candidates == 3
+    assert caplog.text.count("a part of the sweep failed: broken") == 2
 
 
 def test_a_sweep_starts_what_no_message_announced(sqlite_url: str, open_database: Callable[..., Database]) -> None:

@@ -1,4 +1,4 @@
-"""Trials of a runtime: what its providers compute in, found out by passes of two tiny models of all kinds of blocks."""
+"""Tests the number formats of a runtime's providers by passes of two tiny models with all kinds of blocks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import build
-from edgefront.core.measurement.protocol import MeasurementProtocol, Number, Runtime
+from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
+from edgefront.core.number_formats import KnownFormat
 from edgefront.core.spaces.architecture import Architecture
 
 _FEED_FORWARD = {"kind": "feed_forward", "d_inner": 64}
@@ -35,30 +36,30 @@ _MODELS = tuple(
 )
 
 
-def computes_in(number: Number, runtime: Runtime, provider: str) -> bool:
-    """Whether this provider computes in numbers of this kind. It loads the provider for good."""
-    choice = {"weights": "int8"} if number == "int8" else {"dtype": number}
+def computes_in(number_format: KnownFormat, runtime: Runtime, provider: str) -> bool:
+    """Whether this provider computes in this number format. The provider stays loaded."""
+    choice = {"weights": "int8"} if number_format == "int8" else {"dtype": number_format}
     protocol = MeasurementProtocol(
         runtime=runtime, provider=provider, sequence_length=8, memory="resident", logits="all", **choice
     )
     with tempfile.TemporaryDirectory(prefix="edgefront-trial-") as folder:
         return all(
             _passes(
-                number,
+                number_format,
                 LaunchRequest(architecture=model.canonical, protocol=protocol, seed=0, cache=Path(folder)),
             )
             for model in _MODELS
         )
 
 
-def _passes(number: Number, request: LaunchRequest) -> bool:
+def _passes(number_format: KnownFormat, request: LaunchRequest) -> bool:
     if request.protocol.runtime == "onnxruntime":
         from edgefront.agents.measuring.runtimes.onnx_runtime import computes_in
 
-        return computes_in(number, request)
+        return computes_in(number_format, request)
     try:
         model = build(request)
         model.forward_ms()
-    except Exception:  # no kernel, no engine for int8, not enough memory …: not here
+    except Exception:  # no kernel, no engine for int8, not enough memory …: unsupported
         return False
     return model.finite()

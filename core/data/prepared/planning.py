@@ -55,7 +55,7 @@ class Preparation(BaseModel):
 
 
 @dataclass(frozen=True)
-class Plan:
+class PreparationPlan:
     """What is to be prepared, with nothing left open."""
 
     corpus: Corpus
@@ -69,7 +69,9 @@ class Plan:
     """A user's, by its size or its file: not the published one."""
 
     @classmethod
-    def make(cls, data: str | DataSet, origin: Path | None, target: Path | None, settings: Preparation) -> Plan:
+    def make(
+        cls, data: str | DataSet, origin: Path | None, target: Path | None, settings: Preparation
+    ) -> PreparationPlan:
         known = data if isinstance(data, DataSet) else data_sets().get(data)
         if known is not None and target is not None:
             raise InvalidInput(f"{known.name} has its own translation", field="target", value=str(target))
@@ -156,7 +158,9 @@ def _check(level: Level, unit: Unit, corpus: Corpus, settings: Preparation) -> N
         for field in ("vocab_size", "vocabulary"):
             if getattr(settings, field) is not None:
                 raise InvalidInput(
-                    f"{level} have no {field}: it belongs to words and bpe", field=field, value=getattr(settings, field)
+                    f"level {level} has no {field}: only words and bpe have one",
+                    field=field,
+                    value=getattr(settings, field),
                 )
         if corpus.sources:
             raise InvalidInput(
@@ -173,4 +177,4 @@ def _check(level: Level, unit: Unit, corpus: Corpus, settings: Preparation) -> N
             "parallel text is prepared by lines, each language with a vocabulary of its own", field=field
         )
     if corpus.form == "jsonl" and unit == "line":
-        raise InvalidInput("JSON lines are documents", field="unit", value=unit, allowed="document")
+        raise InvalidInput("JSON lines are prepared by documents", field="unit", value=unit, allowed="document")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from edgefront.core.data.prepared.encoding import encode, make_tokenizer
-from edgefront.core.data.prepared.planning import Plan, Preparation
+from edgefront.core.data.prepared.planning import Preparation, PreparationPlan
 from edgefront.core.data.prepared.prepared import (
     FORMAT,
     MANIFEST,
@@ -59,7 +59,7 @@ def prepare(
         InvalidInput: a file is empty, no UTF-8, or not as published; a setting is wrong: names it.
         Unavailable: the disk is full; what was written is removed.
     """
-    plan = Plan.make(data, origin, target, settings or Preparation())
+    plan = PreparationPlan.make(data, origin, target, settings or Preparation())
     originals = _read_originals(plan, progress)
     wanted = plan.digest(originals)
     folder = home / wanted
@@ -85,7 +85,7 @@ def prepare(
     return open_prepared(folder)
 
 
-def _read_originals(plan: Plan, progress: Progress) -> dict[Path, OriginalFile]:
+def _read_originals(plan: PreparationPlan, progress: Progress) -> dict[Path, OriginalFile]:
     """Reads every file once; compares with the published MD5 where there is one."""
     files = plan.corpus.files() + ([plan.vocabulary] if plan.vocabulary else [])
     if plan.vocabulary is not None and not plan.vocabulary.is_file():
@@ -119,7 +119,9 @@ def _opened(folder: Path, progress: Progress) -> Prepared | None:
         return None
 
 
-def _write(plan: Plan, folder: Path, wanted: str, originals: Mapping[Path, OriginalFile], progress: Progress) -> None:
+def _write(
+    plan: PreparationPlan, folder: Path, wanted: str, originals: Mapping[Path, OriginalFile], progress: Progress
+) -> None:
     corpus = plan.corpus
     tokenizer = _tokenizer(plan, corpus.splits, folder, progress)
     source = None
@@ -173,7 +175,7 @@ def _write(plan: Plan, folder: Path, wanted: str, originals: Mapping[Path, Origi
     _settle(folder)
 
 
-def _tokenizer(plan: Plan, splits: Mapping[str, Parts], folder: Path, progress: Progress) -> Tokenizer:
+def _tokenizer(plan: PreparationPlan, splits: Mapping[str, Parts], folder: Path, progress: Progress) -> Tokenizer:
     """Makes the tokenizer of one language and saves it."""
     closed = plan.level in ("bytes", "characters")
     parts = [part for split, found in splits.items() if closed or split == "train" for part in found]

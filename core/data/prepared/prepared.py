@@ -166,7 +166,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest = Manifest.model_validate_json(text)
     except ValidationError as error:
-        raise _damaged(folder, invalid_input(error, InvalidInput, MANIFEST).detail) from None
+        raise _damaged(folder, invalid_input(error, InvalidInput).under(MANIFEST).detail) from None
     if manifest.format != FORMAT:
         raise _damaged(folder, f"it is of format {manifest.format}, and this program reads {FORMAT}")
     return manifest
@@ -235,7 +235,7 @@ def _changed(folder: Path, manifest: Manifest, progress: Progress) -> list[str]:
                 done += len(block)
                 progress("checking", done, total)
         if hashed.hexdigest() != file.sha256:
-            wrong.append(f"{file.name} is not what was written: its SHA-256 is {hashed.hexdigest()}")
+            wrong.append(f"{file.name} has changed since it was written: its SHA-256 is {hashed.hexdigest()}")
     return wrong
 
 
@@ -244,5 +244,5 @@ def _damaged(folder: Path, what: str) -> InvalidInput:
         f"the prepared data in {folder} is damaged: {what}; prepare it again",
         field="data",
         value=str(folder),
-        allowed="a folder that `edgefront data prepare` made",
+        allowed="a folder that `edgefront data prepare` has created",
     )

@@ -151,7 +151,7 @@ def _within(folder: Path) -> list[Path]:
         if any(part.startswith(".") for part in path.relative_to(folder).parts) or not path.is_file():
             continue
         if not path.resolve().is_relative_to(inside):
-            raise _invalid(path, f"{path} is a link that leads out of {folder}")
+            raise _invalid(path, f"{path} is a link to a place outside {folder}")
         if path.stat().st_size:
             found.append(path)
     if not found:
@@ -169,14 +169,14 @@ def _named_splits(folder: Path, files: Sequence[Path]) -> dict[str, list[Path]] 
     if "train" not in found:
         return None
     if "valid" not in found:
-        raise _invalid(folder, f"{folder} has text named train and none named valid")
+        raise _invalid(folder, f"{folder} has text named train but none named valid")
     return {split: found[split] for split in SPLITS if split in found}
 
 
 def _form(place: Path, files: Sequence[Path]) -> Form:
     lines = [path.suffix.lower() in _JSON_LINES for path in files]
     if any(lines) and not all(lines):
-        raise _invalid(place, f"{place} has both text and JSON lines: prepare them apart")
+        raise _invalid(place, f"{place} has both text and JSON lines: prepare them separately")
     return "jsonl" if all(lines) else "text"
 
 

@@ -76,7 +76,9 @@ def _fetch(url: str, folder: Path, progress: Progress) -> Path:
         told = str(error) or type(error).__name__
         if part.exists() and part.stat().st_size:
             here = part.stat().st_size
-            raise Unavailable(f"{url} broke off after {here:,} bytes ({told}): the same command resumes it") from None
+            raise Unavailable(
+                f"{url} was interrupted after {here:,} bytes ({told}): the same command resumes the download"
+            ) from None
         raise Unavailable(f"{url} cannot be read ({told}): {_instead()}") from None
     note.unlink(missing_ok=True)
     return part
@@ -86,7 +88,7 @@ def _name(url: str) -> str:
     try:
         return httpx.URL(url).path.rpartition("/")[2] or "archive"
     except httpx.InvalidURL as error:
-        raise InvalidInput(f"{url} is not an address: {error}", field="url", value=url) from None
+        raise InvalidInput(f"{url} is not a valid URL: {error}", field="url", value=url) from None
 
 
 def _note(path: Path) -> dict[str, Any]:

@@ -216,7 +216,7 @@ def not_utf8(path: Path, at: int) -> InvalidInput:
     with path.open("rb") as file:
         head = file.read(8)
     packed = next((name for magic, name in _PACKED.items() if head.startswith(magic)), None)
-    guess = f"; it is packed with {packed}: unpack it first" if packed else ""
+    guess = f"; it is compressed with {packed}: decompress it first" if packed else ""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         guess = "; it seems to be UTF-16: convert it first"
     return _wrong(path, f"{path} is not UTF-8 at byte {at:,}{guess}", "UTF-8 text")

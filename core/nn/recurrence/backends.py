@@ -62,7 +62,7 @@ def backend(device: str) -> Backend:
         except Exception as error:  # not installed, or not able to compile here: the plain operators do the same
             reason = f"{type(error).__name__}: {error}".partition("\n")[0]
             _log.warning(
-                "the SRU recurrence runs step by step on %s, slowly, for %s does not work here (%s)%s",
+                "the SRU recurrence runs step by step on %s, which is slow: %s does not work here (%s)%s",
                 *(device, library, reason, f"; {remedy}" if remedy else ""),
             )
         else:

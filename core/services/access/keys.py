@@ -1,7 +1,7 @@
-"""Who is asking: API keys, device credentials and browser sessions.
+"""Authentication: API keys, device credentials and browser sessions.
 
-A secret is 256 random bits behind a prefix that says what it opens; only its SHA-256 is stored, which is enough for a
-secret that nobody can guess.
+A secret is a prefix for its kind and 256 random bits. Only its SHA-256 is stored: a slow hash is not needed for a
+secret that cannot be guessed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WEB_SESSION = timedelta(days=7)
 
 @dataclass(frozen=True)
 class Principal:
-    """Who is asking, as `authenticate` found out. `owner` is whose rows they see; admins see all."""
+    """The authenticated caller. `owner` is the owner of the rows that the caller can access; admins access all."""
 
     key_id: str
     name: str
@@ -43,7 +43,7 @@ class Principal:
         return self.is_admin or self.owner == owner
 
     def require(self, *roles: Role) -> None:
-        """Forbidden unless the role is one of these; an admin may do what a user may."""
+        """Raises `Forbidden` unless the role is one of these; an admin has all permissions of a user."""
         if self.role in roles or (self.is_admin and "user" in roles):
             return
         raise Forbidden(f"this needs the role {' or '.join(roles)}; {self.name!r} has {self.role}")
@@ -55,7 +55,7 @@ def new_secret(kind: SecretKind) -> str:
 
 
 def hash_secret(secret: str) -> str:
-    """SHA-256 in hexadecimal: what the database keeps of a secret."""
+    """SHA-256 in hexadecimal: the form in which the database stores a secret."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -69,10 +69,10 @@ def create_key(
     expires_at: datetime | None = None,
     device_id: str | None = None,
 ) -> tuple[ApiKey, str]:
-    """A new key and its secret, which is not kept and cannot be shown again."""
+    """A new key and its secret, which is not stored and cannot be shown again."""
     if (role == "agent") != (device_id is not None):
         raise InvalidInput(
-            "a device credential has the role agent, and only that", field="role", value=role, allowed="admin or user"
+            "the role agent is for device credentials only", field="role", value=role, allowed="admin or user"
         )
     secret = new_secret("efk" if device_id is None else "efa")
     key = ApiKey(
@@ -104,7 +104,7 @@ def authenticate(session: Session, secret: str, now: datetime) -> Principal:
 
 def _principal(found: tuple[ApiKey, str | None] | None, now: datetime) -> Principal:
     if found is None:
-        raise Unauthenticated("the key is not known here")
+        raise Unauthenticated("the API key is unknown")
     key, device_state = found
     if device_state == "revoked":
         raise Gone("this device was revoked; enrol it again to use it")
@@ -116,21 +116,20 @@ def _principal(found: tuple[ApiKey, str | None] | None, now: datetime) -> Princi
 
 
 def list_keys(session: Session, principal: Principal) -> list[KeyView]:
-    """One's own keys, or all for an admin; device credentials are left out: they belong to their device."""
+    """The caller's own keys, or all for an admin; without device credentials, which belong to their device."""
     return [key_view(key) for key in access.keys(session, None if principal.is_admin else principal.owner)]
 
 
 def revoke_key(session: Session, principal: Principal, key_id: str, now: datetime) -> None:
-    """Ends a key, and the browser sessions made with it. Revoking twice changes nothing; NotFound if not yours."""
+    """Revokes a key and its browser sessions. Revoking twice changes nothing; NotFound for another owner's key."""
     key = access.key(session, key_id)
     if key is None or key.device_id is not None or not principal.may_see(key.owner):
         raise NotFound(f"no key {key_id}")
     key.revoked_at = key.revoked_at or now
-    session.flush()
 
 
 def key_view(key: ApiKey, secret: str | None = None) -> KeyView:
-    """What the API shows of a key; `secret` only in the answer that made it."""
+    """The API's view of a key; `secret` only in the response that created it."""
     return KeyView(
         id=key.id,
         name=key.name,
@@ -145,16 +144,15 @@ def key_view(key: ApiKey, secret: str | None = None) -> KeyView:
 
 
 def open_web_session(session: Session, principal: Principal, now: datetime) -> str:
-    """The cookie's secret of a new browser session for the principal's key; it lasts a week or as long as the key."""
+    """Opens a browser session and returns its cookie's secret; it expires after a week, or with the key."""
     if principal.device_id is not None:
-        raise Forbidden("a device credential opens no browser session")
+        raise Forbidden("a device credential cannot open a browser session")
     secret = new_secret("efw")
     session.add(
         WebSession(
             secret_hash=hash_secret(secret), api_key_id=principal.key_id, created_at=now, expires_at=now + WEB_SESSION
         )
     )
-    session.flush()
     return secret
 
 

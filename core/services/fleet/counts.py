@@ -10,7 +10,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from edgefront.core.store.tables.device import Device
 from edgefront.core.store.tables.job import Job, Target
-from edgefront.core.store.tables.measurement import Launch
+from edgefront.core.store.tables.measurement import REPORTED, Launch
 
 
 def jobs_by_state(session: Session) -> dict[str, int]:
@@ -37,8 +37,8 @@ def devices_seen_since(session: Session, since: datetime) -> int:
 
 
 def oldest_report(session: Session) -> datetime | None:
-    """When the oldest report came that is not settled."""
-    return session.scalar(select(func.min(Launch.finished_at)).where(Launch.state == "reported"))
+    """When the oldest unsettled report arrived."""
+    return session.scalar(select(func.min(Launch.finished_at)).where(Launch.state == REPORTED))
 
 
 def _by(session: Session, column: InstrumentedAttribute[str], only: Collection[str] | None = None) -> dict[str, int]:

@@ -13,15 +13,14 @@ from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.supernet_plan import withdraw as withdraw_supernets
-from edgefront.core.services.jobs.views import candidate_view
-from edgefront.core.states import ACTIVE_TARGETS
+from edgefront.core.services.jobs.views import candidate_news
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS
 from edgefront.core.store.tables import Job, Target
 
 
 def change_state(session: Session, target: Target, state: str, note: str, now: datetime) -> None:
     """A target's new state, in its row and in the log."""
     target.state, target.note = state, note
-    session.flush()
     events.append(session, target.job_id, "target_state", {"state": state, "note": note}, target.id, now)
 
 
@@ -29,7 +28,7 @@ def end_target(session: Session, target: Target, state: str, note: str, now: dat
     """Ends a target (finished, failed or cancelled) and its job if it was the last one."""
     end_targets(session, [target], state, note, now)
     job = job_rows.lock_job(session, target.job_id)
-    if job is None or job.state not in ("running", "paused"):
+    if job is None or job.state not in LIVE_JOBS:
         return
     states = job_rows.target_states(session, job.id)
     if any(found in ACTIVE_TARGETS for found in states.values()):
@@ -43,7 +42,7 @@ def end_target(session: Session, target: Target, state: str, note: str, now: dat
 
 
 def end_targets(session: Session, targets: Sequence[Target], state: str, note: str, now: datetime) -> None:
-    """Withdraws what nobody else wants measured and cancels the candidates that wait. The targets are locked."""
+    """Withdraws launches that no other target needs, and cancels waiting candidates. The targets are locked."""
     demand.withdraw(session, [target.id for target in targets], now)
     withdraw_supernets(session, [target.id for target in targets], now)
     for target in targets:
@@ -52,15 +51,11 @@ def end_targets(session: Session, targets: Sequence[Target], state: str, note: s
         for candidate in waiting:
             candidate.state = "cancelled"
         target.settled += len(waiting)
-        session.flush()
         baseline = baseline_of(session, target.id)
         events.append_all(
             session,
             target.job_id,
-            [
-                events.Entry("candidate", candidate_view(candidate, baseline).model_dump(mode="json"), target.id)
-                for candidate in waiting
-            ],
+            [events.Entry("candidate", candidate_news(candidate, baseline), target.id) for candidate in waiting],
             now,
         )
         change_state(session, target, state, note, now)
@@ -75,5 +70,4 @@ def end_job(session: Session, job: Job, state: str, reason: str | None, now: dat
 def change_job(session: Session, job: Job, state: str, reason: str | None, now: datetime) -> None:
     """A job's new state, in its row and in the log."""
     job.state, job.reason, job.updated_at = state, reason, now
-    session.flush()
     events.append(session, job.id, "job_state", {"state": state, "reason": reason}, None, now)

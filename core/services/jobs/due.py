@@ -6,22 +6,26 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.errors import InvalidInput
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
 from edgefront.core.store.tables import Target
-from edgefront.core.wire.jobs import JobRequest
 
 
 def due(session: Session, target: Target, now: datetime) -> bool:
-    """Whether `search.advance` has something to do for this target: cheap, for it is asked in each transaction."""
+    """Whether `search.advance` has a step to do for this target. Cheap: it is called in each transaction."""
     job = job_rows.find(session, target.job_id)
     if job is None or job.state != "running" or target.state not in ACTIVE_TARGETS:
         return False
-    if progress.out_of_time(JobRequest.model_validate(job.request), target, now):
+    try:
+        if progress.out_of_time(JOB_REQUEST.read(job.request), target, now):
+            return True
+    except InvalidInput:  # `advance` ends the target and says why
         return True
     if target.state == "refining":
         return not demand.has_live_launch(session, target)
@@ -33,7 +37,7 @@ def due(session: Session, target: Target, now: datetime) -> bool:
 
 
 def baselines_complete(session: Session, target: Target) -> bool:
-    """Whether each baseline is settled, and measured `BASELINE_LAUNCHES` times unless a launch failed."""
+    """Whether every baseline has its result, from `BASELINE_LAUNCHES` launches unless one failed."""
     baselines = candidate_rows.baselines(session, target.id)
     if not baselines or any(baseline.state == "waiting" for baseline in baselines):
         return False

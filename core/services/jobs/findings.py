@@ -1,18 +1,19 @@
-"""News of a candidate, taken from its measurement into its row."""
+"""Copies a measurement's result into the rows of its candidates."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from edgefront.core.services.jobs.views import MIB
+from edgefront.core.services.stored import LIMITS
 from edgefront.core.store.tables import Candidate, Measurement, Target
+from edgefront.core.units import MIB
 from edgefront.core.wire.jobs import Limits
 
 
 @dataclass(frozen=True)
 class Finding:
-    """News of a candidate: its measurement as it stands now (measured, infeasible or failed).
+    """A candidate's current measurement (measured, infeasible or failed).
 
     `half_width_ms` is half of the 95 % interval of the measurement's latency, None where unknown.
     """
@@ -23,12 +24,12 @@ class Finding:
 
 
 def take_in(target: Target, finding: Finding, now: datetime) -> bool:
-    """Copies the measurement into the candidate and counts it; False if there is nothing to say yet."""
+    """Copies the measurement into the candidate and counts it; False while there is no result."""
     candidate, measurement = finding.candidate, finding.measurement
     if measurement.state == "wanted":
         return False
     was_waiting = candidate.state == "waiting"
-    candidate.state = settled_state(measurement, Limits.model_validate(target.limits))
+    candidate.state = settled_state(measurement, LIMITS.read(target.limits))
     candidate.reason = _reason(candidate.state, measurement, target)
     candidate.latency_ms = measurement.latency_ms
     candidate.latency_half_width_ms = finding.half_width_ms
@@ -39,7 +40,7 @@ def take_in(target: Target, finding: Finding, now: datetime) -> bool:
     candidate.measured_at = measurement.measured_at
     if was_waiting:
         target.settled += 1
-    # What was known from another job does not start this target's clock.
+    # A measurement reused from another job does not start this target's clock.
     if target.started_at is None and measurement.measured_at and measurement.measured_at >= candidate.created_at:
         target.started_at = now
     return True
@@ -53,7 +54,7 @@ def settled_state(measurement: Measurement, limits: Limits) -> str:
 
 
 def _beyond(measurement: Measurement, limits: Limits) -> str:
-    """What is beyond the limits, in words; empty if nothing is."""
+    """Which limits are exceeded, as text; empty if none."""
     words = []
     latency, memory = measurement.latency_ms, measurement.memory_bytes
     if limits.latency_ms is not None and latency is not None and latency > limits.latency_ms:
@@ -67,5 +68,5 @@ def _reason(state: str, measurement: Measurement, target: Target) -> str | None:
     if state == "measured":
         return None
     if state == "out_of_bounds":
-        return _beyond(measurement, Limits.model_validate(target.limits))
+        return _beyond(measurement, LIMITS.read(target.limits))
     return measurement.reason

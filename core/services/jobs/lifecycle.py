@@ -1,11 +1,10 @@
-"""Jobs: create, look at, pause, resume, cancel, delete."""
+"""Jobs: create, get, list, pause, resume, cancel, delete."""
 
 from __future__ import annotations
 
 import hashlib
 from datetime import datetime
 
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict
@@ -13,17 +12,19 @@ from edgefront.core.services import cursor as cursors
 from edgefront.core.services import tasks
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
-from edgefront.core.services.idempotency import check_key, request_digest
+from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.jobs import supernet_plan
+from edgefront.core.services.jobs.checks import CheckedRequest, checked
 from edgefront.core.services.jobs.closing import change_job, end_job, end_targets
 from edgefront.core.services.jobs.events import append
 from edgefront.core.services.jobs.placement import place
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.services.jobs.views import job_views
-from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
-from edgefront.core.states import ACTIVE_TARGETS, JobState
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobState
+from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobPage, JobRequest, JobView
@@ -31,54 +32,52 @@ from edgefront.core.wire.jobs import JobPage, JobRequest, JobView
 MAX_PAGE = 200
 
 
-def create_job(
-    session: Session,
+def submit_job(
+    database: Database,
     principal: Principal,
     request: JobRequest,
-    idempotency_key: str | None,
-    now: datetime,
+    idempotency_key: str | None = None,
     settings: Settings | None = None,
 ) -> JobView:
-    """Stores a job with its targets and sends `advance` for each.
+    """Stores a job with its targets and sends `advance` for each. Plans it before, in no transaction.
 
-    The same `idempotency_key` of the same owner with the same request answers with the job made then. `settings` say
-    what data there is for a search that trains or scores; the environment's if absent.
+    The same `idempotency_key` of the same owner with the same request returns the job of the first time. `settings`
+    locate the data for searches that train or score; by default they are read from the environment.
 
     Raises:
-        InvalidInput: space, algorithm settings, baselines or a target make no sense; names the field.
+        InvalidInput: space, algorithm settings, baselines or a target are invalid; names the field.
         NotFound: no such device or device class.
         Conflict: the key was used with another request.
     """
     principal.require("user")
-    stored = request.model_dump(mode="json")
-    digest = request_digest(stored)
     if idempotency_key is not None:
         check_key(idempotency_key)
-        former = rows.find_by_key(session, principal.owner, idempotency_key)
-        if former is not None:
-            return _same(session, former, digest, now)
+        with database.read() as session:
+            former = rows.find_by_key(session, principal.owner, idempotency_key)
+            if former is not None:
+                return _same(session, former, _digest(request), database.now(session))
+    planned = checked(request, settings)
+    with database.write() as session:
+        return _create(session, principal, planned, idempotency_key, database.now(session))
+
+
+def _create(
+    session: Session, principal: Principal, planned: CheckedRequest, idempotency_key: str | None, now: datetime
+) -> JobView:
+    request, digest = planned.request, _digest(planned.request)
     placed = place(session, request)
-    supernet_plan.check(request, settings)
-    proxy_data = scoring.check_data(request, settings)
     job = Job(
         name=request.name,
         owner=principal.owner,
-        request=stored,
+        request=JOB_REQUEST.versioned(request.model_dump(mode="json")),
         request_digest=digest,
         idempotency_key=idempotency_key,
         state="running",
         created_at=now,
         updated_at=now,
     )
-    try:
-        with session.begin_nested():
-            session.add(job)
-            session.flush()
-    except IntegrityError:
-        # Another request with the same key was faster.
-        former = rows.find_by_key(session, principal.owner, idempotency_key or "")
-        if former is None:
-            raise
+    former = add_once(session, [job], lambda: rows.find_by_key(session, principal.owner, idempotency_key or ""))
+    if former is not None:
         return _same(session, former, digest, now)
     for position, (asked, where) in enumerate(zip(request.targets, placed, strict=True)):
         target = Target(
@@ -86,12 +85,12 @@ def create_job(
             position=position,
             name=where.name,
             device_key=where.device_key,
-            protocol=asked.protocol.model_dump(mode="json"),
+            protocol=PROTOCOL.versioned(asked.protocol.model_dump(mode="json")),
             protocol_digest=asked.protocol.digest,
-            limits=asked.limits.model_dump(mode="json"),
+            limits=LIMITS.versioned(asked.limits.model_dump(mode="json")),
             seed=target_seed(request.seed, position),
             proxy=request.proxy,
-            proxy_data=proxy_data,
+            proxy_data=planned.proxy_data,
             state="baselines",
         )
         session.add(target)
@@ -102,7 +101,9 @@ def create_job(
 
 
 def target_seed(job_seed: int, position: int) -> int:
-    """The seed of a target's search, 63 bits: targets of a job, and jobs of neighbouring seeds, are unrelated."""
+    """The seed of a target's search, 63 bits; different targets of a job, and jobs with adjacent seeds, get unrelated
+    seeds.
+    """
     key = hashlib.sha256(f"edgefront/target/{job_seed}/{position}".encode("ascii")).digest()
     return int.from_bytes(key[:8], "big") >> 1
 
@@ -121,7 +122,7 @@ def list_jobs(
     cursor: str | None = None,
     limit: int = 50,
 ) -> JobPage:
-    """Jobs by falling age of creation, the newest first: one's own, or all for an admin; in one state, if given."""
+    """Jobs, the newest first: the caller's own, or all for an admin; in one state, if given."""
     principal.require("user")
     before = None
     if cursor is not None:
@@ -142,7 +143,7 @@ def pause_job(session: Session, principal: Principal, job_id: str, now: datetime
         return _view(session, job, now)
     _must_live(job, "paused")
     withdrawn = demand.withdraw(session, [target.id for target in targets], now)
-    # What was not launched is not spent: it is requested again when the job resumes.
+    # Launches that were not started do not count: they are requested again when the job resumes.
     unspent = demand.refinements_among(session, withdrawn)
     for target in targets:
         target.refinements -= unspent.get(target.id, 0)
@@ -200,13 +201,16 @@ def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, l
 
 
 def _must_live(job: Job, wanted: str) -> None:
-    if job.state not in ("running", "paused"):
+    if job.state not in LIVE_JOBS:
         raise Conflict(f"job {job.id} is {job.state} and cannot be {wanted}")
 
 
+def _digest(request: JobRequest) -> str:
+    return request_digest(request.model_dump(mode="json"))
+
+
 def _same(session: Session, former: Job, digest: str, now: datetime) -> JobView:
-    if former.request_digest != digest:
-        raise Conflict(f"this Idempotency-Key was used for another request, which made job {former.id}")
+    check_same(former.request_digest, digest, f"job {former.id}")
     return _view(session, former, now)
 
 

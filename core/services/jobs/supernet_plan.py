@@ -1,4 +1,4 @@
-"""What a search by a supernet asks of the pool: checked before it begins, and withdrawn when it ends."""
+"""The training of a search's supernet: checked before the job is stored, and cancelled when the search ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput, within
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.search.interface import Snapshot
 from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings
@@ -24,46 +24,43 @@ from edgefront.core.wire.jobs import JobRequest
 from edgefront.core.wire.trainings import Requirements
 
 _TASKS = ("streams", "sentences")
-_FIELD = "algorithm.settings"
+_SETTINGS = ("algorithm", "settings")
 
 
 def recipe_of(asked: ParSupernetSettings) -> Recipe:
     """The recipe of the supernet's weights. Raises `InvalidInput` with the field's path within the job."""
-    try:
+    with within(*_SETTINGS):
         recipe = resolved_recipe(asked.recipe, dict(asked.overrides))
-    except InvalidInput as error:
-        field = f"{_FIELD}.{error.field}"
-        raise InvalidInput(f"{_FIELD}.{error.detail}", field=field, value=error.value, allowed=error.allowed) from None
-    if recipe.task not in _TASKS or recipe.precision == "float16":
-        what = f"trains on {recipe.task}" if recipe.task not in _TASKS else "trains in float16"
-        raise InvalidInput(
-            f"{_FIELD}.recipe: {recipe.name} {what}, and a supernet on text, in float32 or bfloat16",
-            field=f"{_FIELD}.recipe",
-            value=recipe.name,
-            allowed=f"a recipe of {' or '.join(_TASKS)}, in float32 or bfloat16",
-        )
-    return recipe
+        if recipe.task not in _TASKS or recipe.precision == "float16":
+            what = f"trains on {recipe.task}" if recipe.task not in _TASKS else "trains in float16"
+            raise InvalidInput(
+                f"recipe: {recipe.name} {what}; a supernet trains on text, in float32 or bfloat16",
+                field="recipe",
+                value=recipe.name,
+                allowed=f"a recipe of {' or '.join(_TASKS)}, in float32 or bfloat16",
+            )
+        return recipe
 
 
 def dataset_of(asked: ParSupernetSettings, recipe: Recipe) -> str:
-    """The data set of the supernet; `InvalidInput` where neither the search nor its recipe names one."""
+    """The data set of the supernet; `InvalidInput` if neither the search nor its recipe names one."""
     dataset = asked.dataset or recipe.dataset
     if dataset is None:
         raise InvalidInput(
-            f"{_FIELD}.dataset is missing: the recipe {recipe.name} has none of its own",
-            field=f"{_FIELD}.dataset",
+            f"dataset is missing: the recipe {recipe.name} has none of its own",
+            field="dataset",
             allowed="the name of a data set",
-        )
+        ).under(*_SETTINGS)
     return dataset
 
 
 def requirements_of(asked: ParSupernetSettings) -> Requirements:
-    """One device: a supernet is trained by one process."""
+    """The requirements of a supernet's training: one device, since it is trained by one process."""
     return Requirements(device=asked.device)
 
 
 def check(request: JobRequest, settings: Settings | None) -> None:
-    """`InvalidInput`, with the field's path within the job, unless the pool can train what its search asks for."""
+    """Raises `InvalidInput`, with the field's path within the job, unless the pool can train the supernet."""
     first = request.targets[0]
     algorithm = plan_for(request, first.protocol, first.limits).algorithm
     if not isinstance(algorithm, ParSupernet):
@@ -71,41 +68,38 @@ def check(request: JobRequest, settings: Settings | None) -> None:
     settings = settings or Settings()
     asked = algorithm.settings
     recipe = recipe_of(asked)
-    try:
-        check_dataset(dataset_of(asked, recipe), settings.data_folder, recipe.task)
-    except InvalidInput as error:
-        field = f"{_FIELD}.dataset"
-        detail = error.detail.removeprefix(f"{_FIELD}.")
-        raise InvalidInput(f"{_FIELD}.{detail}", field=field, value=error.value, allowed=error.allowed) from None
+    dataset = dataset_of(asked, recipe)
     placed(requirements_of(asked), settings)
-    steps = min(recipe.steps, asked.steps or recipe.steps)
-    if asked.weight_steps is not None and steps - asked.weight_steps < 2:
-        raise InvalidInput(
-            f"{_FIELD}.weight_steps: {asked.weight_steps} of {steps} steps leave none for the architecture",
-            field=f"{_FIELD}.weight_steps",
-            value=asked.weight_steps,
-            allowed=f"at most {max(0, steps - 2)}, or more steps",
-        )
-    if asked.latency_weight is None:  # else the shape is the same, and latencies come from the probes
-        algorithm.supernet(Snapshot())
+    with within(*_SETTINGS):
+        check_dataset(dataset, settings.data_folder, recipe.task)
+        steps = min(recipe.steps, asked.steps or recipe.steps)
+        if asked.weight_steps is not None and steps - asked.weight_steps < 2:
+            raise InvalidInput(
+                f"weight_steps: {asked.weight_steps} of {steps} steps leave too few for the architecture",
+                field="weight_steps",
+                value=asked.weight_steps,
+                allowed=f"at most {max(0, steps - 2)}, or more steps",
+            )
+        if asked.latency_weight is None:  # the shape does not depend on it, and latencies come from the probes
+            algorithm.supernet(Snapshot())
 
 
 def pause(session: Session, target_ids: Collection[str], now: datetime) -> None:
-    """Pauses the supernets' trainings of targets whose job is paused."""
+    """Pauses the trainings of supernets whose job is paused."""
     for training in rows.open_supernets(session, target_ids):
         if training.wanted != "cancel":
             training_steering.pause(session, training, now)
 
 
 def resume(session: Session, target_ids: Collection[str], now: datetime) -> None:
-    """Resumes those of targets whose job resumes."""
+    """Resumes the trainings of supernets whose job resumes."""
     for training in rows.open_supernets(session, target_ids):
         if training.wanted != "cancel":
             training_steering.resume(session, training, now)
 
 
 def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> None:
-    """Ends the supernets' trainings of targets that need them no more."""
+    """Cancels the trainings of supernets that their targets no longer need."""
     for training in rows.open_supernets(session, target_ids):
         training.wanted = "cancel"
         if training.state in LIVE_TRAININGS:  # its worker ends it

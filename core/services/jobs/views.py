@@ -1,10 +1,10 @@
-"""Rows → what the API shows."""
+"""The API's views of jobs, targets and candidates, from their rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -18,6 +18,7 @@ from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.queries.candidates import Point
 from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.quality.trust import published_trust
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, CandidateState, JobState, TargetState
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.wire.jobs import (
@@ -25,50 +26,69 @@ from edgefront.core.wire.jobs import (
     JobRequest,
     JobView,
     Limits,
+    PredictedView,
+    ProxyTrust,
+    TargetRequest,
     TargetView,
 )
 
-MIB = 1 << 20
 LOOKED_AT = 32
-"""A target with more devices online than this is taken to have one that can measure for it."""
+"""Maximum number of online devices whose facts are checked; with more, one is assumed to be able to measure."""
 
 
 def candidate_view(candidate: Candidate, baseline: Baseline | None) -> CandidateView:
     """A candidate; compared with the target's baseline if it is measured and not a baseline itself."""
-    # Rows were checked when they were written: validating thousands of them again would only take time.
-    return CandidateView.model_construct(
-        id=candidate.id,
-        job_id=candidate.job_id,
-        target_id=candidate.target_id,
-        number=candidate.number,
-        role=cast(Any, candidate.role),
-        generation=candidate.generation,
-        operator=candidate.operator,
-        parents=tuple(candidate.parents),
-        state=CandidateState(candidate.state),
-        reason=candidate.reason,
-        digest=candidate.digest,
-        architecture=candidate.architecture,
-        decoder_parameters=candidate.decoder_parameters,
-        total_parameters=candidate.total_parameters,
-        weight_bytes=candidate.weight_bytes,
-        flops=candidate.flops,
-        proxy=candidate.proxy,
-        latency_ms=candidate.latency_ms,
-        latency_half_width_ms=candidate.latency_half_width_ms,
-        latency_p90_ms=candidate.latency_p90_ms,
-        memory_bytes=candidate.memory_bytes,
-        build_peak_bytes=candidate.build_peak_bytes,
-        launches=candidate.launches,
-        on_frontier=candidate.on_frontier,
-        versus_baseline=versus_baseline(candidate, baseline),
-        created_at=candidate.created_at,
-        measured_at=candidate.measured_at,
+    return CandidateView.model_construct(**_standing(candidate, baseline), architecture=candidate.architecture)
+
+
+def candidate_news(candidate: Candidate, baseline: Baseline | None) -> dict[str, Any]:
+    """`candidate_view` as JSON without the architecture, which readers have from the event of the proposal."""
+    return CandidateView.model_construct(**_standing(candidate, baseline)).model_dump(
+        mode="json", exclude={"architecture"}
     )
 
 
+def _standing(candidate: Candidate, baseline: Baseline | None) -> dict[str, Any]:
+    """The fields of a `CandidateView` except the architecture.
+
+    Rows were validated when they were written; validating thousands of them again would be slow.
+    """
+    return {
+        "id": candidate.id,
+        "job_id": candidate.job_id,
+        "target_id": candidate.target_id,
+        "number": candidate.number,
+        "role": candidate.role,
+        "generation": candidate.generation,
+        "operator": candidate.operator,
+        "parents": tuple(candidate.parents),
+        "state": CandidateState(candidate.state),
+        "reason": candidate.reason,
+        "digest": candidate.digest,
+        "decoder_parameters": candidate.decoder_parameters,
+        "total_parameters": candidate.total_parameters,
+        "weight_bytes": candidate.weight_bytes,
+        "flops": candidate.flops,
+        "proxy": candidate.proxy,
+        "predicted": None if candidate.predicted is None else PredictedView.model_construct(**candidate.predicted),
+        "latency_ms": candidate.latency_ms,
+        "latency_half_width_ms": candidate.latency_half_width_ms,
+        "latency_p90_ms": candidate.latency_p90_ms,
+        "memory_bytes": candidate.memory_bytes,
+        "build_peak_bytes": candidate.build_peak_bytes,
+        "launches": candidate.launches,
+        "on_frontier": candidate.on_frontier,
+        "versus_baseline": versus_baseline(candidate, baseline),
+        "created_at": candidate.created_at,
+        "measured_at": candidate.measured_at,
+    }
+
+
 def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobView]:
-    """Views of jobs with their targets, in a fixed number of queries."""
+    """Views of jobs with their targets, in a fixed number of queries.
+
+    If a stored request cannot be read, the view has an empty one, and the job's reason contains the error.
+    """
     targets = job_rows.targets(session, [job.id for job in jobs])
     ids = [target.id for target in targets]
     frontiers = candidate_rows.frontier_points(session, ids)
@@ -83,8 +103,8 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
     scoring = proxy_rows.waiting(session, [target.id for target in targets if target.state in ACTIVE_TARGETS])
     views = []
     for job in jobs:
-        request = JobRequest.model_validate(job.request)
         own = [target for target in targets if target.job_id == job.id]
+        request = JOB_REQUEST.read_or(job.request, None)
         views.append(
             JobView(
                 id=job.id,
@@ -92,8 +112,8 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
                 owner=job.owner,
                 state=JobState(job.state),
                 reason=job.reason,
-                request=request,
-                proxy_trust=published_trust(request),
+                request=request or JobRequest(targets=(TargetRequest(),) * len(own)),
+                proxy_trust=ProxyTrust() if request is None else published_trust(request),
                 targets=tuple(
                     _target_view(
                         job,
@@ -119,7 +139,7 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
 
 def _target_view(
     job: Job,
-    request: JobRequest,
+    request: JobRequest | None,
     target: Target,
     frontier: Sequence[Point],
     baseline: Sequence[Point],
@@ -128,15 +148,15 @@ def _target_view(
     scoring: int,
     now: datetime,
 ) -> TargetView:
-    asked = request.targets[target.position]
+    asked = TargetRequest() if request is None else request.targets[target.position]
     device = asked.device or asked.device_class or target.device_key.partition(":")[2]
     return TargetView(
         id=target.id,
         name=target.name,
         device=device,
         state=TargetState(target.state),
-        protocol=MeasurementProtocol.model_validate(target.protocol),
-        limits=Limits.model_validate(target.limits),
+        protocol=PROTOCOL.read_or(target.protocol, MeasurementProtocol()),
+        limits=LIMITS.read_or(target.limits, Limits()),
         generation=target.generation,
         candidates=target.candidates,
         settled=target.settled,

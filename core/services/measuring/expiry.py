@@ -43,7 +43,6 @@ def return_stranded(session: Session, now: datetime) -> None:
     if spent:
         reason = f"{MAX_ATTEMPTS} attempts; the last: {LOST}"
         known = end_badly(session, [], [(measurements[row.measurement_id], reason) for row in spent], now)
-        session.flush()
         take_in(session, targets, rows.candidates_of(session, known), known, now)
 
 

@@ -14,13 +14,13 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.fleet import queries as devices
 from edgefront.core.services.fleet.capability import can_run, device_keys
 from edgefront.core.services.fleet.devices import own_device
+from edgefront.core.services.heartbeat import interval_s
 from edgefront.core.services.measuring import refinement
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import leases as rows
-from edgefront.core.store.tables import Device
+from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.wire.agent import HeartbeatResponse, LeaseItem, LeaseResponse
 
-HEARTBEATS_PER_TTL = 4
 SEEN_EVERY = timedelta(seconds=20)
 """`last_seen_at` is written no more often than this by leases and heartbeats."""
 
@@ -52,7 +52,7 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
         items=tuple(taken),
         expires_at=expires_at,
         ttl_s=ttl_s,
-        heartbeat_s=ttl_s / HEARTBEATS_PER_TTL,
+        heartbeat_s=interval_s(ttl_s),
     )
 
 
@@ -62,26 +62,27 @@ def _seen(session: Session, device_id: str, last: datetime | None, now: datetime
         devices.seen(session, device_id, now)
 
 
-def _take(session: Session, device: Device, max_items: int) -> list[LeaseItem]:
+def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[LeaseItem]:
     own, shared = device_keys(device)
     unfit: set[str] = set()
     while True:
         found = launches.claimable(session, own, shared, unfit, max_items)
-        protocols = {row.protocol_digest: MeasurementProtocol.model_validate(row.protocol) for row in found}
-        refused = {digest for digest, protocol in protocols.items() if not can_run(device.facts, protocol)}
+        protocols = {row.protocol_digest: PROTOCOL.read_or(row.protocol, None) for row in found}
+        fit = {key: known for key, known in protocols.items() if known is not None and can_run(device.facts, known)}
+        refused = protocols.keys() - fit
         if not refused:
-            return [_item(row) for row in found]
+            return [_item(row, fit[row.protocol_digest]) for row in found]
         # What it cannot run may stand before what it can: look again without those protocols.
         unfit |= refused
 
 
-def _item(row: Row[Any]) -> LeaseItem:
+def _item(row: Row[Any], protocol: MeasurementProtocol) -> LeaseItem:
     return LeaseItem(
         launch_id=row.id,
         fence=row.fence + 1,
         digest=row.digest,
         architecture=row.architecture,
-        protocol=row.protocol,
+        protocol=protocol,
         seed=row.seed,
     )
 

@@ -12,14 +12,17 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, relative_half_width
 from edgefront.core.services.fleet.capability import can_run, device_keys
+from edgefront.core.services.fleet.queries import OwnDevice
 from edgefront.core.services.jobs.progress import refinement_budget
 from edgefront.core.services.jobs.queries import demand, jobs
 from edgefront.core.services.measuring.queries import measurements
-from edgefront.core.store.tables import Device, Job, Target
-from edgefront.core.wire.jobs import JobRequest
+from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL
+from edgefront.core.states import REFINABLE_TARGETS
+from edgefront.core.store.tables import Job, Target
 
 PRIORITY = 1000
 """First launches go before refinements."""
@@ -31,15 +34,18 @@ SPREAD_UNKNOWN = 2
 """While nothing tells how far launches scatter, every frontier point gets so many launches."""
 
 
-def propose(session: Session, device: Device, max_items: int, now: datetime) -> int:
+def propose(session: Session, device: OwnDevice, max_items: int, now: datetime) -> int:
     """Makes wanted launches for uncertain frontier points of this device's targets; returns how many.
 
     Targets are looked at without their lock, and locked one after the other, by id, before launches are made.
     """
     made = 0
     for seen, job in measurements.refinement_targets(session, device_keys(device)):
-        protocol = MeasurementProtocol.model_validate(seen.protocol)
-        if made >= max_items or _left(job, seen) < 1 or not can_run(device.facts, protocol):
+        try:
+            protocol = PROTOCOL.read(seen.protocol)
+            if made >= max_items or _left(job, seen) < 1 or not can_run(device.facts, protocol):
+                continue
+        except InvalidInput:  # `advance` ends the target and says why
             continue
         target = jobs.lock_target(session, seen.id)
         if target is None:
@@ -48,7 +54,6 @@ def propose(session: Session, device: Device, max_items: int, now: datetime) -> 
         chosen = uncertain(session, target)[:room]
         demand.add_launches(session, target, chosen, purpose="refinement", priority=PRIORITY, now=now)
         target.refinements += len(chosen)
-        session.flush()
         made += len(chosen)
     return made
 
@@ -59,12 +64,12 @@ def uncertain(session: Session, target: Target) -> list[str]:
     Empty when every place on the frontier is certain, or the budget or `max_launches` is spent: a refining target is
     then finished as soon as it has no launches to come. Measurements that have a launch to come are not named.
     """
-    if target.state not in ("searching", "refining"):
+    if target.state not in REFINABLE_TARGETS:
         return []
     left = _left(session.get_one(Job, target.job_id), target)
     if left < 1:
         return []
-    protocol = MeasurementProtocol.model_validate(target.protocol)
+    protocol = PROTOCOL.read(target.protocol)
     variance = measurements.launch_variance(session, target.device_key, target.protocol_digest)
     return measurements.refinable(session, target.id, optimism(protocol, variance), left)
 
@@ -84,4 +89,4 @@ def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[in
 
 
 def _left(job: Job, target: Target) -> int:
-    return refinement_budget(JobRequest.model_validate(job.request), target) - target.refinements
+    return refinement_budget(JOB_REQUEST.read(job.request), target) - target.refinements

@@ -14,17 +14,16 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.errors import InvalidInput, within
 from edgefront.core.services import tasks
 from edgefront.core.services.fleet import queries as devices
 from edgefront.core.services.fleet.capability import device_keys, without
 from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.verdict import LaunchSoFar, Verdict, charged, judge
-from edgefront.core.states import ACTIVE_TARGETS, LaunchState
+from edgefront.core.services.stored import PROTOCOL
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, LaunchState
 from edgefront.core.store import outbox
-from edgefront.core.store.tables import Device
 from edgefront.core.wire.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
 
 _COUNTS = frozenset({"done", "infeasible", "failed", "again", "elsewhere"})
@@ -51,7 +50,7 @@ class _Launch:
     @property
     def is_wanted(self) -> bool:
         """Whether the target that asked for it is active, or its job paused."""
-        return self.row.target_state in ACTIVE_TARGETS and self.row.job_state in ("running", "paused")
+        return self.row.target_state in ACTIVE_TARGETS and self.row.job_state in LIVE_JOBS
 
 
 def accept(session: Session, device_id: str, request: ReportRequest, now: datetime) -> ReportResponse:
@@ -69,8 +68,12 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
     locked = launches.lock_for_report(session, {report.launch_id for report in request.reports})
     found = {row.id: _Launch(row) for row in locked if row.device_key in device_keys(device)}
     for position, report in enumerate(request.reports):
-        _check_ruler(found, position, report)
+        with within("reports", position):
+            _check_ruler(found, report)
+    facts = device.facts
     verdicts = [_judge(device, found.get(report.launch_id), report, now) for report in request.reports]
+    if device.facts is not facts:
+        devices.write_facts(session, device_id, device.facts)
     counted = [report for report, verdict in zip(request.reports, verdicts, strict=True) if verdict in _COUNTS]
     _share(found, counted, request.busy_s)
     launches.write(session, [launch.values for launch in found.values() if launch.values is not None])
@@ -86,22 +89,22 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
     )
 
 
-def _check_ruler(found: dict[str, _Launch], position: int, report: LaunchReport) -> None:
+def _check_ruler(found: dict[str, _Launch], report: LaunchReport) -> None:
     """Figures of different memory methods never share a frontier: refuse what another ruler took."""
     launch, memory = found.get(report.launch_id), report.result.memory
     if launch is None or memory is None:
         return
-    wanted = launch.row.protocol["memory"]
+    wanted = PROTOCOL.upgraded(launch.row.protocol)["memory"]
     if memory.method != wanted:
         raise InvalidInput(
             f"launch {launch.row.id} asks for peak memory by the method {wanted!r}, not {memory.method!r}",
-            field=f"reports.{position}.result.memory.method",
+            field="result.memory.method",
             value=memory.method,
             allowed=wanted,
         )
 
 
-def _judge(device: Device, launch: _Launch | None, report: LaunchReport, now: datetime) -> Verdict | None:
+def _judge(device: devices.OwnDevice, launch: _Launch | None, report: LaunchReport, now: datetime) -> Verdict | None:
     """The verdict; where the report counts, the launch takes it."""
     if launch is None:
         return None
@@ -112,7 +115,7 @@ def _judge(device: Device, launch: _Launch | None, report: LaunchReport, now: da
     if verdict in ("duplicate", "conflict"):
         return verdict
     if verdict == "elsewhere":
-        facts = without(device.facts, MeasurementProtocol.model_validate(launch.row.protocol), result.message)
+        facts = without(device.facts, PROTOCOL.read(launch.row.protocol), result.message)
         if facts is not None:
             device.facts = facts
         else:  # no room for the note: an attempt is spent instead, so that it does not come back for ever

@@ -26,7 +26,8 @@ from edgefront.core.services.measuring.aggregation import add_bad_end, aggregate
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as rows
 from edgefront.core.services.measuring.verdict import MAX_ATTEMPTS
-from edgefront.core.store import bulk, outbox
+from edgefront.core.services.stored import LIMITS
+from edgefront.core.store import outbox
 from edgefront.core.store.tables import Candidate, Measurement, Target
 
 AT_ONCE = 200
@@ -52,19 +53,29 @@ def settle(session: Session, target_id: str | None, now: datetime) -> bool:
 
     Returns whether there may be more: commit, and call again.
     """
-    reported = launches.reported(session, target_id, AT_ONCE)
-    if not reported:
-        return False
+    reported = waiting(session, target_id)
+    if reported:
+        settle_these(session, reported, now)
+    return len(reported) == AT_ONCE
+
+
+def waiting(session: Session, target_id: str | None) -> launches.Rows:
+    """The next launches that `settle` takes: rows of `id` and `measurement_id`."""
+    return launches.reported(session, target_id, AT_ONCE)
+
+
+def settle_these(session: Session, reported: launches.Rows, now: datetime, *, with_targets: bool = True) -> None:
+    """Settles rows of `waiting`. Without targets, these are left to their own `advance`, and are not charged."""
     measurement_ids = {row.measurement_id for row in reported}
-    targets = [target for target, _ in rows.lock_live_targets(session, measurement_ids)]
+    live = rows.lock_live_targets(session, measurement_ids) if with_targets else []
+    targets = [target for target, _ in live]
     measurements = demand.lock(session, measurement_ids)
     locked = launches.lock_reported(session, [row.id for row in reported])
     settled = [_Settled(row) for row in locked]
-    with session.no_autoflush, bulk.together(session):
+    with session.no_autoflush:
         _finish(session, settled, now)
         known = _aggregated(session, settled, measurements, now)
         rows.write(session, list(known.values()))
-        bulk.send(session)
         candidates = rows.candidates_of(session, {one.launch.measurement_id for one in settled})
         _account(settled, targets)
         take_in(session, targets, candidates, known, now, _entries(settled, targets, candidates))
@@ -72,7 +83,19 @@ def settle(session: Session, target_id: str | None, now: datetime) -> bool:
         # All is written: nothing of these is for the session's own flush to look through.
         for written in (*known.values(), *candidates, *targets):
             session.expunge(written)
-    return len(reported) == AT_ONCE
+
+
+def give_up(session: Session, reported: Any, reason: str, now: datetime) -> None:
+    """Marks a row of `waiting` as failed, whatever was reported: its report cannot be settled.
+
+    Nothing of the report is read. Targets that wait for the measurement take that in by their own `advance`.
+    """
+    targets = rows.lock_live_targets(session, {reported.measurement_id})
+    measurements = demand.lock(session, {reported.measurement_id})
+    if launches.fail_reported(session, reported.id, reason):
+        end_badly(session, [], [(measurement, reason) for measurement in measurements.values()], now)
+        for target, _ in targets:
+            outbox.enqueue(session, tasks.ADVANCE, target_id=target.id)
 
 
 def take_in(
@@ -93,7 +116,8 @@ def take_in(
 
     A live target that has come to share one of them since the targets were locked is left to its own `advance`.
     """
-    locked = {target.id: target for target in targets}
+    # One whose limits cannot be read is left to its own `advance` too, which ends it.
+    locked = {target.id: target for target in targets if LIMITS.read_or(target.limits, None) is not None}
     spreads: dict[tuple[str, str], LaunchVariance] = {}
     findings: dict[str, list[frontier.Finding]] = {}
     for candidate in candidates:
@@ -117,8 +141,6 @@ def take_in(
     for target in concerned:
         news, logged = findings.get(target.id, ()), entries.get(target.id, ())
         frontier.candidate_settled(session, target, news, now, entries=logged)
-    if any(target.state != "searching" or target.settled >= target.candidates for target in targets):
-        bulk.send(session)  # it may be asked what still waits
     for target in targets:
         if due(session, target, now):
             outbox.enqueue(session, tasks.ADVANCE, target_id=target.id)
@@ -151,7 +173,6 @@ def _finish(session: Session, settled: Sequence[_Settled], now: datetime) -> Non
         session,
         [{"id": one.launch.id, "result": None, "finished_at": None, "busy_s": 0.0} for one in again],
     )
-    bulk.send(session)
     launches.give_back(session, [one.launch.id for one in again], now)
 
 

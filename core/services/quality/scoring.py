@@ -1,13 +1,13 @@
-"""Scores of a job's proxy: what needs no torch is computed at once, the rest by workers, each once for all jobs.
+"""Scores of a job's proxy. Those without torch are computed at once, the others by workers, each once for all jobs.
 
-A target asks for the scores of what it is about to propose and waits for them before any of it is measured. Workers
-claim one score at a time for a while; whoever has a result may report it, for it is true whoever holds the claim.
+A target requests the scores of its proposals and waits for them before any is measured. Workers claim one score at a
+time, for a limited time; a result is accepted from any worker, because it does not depend on who holds the claim.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,8 +15,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from edgefront.core.data.prepared.prepared import read_manifest
-from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.proxies.proxy import Proxy
+from edgefront.core.proxies.quality_law import law_about
 from edgefront.core.proxies.registry import proxy_named
 from edgefront.core.proxies.score import score
 from edgefront.core.proxies.settings import ProxySettings
@@ -26,29 +27,30 @@ from edgefront.core.services.quality import queries as rows
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import find_dataset, is_path
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest
 
 LANES = 8
-"""Workers that are asked at once to compute scores; each goes on until none is left."""
+"""Number of workers that are notified at once; each computes scores until none is left."""
 CLAIM = timedelta(minutes=2)
-"""A claim that is not extended for so long is another's."""
+"""A claim that is not extended for this time can be taken by another worker."""
 DATA_FIELD = "proxy_settings.data"
 ATTEMPTS = 3
-"""Claims of a score that came to nothing, because its process died or its worker was lost; then it has none."""
+"""Maximum number of failed claims (process died, worker lost); after them the model has no score."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A proxy as an objective (higher is better), or why there is none."""
+    """A proxy as an objective (higher is better), or the reason why there is none."""
 
     value: float | None
     reason: str | None = None
 
 
 @dataclass(frozen=True)
-class Claim:
+class ScoreClaim:
     """A score to compute."""
 
     id: str
@@ -60,20 +62,18 @@ class Claim:
 
 
 def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
-    """The job's proxy, and its settings as far as they concern it. `InvalidInput` names the field of the request."""
+    """The job's proxy and the settings that affect it. `InvalidInput` names the field of the request."""
     proxy = proxy_named(request.proxy)
-    try:
+    with within("proxy_settings"):
         settings = ProxySettings.parse(request.proxy_settings)
-    except InvalidInput as error:
-        field = error.field.replace("settings", "proxy_settings", 1)
-        detail = error.detail.replace("settings", "proxy_settings", 1)
-        raise InvalidInput(detail, field=field, value=error.value, allowed=error.allowed) from None
     if proxy.needs_data and settings.data is None:
         raise InvalidInput(
             f"proxy {proxy.name} needs a prepared data set in {DATA_FIELD}",
             field=DATA_FIELD,
             allowed="the name of a prepared data set",
         )
+    if "law" in proxy.uses:
+        _check_law(request, settings)
     if "recipe" in proxy.uses:
         try:
             recipe(settings.recipe)
@@ -85,66 +85,91 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
     return proxy, proxy.relevant(settings)
 
 
-def data_of(request: JobRequest, settings: Settings | None) -> str | None:
-    """The digest of the prepared data that the job's scores are taken on; None where they are taken on none.
+def _check_law(request: JobRequest, settings: ProxySettings) -> None:
+    """Raises `InvalidInput` if the law of the settings does not exist, or there is none for the job's space."""
+    known = spaces().get(request.space.name)
+    try:
+        if known is not None:
+            law_about(known, settings.law)
+    except InvalidInput as error:
+        raise (error if error.field == "proxy" else error.under("proxy_settings")) from None
 
-    `InvalidInput` names the field of the request where that data is not here.
+
+def data_of(request: JobRequest, settings: Settings | None) -> str | None:
+    """The digest of the prepared data that the job's scores use; None if they use none. `InvalidInput` names the field
+    of the request if the data is not prepared.
     """
     _, asked = proxy_of(request)
     if asked.data is None:
         return None
     try:
-        if is_path(asked.data):  # workers look for the digest, which a folder's name need not tell
+        if is_path(asked.data):  # workers search by digest, and the name of a folder need not contain it
             raise NotFound("a path")
         return read_manifest(find_dataset(asked.data, (settings or Settings()).data_folder)).digest
     except NotFound:
-        detail = f"no data set {asked.data!r} is prepared here"
+        raise InvalidInput(
+            f"{DATA_FIELD}: no data set {asked.data!r} is prepared here; see `edgefront data list` and "
+            "`edgefront data prepare` on the server",
+            field=DATA_FIELD,
+            value=asked.data,
+            allowed="the name of a prepared data set, or the first digits of its digest",
+        ) from None
     except InvalidInput as error:
-        detail = error.detail.removeprefix("dataset: ")
-    raise InvalidInput(
-        f"{DATA_FIELD}: {detail}; see `edgefront data list` and `edgefront data prepare` on the server",
-        field=DATA_FIELD,
-        value=asked.data,
-        allowed="the name of a prepared data set, or the first digits of its digest",
-    )
+        raise error.at(*DATA_FIELD.split(".")) from None
 
 
 def check_data(request: JobRequest, settings: Settings | None) -> str | None:
-    """`data_of`, where there is a data folder: the data may be on the workers' machines alone, and is then theirs
-    to find.
+    """Calls `data_of` if there is a data folder. Otherwise the data may be on the workers' machines only, and they
+    check it.
     """
     return data_of(request, settings) if (settings or Settings()).data_folder.is_dir() else None
 
 
-def scores_for(
-    session: Session,
-    target: Target,
-    request: JobRequest,
-    architectures: Sequence[Architecture],
-    now: datetime,
-    settings: Settings | None = None,
-) -> Mapping[str, Scored] | None:
-    """Digest → score of each architecture; None while some are not known: workers are then asked, and `advance` is
-    sent when they are. The target is locked. `settings` say where data is; the environment's if absent.
+@dataclass(frozen=True)
+class Scorer:
+    """A job's proxy with everything that its scores depend on."""
 
-    What had no score before the job was made is tried again for it: memory, data or packages may be there by now.
+    proxy: Proxy
+    settings: ProxySettings
+    """`data` is a digest."""
+    seed: int
+
+    def at_once(self, architectures: Sequence[Architecture]) -> dict[str, Scored] | None:
+        """Digest → score of a proxy that needs no torch; None for others, whose scores workers compute."""
+        if self.proxy.needs_torch:
+            return None
+        values = {one.digest: score(one, self.proxy, self.seed, self.settings) for one in architectures}
+        return {digest: Scored(self.proxy.oriented(value)) for digest, value in values.items()}
+
+
+def scorer_of(request: JobRequest, data: str | None, settings: Settings | None = None) -> Scorer:
+    """The scorer of the job's candidates.
+
+    Args:
+        data: digest of the data that the scores use, since a name may refer to other data later. None: the data that
+        `request` names, if any, is looked up. settings: locate the data; by default they are read from the environment.
     """
     proxy, asked = proxy_of(request)
-    if not proxy.needs_torch:
-        values = {one.digest: score(one, proxy, request.proxy_seed, asked) for one in architectures}
-        return {digest: Scored(proxy.oriented(value)) for digest, value in values.items()}
-    described = {one.digest: one.canonical for one in architectures}
     if asked.data is not None:
-        # A name may mean other data tomorrow: all scores of a target are of what it means when the job is made.
-        target.proxy_data = target.proxy_data or data_of(request, settings)
-        asked = asked.model_copy(update={"data": target.proxy_data})
-    stored = asked.model_dump(mode="json")
-    found = rows.scores(session, proxy.name, stored, asked.digest, request.proxy_seed, described, now)
+        asked = asked.model_copy(update={"data": data or data_of(request, settings)})
+    return Scorer(proxy, asked, request.proxy_seed)
+
+
+def stored_scores(
+    session: Session, target: Target, scorer: Scorer, architectures: Sequence[Architecture], now: datetime
+) -> dict[str, Scored] | None:
+    """Digest → score of each architecture by a proxy that needs torch. None while some are missing: they are then
+    requested from workers, and `advance` is sent when they are complete. The target is locked.
+
+    Models that had no score before the job was created are tried again: memory, data or packages may be available now.
+    """
+    described = {one.digest: one.canonical for one in architectures}
+    stored = scorer.settings.model_dump(mode="json")
+    found = rows.scores(session, scorer.proxy.name, stored, scorer.settings.digest, scorer.seed, described, now)
     job = session.get_one(Job, target.job_id)
     for row in found.values():
         if row.state == "infeasible" and row.settled_at is not None and row.settled_at < job.created_at:
             row.state, row.reason, row.attempts, row.settled_at = "wanted", None, 0, None
-    session.flush()
     missing = [row.id for row in found.values() if row.state not in rows.SETTLED]
     rows.wait_for(session, target.id, missing)
     for lane in range(min(LANES, len(missing))):
@@ -152,27 +177,25 @@ def scores_for(
     if missing:
         return None
     return {
-        digest: Scored(None if row.value is None else proxy.oriented(row.value), row.reason)
+        digest: Scored(None if row.value is None else scorer.proxy.oriented(row.value), row.reason)
         for digest, row in found.items()
     }
 
 
-def claim(session: Session, now: datetime) -> Claim | None:
+def claim(session: Session, now: datetime) -> ScoreClaim | None:
     """The next score to compute, held for `CLAIM`; None if there is none."""
     while (row := rows.next_open(session, now)) is not None:
         if row.attempts >= ATTEMPTS:
-            settle(session, row.id, None, f"{ATTEMPTS} attempts to score it by {row.proxy} came to no end", now)
-            session.flush()
+            settle(session, row.id, None, f"{ATTEMPTS} attempts to score it by {row.proxy} did not finish", now)
             continue
         row.state, row.claimed_until = "claimed", now + CLAIM
         row.attempts += 1
-        session.flush()
-        return Claim(row.id, row.attempts, row.architecture, row.proxy, row.settings, row.seed)
+        return ScoreClaim(row.id, row.attempts, row.architecture, row.proxy, row.settings, row.seed)
     return None
 
 
-def extend(session: Session, held: Claim, now: datetime) -> bool:
-    """Holds a claim for longer; False if it is settled or another's by now."""
+def extend(session: Session, held: ScoreClaim, now: datetime) -> bool:
+    """Extends a claim; False if the score is complete or claimed by another worker."""
     row = rows.lock(session, held.id)
     if row is None or row.state != "claimed" or row.attempts != held.attempt:
         return False
@@ -180,8 +203,8 @@ def extend(session: Session, held: Claim, now: datetime) -> bool:
     return True
 
 
-def give_back(session: Session, held: Claim, reason: str, now: datetime) -> None:
-    """An attempt that came to nothing: another follows, or this was the last and the score has none."""
+def give_back(session: Session, held: ScoreClaim, reason: str, now: datetime) -> None:
+    """Records a failed attempt: the score is tried again, or was tried for the last time and stays empty."""
     row = rows.lock(session, held.id)
     if row is None or row.state != "claimed" or row.attempts != held.attempt:
         return
@@ -192,7 +215,7 @@ def give_back(session: Session, held: Claim, reason: str, now: datetime) -> None
 
 
 def settle(session: Session, score_id: str, value: float | None, reason: str | None, now: datetime) -> None:
-    """A score's end: its value, or why there is none. The first answer stands; targets that waited go on."""
+    """Writes a score's value, or why there is none. The first result counts; waiting targets are advanced."""
     row = rows.lock(session, score_id)
     if row is None or row.state in rows.SETTLED:
         return
@@ -201,12 +224,11 @@ def settle(session: Session, score_id: str, value: float | None, reason: str | N
     row.state = "infeasible" if value is None else "done"
     row.value, row.reason = value, None if value is not None else reason or "no reason was given"
     row.claimed_until, row.settled_at = None, now
-    session.flush()
     for target_id in rows.released(session, row.id):
         enqueue(session, tasks.ADVANCE, target_id=target_id)
 
 
 def resend(session: Session, now: datetime) -> None:
-    """Asks workers again where scores wait that nobody computes: for the sweep."""
+    """Sends the task again for scores that no worker computes; called by the sweep."""
     if rows.any_open(session, now):
         enqueue(session, tasks.SCORE, lane=0)

@@ -1,8 +1,12 @@
 """Moves a target on: baselines → reference point → generations → refining → finished.
 
-Idempotent under the target's row lock: run twice, late, or killed at any instant and run again, it comes to the same
-candidates, because a generation is stored together with the snapshot it was asked with, and the snapshot and the
-target's seed alone decide what it proposes.
+A step either needs the rows alone and is taken under the target's row lock, or it has to compute first. Then `advance`
+gives a `ComputeStep`, which is computed without a session, and `store` writes the result if the target still waits for
+it. Otherwise the result is thrown away, and the target looked at again.
+
+Idempotent: run twice, late, or killed at any instant and run again, it comes to the same candidates, because the
+snapshot of a generation is stored before its algorithm is asked, and the snapshot and the target's seed alone decide
+what it proposes. A claim on the generation only saves a second worker the same work.
 
 Locks are taken in one order by all services: targets, measurements, launches, jobs, each by id. Events lock the job, so
 a step that has written any ends there, and the next begins with a transaction of its own.
@@ -10,55 +14,66 @@ a step that has written any ends there, and the next begins with a transaction o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import reference
 from edgefront.core.search.par_supernet import ParSupernet
+from edgefront.core.search.surrogate import Surrogate
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.closing import change_state, end_target
 from edgefront.core.services.jobs.comparison import rows_of
 from edgefront.core.services.jobs.due import baselines_complete, due
-from edgefront.core.services.jobs.plan import Plan, plan_for
+from edgefront.core.services.jobs.plan import SearchPlan, plan_for
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.measuring import refinement
 from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.quality import scoring
-from edgefront.core.services.search import snapshots, supernets
+from edgefront.core.services.search import device_data, snapshots, supernets
+from edgefront.core.services.search.computing import BASELINES, Computed, ComputeStep
 from edgefront.core.services.search.proposing import (
     FIRST_PRIORITY,
-    Proposed,
     missing_launches,
     propose,
     settle_known,
 )
+from edgefront.core.services.search.supernets import WantedSupernet
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
+from edgefront.core.services.trainings.queries import trainings as training_rows
 from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Job, Target
-from edgefront.core.wire.jobs import JobRequest, Limits
 
 BARREN = 5
 """After so many generations in a row of which nothing could be measured a search ends."""
 
+CLAIM = timedelta(seconds=20)
+"""A claim that is not extended for so long belonged to a worker that died: another computes the same."""
 
-def advance(session: Session, target_id: str, now: datetime, settings: Settings | None = None) -> bool:
+
+def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeStep:
     """One step of a target, in the caller's transaction.
 
     Settles waiting candidates whose measurement is known by now, makes the launches that are missing, and if the
-    phase or generation is complete proposes the next. Returns True if another step can be taken at once (the worker
-    then commits and calls again); False if the target waits for devices or has ended. An unknown target is no error:
-    its job may have been deleted. `settings` say where data is and a supernet is trained; the environment's if absent.
+    phase or generation is complete asks for the next. Returns True if another step can be taken at once (the worker
+    then commits and calls again); a step that has to be computed and stored first; False if the target waits for
+    devices, or for a worker that computes, or has ended. An unknown target is no error: its job may have been
+    deleted.
+
+    Raises `InvalidInput` that names the field where what was asked cannot be read or carried out by this release.
     """
-    target = job_rows.lock_target(session, target_id)
-    job = None if target is None else job_rows.find(session, target.job_id)
-    if target is None or job is None or target.state not in ACTIVE_TARGETS or job.state != "running":
+    found = _live(session, target_id)
+    if found is None:
         return False
-    request = JobRequest.model_validate(job.request)
+    target, job = found
+    request, limits = JOB_REQUEST.read(job.request), LIMITS.read(target.limits)
+    protocol = PROTOCOL.read(target.protocol)
     revoked = job_rows.revoked_device(session, target.device_key)
     if revoked is not None:
         note = f"The device {revoked!r} was revoked. Enrol it again, or choose another, and submit the job again."
@@ -71,11 +86,84 @@ def advance(session: Session, target_id: str, now: datetime, settings: Settings 
         return True
     if target.state == "refining":
         return _refine(session, target, now)
-    protocol = MeasurementProtocol.model_validate(target.protocol)
-    plan = plan_for(request, protocol, Limits.model_validate(target.limits))
+    plan = plan_for(request, protocol, limits)
     if target.state == "baselines":
-        return _baselines(session, job, target, plan, settings, now)
-    return _search(session, job, target, plan, settings, now)
+        return _baselines(session, target, plan, now)
+    return _search(session, target, plan, now)
+
+
+def store(
+    session: Session,
+    step: ComputeStep,
+    computed: Computed | WantedSupernet,
+    now: datetime,
+    settings: Settings | None = None,
+) -> bool:
+    """Writes what was computed, in the caller's transaction; returns whether another step can be taken at once.
+
+    Where the target no longer waits for it (another worker was faster, or the job was paused or has ended) nothing is
+    written. `settings` say how a supernet is trained; the environment's if absent.
+    """
+    found = _live(session, step.target_id)
+    if found is None:
+        release(session, [step])
+        return False
+    target, job = found
+    if not _stands(session, target, step):
+        return True
+    release(session, [step])
+    if isinstance(computed, WantedSupernet):
+        supernets.request_training(session, job, target, computed, settings or Settings(), now)
+        return False
+    if not computed.proposed:
+        job_rows.remove_generation(session, step.generation_id)
+        return _end_search(session, target, computed.note or step.plan.exhausted(), now)
+    scores = computed.scores
+    if scores is None:
+        target.proxy_data = computed.scorer.settings.data
+        architectures = [item.architecture for item in computed.proposed]
+        scores = scoring.stored_scores(session, target, computed.scorer, architectures, now)
+    if scores is None:
+        return False  # nothing is measured before
+    role = "baseline" if step.number == BASELINES else "search"
+    target.generation = step.number
+    propose(session, job, target, step.plan, computed.proposed, scores, role=role, now=now)
+    return due(session, target, now)
+
+
+def extend(session: Session, steps: Sequence[ComputeStep], now: datetime) -> None:
+    """Keeps steps that are being computed claimed for `CLAIM` from now."""
+    job_rows.extend_claims(session, _claimed(steps), now + CLAIM)
+
+
+def release(session: Session, steps: Sequence[ComputeStep]) -> None:
+    """Gives steps up: any worker may compute them at once."""
+    job_rows.release_claims(session, _claimed(steps))
+
+
+def _claimed(steps: Sequence[ComputeStep]) -> list[str]:
+    return [step.generation_id for step in steps if step.generation_id is not None]
+
+
+def _live(session: Session, target_id: str) -> tuple[Target, Job] | None:
+    """The target, locked, and its job, if both are active."""
+    target = job_rows.lock_target(session, target_id)
+    job = None if target is None else job_rows.find(session, target.job_id)
+    if target is None or job is None or target.state not in ACTIVE_TARGETS or job.state != "running":
+        return None
+    return target, job
+
+
+def _stands(session: Session, target: Target, step: ComputeStep) -> bool:
+    """Whether the target, which is locked, still waits for the result of this step."""
+    if step.number == BASELINES:
+        return target.state == "baselines" and target.candidates == 0
+    if target.state != "searching" or target.generation != step.number - 1:
+        return False
+    if step.needs_supernet:
+        return training_rows.supernet_of(session, target.id) is None
+    stored = job_rows.find_generation(session, target.id, step.number)
+    return stored is not None and stored.id == step.generation_id
 
 
 def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
@@ -87,13 +175,19 @@ def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
 
 def stalled(session: Session, now: datetime) -> list[str]:
     """Ids of the targets of running jobs for which `advance` should be sent again: for the sweep."""
-    timed_out = [
-        target.id
-        for target, job in job_rows.timed_targets(session)
-        if progress.out_of_time(JobRequest.model_validate(job.request), target, now)
-    ]
+    ending = [target.id for target, job in job_rows.active_targets(session) if _must_end(target, job, now)]
     homeless = job_rows.homeless_targets(session)
-    return list(dict.fromkeys(job_rows.idle_targets(session) + homeless + timed_out))
+    return list(dict.fromkeys(job_rows.idle_targets(session) + homeless + ending))
+
+
+def _must_end(target: Target, job: Job, now: datetime) -> bool:
+    """Whether its time is over, or what was asked of it cannot be read by this release."""
+    try:
+        PROTOCOL.read(target.protocol)
+        LIMITS.read(target.limits)
+        return progress.out_of_time(JOB_REQUEST.read(job.request), target, now)
+    except InvalidInput:
+        return True
 
 
 def _catch_up(session: Session, target: Target, now: datetime) -> bool:
@@ -109,16 +203,11 @@ def _catch_up(session: Session, target: Target, now: datetime) -> bool:
     return settle_known(session, target, waiting, measurements, now) > 0
 
 
-def _baselines(
-    session: Session, job: Job, target: Target, plan: Plan, settings: Settings | None, now: datetime
-) -> bool:
+def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:
     if target.candidates == 0:
-        proposed = [Proposed(architecture, "baseline") for architecture in plan.baselines()]
-        scores = _scores(session, target, plan, proposed, settings, now)
-        if scores is None:
+        if proxy_rows.waiting(session, [target.id]):
             return False
-        propose(session, job, target, plan, proposed, scores, role="baseline", generation=-1, now=now)
-        return due(session, target, now)
+        return ComputeStep(target.id, BASELINES, plan, target.seed, target.proxy_data)
     if not baselines_complete(session, target):
         return False
     points = candidate_rows.baseline_points(session, [target.id])[target.id]
@@ -137,8 +226,8 @@ def _baselines(
     return True
 
 
-def _search(session: Session, job: Job, target: Target, plan: Plan, settings: Settings | None, now: datetime) -> bool:
-    """Proposes the next generation once nothing of the last one waits for its first launch."""
+def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:
+    """Asks for the next generation once nothing of the last one waits for its first launch."""
     if candidate_rows.any_in_state(session, target.id, "waiting"):
         return False
     number = target.generation + 1
@@ -153,41 +242,30 @@ def _search(session: Session, job: Job, target: Target, plan: Plan, settings: Se
         )
     if proxy_rows.waiting(session, [target.id]):
         return False
-    if job_rows.has_generation(session, target.id, number):  # it was asked for, and has waited for its scores
-        stored, snapshot = None, snapshots.restore(session, target.id, number)
-    else:
-        stored, snapshot = snapshots.take(session, target.id, number)
+    step = ComputeStep(target.id, number, plan, target.seed, target.proxy_data, most=left)
     algorithm = plan.algorithm
     if isinstance(algorithm, ParSupernet) and algorithm.needs_supernet(number):
-        told = supernets.told(session, job, target, algorithm, snapshot, settings, now)
-        if told is None:
+        training = training_rows.supernet_of(session, target.id)
+        if training is None:
+            snapshot = snapshots.take(session, target.id, number)[1]
+            return replace(step, snapshot=snapshot, needs_supernet=True)
+        knowing = supernets.with_result(session, target, algorithm, training, now)
+        if knowing is None:
             return False
-        algorithm = told
-    proposals = algorithm.ask(target.seed, number, snapshot)[:left]
-    if not proposals:
-        return _end_search(session, target, plan.exhausted(), now)
-    if stored is not None:
-        job_rows.add_generation(session, target.id, number, stored, now)
-    proposed = [Proposed(item.architecture, item.operator, item.genome, item.parents) for item in proposals]
-    scores = _scores(session, target, plan, proposed, settings, now)
-    if scores is None:
-        return False
-    target.generation = number
-    propose(session, job, target, plan, proposed, scores, role="search", generation=number, now=now)
-    return due(session, target, now)
-
-
-def _scores(
-    session: Session,
-    target: Target,
-    plan: Plan,
-    proposed: Sequence[Proposed],
-    settings: Settings | None,
-    now: datetime,
-) -> Mapping[str, scoring.Scored] | None:
-    """The proxies of what is to be proposed; None while some are being computed: nothing is measured before."""
-    architectures = [item.architecture for item in proposed]
-    return scoring.scores_for(session, target, plan.request, architectures, now, settings)
+        step = replace(step, plan=replace(plan, algorithm=knowing))
+    stored = job_rows.find_generation(session, target.id, number)
+    if stored is not None and stored.claimed_until is not None and stored.claimed_until > now:
+        return False  # a worker computes it
+    if stored is not None:  # it was asked before: its worker died, or it has waited for its scores
+        snapshot = snapshots.restore(session, target.id, number)
+        data = None if stored.device_data is None else device_data.load(session, stored.device_data)
+    else:
+        changes, snapshot = snapshots.take(session, target.id, number)
+        data = device_data.take(session, target) if isinstance(algorithm, Surrogate) else None
+        stored = job_rows.add_generation(session, target.id, number, changes, now)
+        stored.device_data = None if data is None else dict(data.stored)
+    stored.claimed_until = now + CLAIM
+    return replace(step, snapshot=snapshot, device_data=data, generation_id=stored.id)
 
 
 def _end_search(session: Session, target: Target, note: str, now: datetime) -> bool:

@@ -1,4 +1,4 @@
-"""Stores what a target wants to know next: candidates, and the launches that nobody has asked for yet."""
+"""Stores a target's proposals: candidates, and the launches that they need."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.cost.costs import Costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.jobs import events
-from edgefront.core.services.jobs.plan import MIB, Plan
+from edgefront.core.services.jobs.plan import SearchPlan
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
@@ -22,42 +23,44 @@ from edgefront.core.services.quality.scoring import Scored
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import LIVE_LAUNCHES
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target, new_id
+from edgefront.core.units import MIB
 
 FIRST_PRIORITY = 0
 
 
 @dataclass(frozen=True)
 class Proposed:
-    """An architecture to know about, with its lineage."""
+    """A proposed architecture, with its lineage."""
 
     architecture: Architecture
+    costs: Costs
     operator: str
     genome: Mapping[str, Any] = field(default_factory=dict)
-    """Empty for baselines: the space need not contain them."""
+    """Empty for baselines, which need not be in the space."""
     parents: tuple[str, ...] = ()
+    predicted: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `core.wire.jobs.PredictedView`; empty where nothing was predicted."""
 
 
 def propose(
     session: Session,
     job: Job,
     target: Target,
-    plan: Plan,
+    plan: SearchPlan,
     proposed: Sequence[Proposed],
     scores: Mapping[str, Scored],
     *,
     role: str,
-    generation: int,
     now: datetime,
 ) -> None:
-    """Stores candidates in order with their scores, settles those that need no device, wants launches for the others.
+    """Stores candidates of the target's generation in order with their scores, and requests launches for them.
 
-    What has no score, or does not fit the device's memory, is infeasible at once; what is known is taken in at once.
+    Candidates without a score, or whose weights do not fit the device's memory, are infeasible at once; existing
+    measurements are applied at once.
     """
     memory = _device_memory(session, target, plan.protocol)
     rows = [
-        _row(
-            job, target, plan, item, scores[item.architecture.digest], role, generation, target.candidates + index, now
-        )
+        _row(job, target, plan, item, scores[item.architecture.digest], role, target.candidates + index, now)
         for index, item in enumerate(proposed)
     ]
     for row in rows:
@@ -83,7 +86,7 @@ def propose(
         for candidate in added
     ]
     if role == "search":
-        entries.insert(0, events.Entry("generation", {"number": generation, "candidates": len(rows)}, target.id))
+        entries.insert(0, events.Entry("generation", {"number": target.generation, "candidates": len(rows)}, target.id))
     events.append_all(session, target.job_id, entries, now)
     settle_known(session, target, added, {row.id: row for row in measurements.values()}, now)
 
@@ -95,7 +98,7 @@ def settle_known(
     measurements: Mapping[str, Measurement],
     now: datetime,
 ) -> int:
-    """Takes in what is known of waiting candidates; returns of how many."""
+    """Applies existing measurements to waiting candidates; returns the number of these candidates."""
     known = [
         candidate
         for candidate in waiting
@@ -111,7 +114,9 @@ def settle_known(
 def missing_launches(
     session: Session, candidates: Iterable[Candidate], measurements: Mapping[str, Measurement]
 ) -> list[str]:
-    """Measurement ids of the launches that these candidates need and nobody asked for, twice for two."""
+    """Measurement ids of the launches that these candidates need and that do not exist yet; an id twice for two
+    launches.
+    """
     needed = {
         candidate.measurement_id: BASELINE_LAUNCHES if candidate.role == "baseline" else 1
         for candidate in candidates
@@ -124,7 +129,7 @@ def missing_launches(
         if state in ("infeasible", "failed"):
             continue
         to_come = sum(launches[open_] for open_ in LIVE_LAUNCHES)
-        # A launch that failed was made all the same: one that fails again and again is not asked for without end.
+        # Failed launches count too, so that a launch which always fails is not requested forever.
         made = sum(launches.values()) - launches["cancelled"]
         lacking = count - max(made, measurements[measurement_id].launches + to_come)
         if state == "wanted" and not to_come:
@@ -136,15 +141,13 @@ def missing_launches(
 def _row(
     job: Job,
     target: Target,
-    plan: Plan,
+    plan: SearchPlan,
     item: Proposed,
     scored: Scored,
     role: str,
-    generation: int,
     number: int,
     now: datetime,
 ) -> dict[str, Any]:
-    costs = plan.costs(item.architecture)
     return {
         "id": new_id("cnd"),
         "job_id": job.id,
@@ -152,18 +155,19 @@ def _row(
         "measurement_id": None,
         "number": number,
         "role": role,
-        "generation": generation,
+        "generation": target.generation,
         "operator": item.operator,
         "parents": list(item.parents),
         "genome": dict(item.genome),
         "digest": item.architecture.digest,
         "architecture": item.architecture.canonical,
-        "decoder_parameters": costs.decoder_parameters,
-        "total_parameters": costs.total_parameters,
-        "weight_bytes": costs.weight_bytes,
-        "flops": costs.flops,
+        "decoder_parameters": item.costs.decoder_parameters,
+        "total_parameters": item.costs.total_parameters,
+        "weight_bytes": item.costs.weight_bytes,
+        "flops": item.costs.flops,
         "proxy": 0.0 if scored.value is None else scored.value,
-        # One seed for all candidates of a job: the device then keeps one set of weight files for all of them.
+        "predicted": dict(item.predicted) or None,
+        # One seed for all candidates of a job, so that the device needs one set of weight files for all of them.
         "seed": plan.request.seed,
         "state": "waiting" if scored.value is not None else "infeasible",
         "reason": scored.reason,

@@ -1,12 +1,15 @@
-"""The supernet of a target's search: trained once by the pool, waited for, and what it found told to the algorithm."""
+"""The supernet of a target's search: the pool trains it, and its result is passed to the algorithm."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput, within
 from edgefront.core.search.interface import Snapshot
 from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.services.jobs.closing import change_state, end_target
@@ -14,31 +17,76 @@ from edgefront.core.services.jobs.supernet_plan import dataset_of, recipe_of, re
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import check_dataset
 from edgefront.core.services.trainings.lifecycle import create_supernet
-from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.store.tables import Job, Target, Training
 from edgefront.core.supernet.result import SupernetResult
+from edgefront.core.wire.trainings import Requirements
 
 
-def told(
-    session: Session,
-    job: Job,
-    target: Target,
-    algorithm: ParSupernet,
-    snapshot: Snapshot,
-    settings: Settings | None,
-    now: datetime,
+@dataclass(frozen=True)
+class WantedSupernet:
+    """The training that a search needs: the arguments of `create_supernet`."""
+
+    dataset: str
+    dataset_digest: str | None
+    recipe: str
+    overrides: Mapping[str, Any]
+    supernet: Mapping[str, Any]
+    budget: Mapping[str, Any]
+    requires: Requirements
+
+
+def wanted_supernet(algorithm: ParSupernet, snapshot: Snapshot, settings: Settings) -> WantedSupernet:
+    """Reads the data set's manifest, so it is called outside transactions. InvalidInput if there is none."""
+    asked = algorithm.settings
+    recipe = recipe_of(asked)
+    dataset = dataset_of(asked, recipe)
+    limits = {"steps": asked.steps, "hours": asked.hours}
+    with within("algorithm"):
+        supernet = algorithm.supernet(snapshot)
+    return WantedSupernet(
+        dataset=dataset,
+        dataset_digest=check_dataset(dataset, settings.data_folder, recipe.task),
+        recipe=asked.recipe,
+        overrides=asked.overrides,
+        supernet=supernet.model_dump(mode="json"),
+        budget={name: limit for name, limit in limits.items() if limit is not None},
+        requires=requirements_of(asked),
+    )
+
+
+def request_training(
+    session: Session, job: Job, target: Target, wanted: WantedSupernet, settings: Settings, now: datetime
+) -> None:
+    """Creates the training, and stores with the target that it waits for it."""
+    training = create_supernet(
+        session,
+        owner=job.owner,
+        name=f"{job.name[:60]} {target.name[:20]} supernet",
+        dataset=wanted.dataset,
+        recipe=wanted.recipe,
+        overrides=wanted.overrides,
+        supernet=wanted.supernet,
+        budget=wanted.budget,
+        seed=target.seed >> 43,  # 20 bits, to be readable; the seeds of the searches count up from it
+        settings=settings,
+        now=now,
+        job_id=job.id,
+        target_id=target.id,
+        requires=wanted.requires,
+    )
+    training.dataset_digest = wanted.dataset_digest
+    note = " ".join(text for text in (target.note, _waiting(training)) if text)
+    change_state(session, target, target.state, note, now)
+
+
+def with_result(
+    session: Session, target: Target, algorithm: ParSupernet, training: Training, now: datetime
 ) -> ParSupernet | None:
-    """The algorithm with what the target's supernet found.
+    """The algorithm with the result of the target's supernet.
 
-    None while that is not known: its training is asked for, goes on, or has failed, which ends the target. The end of a
-    training moves its target on.
+    None while the training runs, and if it has failed, which ends the target. When a training ends, its target is
+    advanced.
     """
-    training = rows.supernet_of(session, target.id)
-    if training is None:
-        training = _ask_for(session, job, target, algorithm, snapshot, settings or Settings(), now)
-        note = " ".join(text for text in (target.note, _waiting(training)) if text)
-        change_state(session, target, target.state, note, now)
-        return None
     if training.state in ("failed", "cancelled"):
         reason = f": {training.reason}" if training.reason else ""
         end_target(session, target, "failed", f"Its supernet, training {training.id}, {training.state}{reason}.", now)
@@ -49,46 +97,13 @@ def told(
         result = SupernetResult.parse(training.result or {})
         knowing = algorithm.given([search.probabilities for search in result.searches])
     except InvalidInput as error:
-        note = f"Its supernet, training {training.id}, left no result that can be read: {error.detail}"
+        note = f"Its supernet, training {training.id}, left no readable result: {error.detail}"
         end_target(session, target, "failed", note, now)
         return None
     rest = target.note.replace(_waiting(training), "").strip()
     if rest != target.note:
         change_state(session, target, target.state, rest, now)
     return knowing
-
-
-def _ask_for(
-    session: Session,
-    job: Job,
-    target: Target,
-    algorithm: ParSupernet,
-    snapshot: Snapshot,
-    settings: Settings,
-    now: datetime,
-) -> Training:
-    asked = algorithm.settings
-    recipe = recipe_of(asked)
-    dataset = dataset_of(asked, recipe)
-    limits = {"steps": asked.steps, "hours": asked.hours}
-    training = create_supernet(
-        session,
-        owner=job.owner,
-        name=f"{job.name[:60]} {target.name[:20]} supernet",
-        dataset=dataset,
-        recipe=asked.recipe,
-        overrides=asked.overrides,
-        supernet=algorithm.supernet(snapshot).model_dump(mode="json"),
-        budget={name: limit for name, limit in limits.items() if limit is not None},
-        seed=target.seed >> 43,  # 20 bits, for people; the searches' seeds count on from it
-        settings=settings,
-        now=now,
-        job_id=job.id,
-        target_id=target.id,
-        requires=requirements_of(asked),
-    )
-    training.dataset_digest = check_dataset(dataset, settings.data_folder, recipe.task)
-    return training
 
 
 def _waiting(training: Training) -> str:

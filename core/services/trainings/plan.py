@@ -1,16 +1,15 @@
-"""What a request for trainings means: which architectures, by which recipe, on what data, on what kind of worker."""
+"""Resolves a request for trainings: architectures, recipe, data set, and requirements on the worker."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.cost.costs import costs
-from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.recipes.papers import recipe as named_recipe
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.recipes.task import check_task
@@ -23,17 +22,15 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
 from edgefront.core.store.tables import Candidate, Training
 from edgefront.core.training.vocabulary import with_vocabulary
+from edgefront.core.units import GIB, MIB
 from edgefront.core.wire.trainings import MAX_PICKS, FrontierPick, Requirements, TrainingRequest
-
-MIB = 1 << 20
-GIB = 1 << 30
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One architecture to train, and where it was found."""
+    """One architecture to train, and its origin."""
 
     name: str
     architecture: Architecture
@@ -42,8 +39,8 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A request in full: each subject becomes a training of its own."""
+class TrainingPlan:
+    """A resolved request: each subject becomes one training."""
 
     subjects: tuple[Subject, ...]
     recipe: Recipe
@@ -55,8 +52,31 @@ class Plan:
     queue: str
 
 
-def plan_for(session: Session, principal: Principal, request: TrainingRequest, settings: Settings) -> Plan:
-    """Raises `InvalidInput` with the field's path within the request; `NotFound` for what is not there."""
+@dataclass(frozen=True)
+class Chosen:
+    """The rows that a request for trainings refers to, detached from their session."""
+
+    candidates: tuple[tuple[str, Candidate], ...] = ()
+    """Candidates with the name of their future training."""
+    start: Training | None = None
+    """The training whose weights initialise the new one."""
+
+
+def chosen_for(session: Session, principal: Principal, request: TrainingRequest) -> Chosen:
+    """Reads the rows that the request names. Raises `NotFound` for missing ones, `InvalidInput` for an empty choice."""
+    start = None if request.start is None else training_of(session, principal, request.start)
+    if request.candidate is not None:
+        candidate, job = candidate_of(session, principal, request.candidate)
+        return Chosen(((request.name or f"{job.name} {candidate.number}", candidate),), start)
+    if request.frontier is not None:
+        return Chosen(tuple(_picked(session, principal, request.frontier, request.name)), start)
+    return Chosen(start=start)
+
+
+def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> TrainingPlan:
+    """Reads the data's manifest and takes no session. Raises `InvalidInput` with the field's path within the request;
+    `NotFound` for an unknown model.
+    """
     recipe = resolved_recipe(request.recipe, request.overrides)
     dataset = request.dataset or recipe.dataset
     if dataset is None:
@@ -67,13 +87,21 @@ def plan_for(session: Session, principal: Principal, request: TrainingRequest, s
         )
     level = None if request.dataset else recipe.level
     digest = check_dataset(dataset, settings.data_folder, recipe.task, level)
-    subjects = _subjects(session, principal, request)
+    subjects = _subjects(request, chosen)
     for subject in subjects:
         _check_task(subject.architecture, recipe)
-    if request.start is not None:
-        _check_start(training_of(session, principal, request.start), subjects)
+    if chosen.start is not None:
+        _check_start(chosen.start, subjects)
     device, gpus, memory_bytes, queue = placed(request.requires, settings)
-    return Plan(tuple(subjects), recipe, dataset, digest, device, gpus, memory_bytes, queue)
+    return TrainingPlan(tuple(subjects), recipe, dataset, digest, device, gpus, memory_bytes, queue)
+
+
+def check_chosen(session: Session, chosen: Chosen) -> None:
+    """Raises `NotFound` if a candidate was deleted since it was read."""
+    ids = [candidate.id for _, candidate in chosen.candidates]
+    gone = set(ids) - rows.candidates_there(session, ids)
+    if gone:
+        raise NotFound(f"no candidate {min(gone)!r}")
 
 
 def resolved_recipe(name: str, overrides: dict[str, Any]) -> Recipe:
@@ -84,12 +112,12 @@ def resolved_recipe(name: str, overrides: dict[str, Any]) -> Recipe:
         raise InvalidInput(f"recipe: {error.detail}", field="recipe", value=name, allowed=error.detail) from None
     if "name" in overrides:
         raise InvalidInput(
-            "overrides.name: a recipe keeps its name",
+            "overrides.name: the name of a recipe cannot be changed",
             field="overrides.name",
             value=overrides["name"],
             allowed="leave it out",
         )
-    with _within("overrides", instead_of="recipe"):
+    with within("overrides"):
         return found.overridden(overrides)
 
 
@@ -102,22 +130,22 @@ def placed(requires: Requirements, settings: Settings) -> tuple[str, int, int | 
             f"requires.memory_gb: no machine has {requires.memory_gb:g} GiB",
             field="requires.memory_gb",
             value=requires.memory_gb,
-            allowed="what a worker has",
+            allowed="at most the memory of a worker",
         )
     if device == "cpu":
         if requires.gpus != 1:
             raise InvalidInput(
-                f"requires.gpus: {requires.gpus} GPUs go with device cuda, not cpu",
+                f"requires.gpus: {requires.gpus} GPUs need device cuda, not cpu",
                 field="requires.gpus",
                 value=requires.gpus,
-                allowed="device cuda, or leave gpus out",
+                allowed="device cuda, or no gpus",
             )
         return device, 0, memory_bytes, "cpu"
     return device, requires.gpus, memory_bytes, "gpu" if requires.gpus == 1 else "gpus"
 
 
 def evenly(items: Sequence[Item], count: int) -> list[Item]:
-    """`count` of the items spread evenly over their order, both ends among them; one alone is the last."""
+    """`count` of the items, spread evenly over their order, including both ends; for a count of 1 the last item."""
     if count >= len(items):
         return list(items)
     if count == 1:
@@ -125,23 +153,20 @@ def evenly(items: Sequence[Item], count: int) -> list[Item]:
     return [items[round(index * (len(items) - 1) / (count - 1))] for index in range(count)]
 
 
-def _subjects(session: Session, principal: Principal, request: TrainingRequest) -> list[Subject]:
+def _subjects(request: TrainingRequest, chosen: Chosen) -> list[Subject]:
     if request.architecture is not None:
-        with _within("architecture"):
+        with within("architecture"):
             architecture = Architecture.parse(request.architecture)
         return [_subject(request.name or f"{_short(architecture)}", architecture)]
     if request.model is not None:
         model = named_model(request.model)
         return [_subject(request.name or model.name, model.architecture)]
-    if request.candidate is not None:
-        candidate, job = candidate_of(session, principal, request.candidate)
-        return [_candidate_subject(request.name or f"{job.name} {candidate.number}", candidate)]
-    if request.frontier is None:
-        raise AssertionError("the request names exactly one subject")
-    return _picked(session, principal, request.frontier, request.name)
+    return [_candidate_subject(name, candidate) for name, candidate in chosen.candidates]
 
 
-def _picked(session: Session, principal: Principal, pick: FrontierPick, name: str | None) -> list[Subject]:
+def _picked(
+    session: Session, principal: Principal, pick: FrontierPick, name: str | None
+) -> list[tuple[str, Candidate]]:
     job = job_of(session, principal, pick.job)
     target = target_of(session, job, pick.target)
     members = rows.frontier(session, target.id)
@@ -151,17 +176,17 @@ def _picked(session: Session, principal: Principal, pick: FrontierPick, name: st
         raise InvalidInput(
             f"frontier: there is no model to train on target {target.name!r}: {what}",
             field="frontier",
-            allowed="bounds that hold a point of the frontier",
+            allowed="bounds that a point of the frontier meets",
         )
     if pick.count is None and len(within) > MAX_PICKS:
         raise InvalidInput(
             f"frontier.count: {len(within)} points lie within the bounds, and a request makes at most {MAX_PICKS} "
-            "trainings: say how many of them",
+            "trainings: set frontier.count",
             field="frontier.count",
             allowed=f"1 to {MAX_PICKS}",
         )
-    chosen = evenly(within, pick.count or len(within))
-    return [_candidate_subject(f"{(name or job.name)[:80]} {item.number}", item) for item in chosen]
+    picked = evenly(within, pick.count or len(within))
+    return [(f"{(name or job.name)[:80]} {item.number}", item) for item in picked]
 
 
 def _is_within(candidate: Candidate, pick: FrontierPick) -> bool:
@@ -176,7 +201,8 @@ def _is_within(candidate: Candidate, pick: FrontierPick) -> bool:
 
 
 def _subject(name: str, architecture: Architecture) -> Subject:
-    # Parameters do not depend on the length, and a table of positions may be shorter than the usual one.
+    # Parameter counts do not depend on the sequence length, and the position embedding may be shorter than the default
+    # length.
     return Subject(name, architecture, costs(architecture, sequence_length=1).decoder_parameters)
 
 
@@ -192,14 +218,13 @@ def _check_task(architecture: Architecture, recipe: Recipe) -> None:
     try:
         check_task(architecture, recipe)
     except InvalidInput as error:
-        if error.field == "recipe":
-            raise
-        detail, field = f"overrides.{error.detail}", f"overrides.{error.field}"
-        raise InvalidInput(detail, field=field, value=error.value, allowed=error.allowed) from None
+        raise (error if error.field == "recipe" else error.under("overrides")) from None
 
 
 def _check_start(start: Training, subjects: Sequence[Subject]) -> None:
-    """Weights that there are, and of what is to be trained; whether the data's tokens are theirs, the run sees."""
+    """Checks that the initial weights exist and have the architecture to train. The run checks that the vocabulary is
+    theirs.
+    """
     if start.kind != "training" or start.state != "done" or start.trained is None:
         what = "of a supernet" if start.kind != "training" else start.state
         raise InvalidInput(
@@ -214,20 +239,8 @@ def _check_start(start: Training, subjects: Sequence[Subject]) -> None:
         own = with_vocabulary(subject.architecture, trained.embedding.vocab_size, source)
         if own.digest != trained.digest:
             raise InvalidInput(
-                f"start: training {start.id} trained another architecture than {subject.name}",
+                f"start: training {start.id} has a different architecture from {subject.name}",
                 field="start",
                 value=start.id,
                 allowed="a training of the same architecture",
             )
-
-
-@contextmanager
-def _within(prefix: str, *, instead_of: str = "") -> Iterator[None]:
-    """Puts the field of an error where it stands in the request."""
-    try:
-        yield
-    except InvalidInput as error:
-        inner = error.field.removeprefix(instead_of).removeprefix(".")
-        field = ".".join(part for part in (prefix, inner) if part)
-        detail = error.detail.removeprefix(f"{instead_of}.") if instead_of else error.detail
-        raise InvalidInput(f"{prefix}: {detail}", field=field, value=error.value, allowed=error.allowed) from None

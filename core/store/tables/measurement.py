@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
+from sqlalchemy import ColumnElement, ForeignKey, Index, String, Text, UniqueConstraint, literal_column, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
 
 
 class Measurement(Base):
-    """What is known of an architecture on a device (or device class) by a protocol: the aggregate of its launches."""
+    """The result of an architecture on a device (or device class) under a protocol: the aggregate of its launches."""
 
     __tablename__ = "measurement"
     __table_args__ = (
@@ -46,6 +46,11 @@ class Measurement(Base):
     measured_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
+# Spelled out in queries too: with a parameter, a prepared statement's plan could not use a partial index.
+WANTED: ColumnElement[str] = literal_column("'wanted'")
+REPORTED: ColumnElement[str] = literal_column("'reported'")
+_WANTED = text("state = 'wanted'")
+_REPORTED = text("state = 'reported'")
 _HELD = text("lease_id IS NOT NULL")
 _LEASED = text("state = 'leased'")
 
@@ -55,8 +60,10 @@ class Launch(Base):
 
     __tablename__ = "launch"
     __table_args__ = (
-        Index("ix_launch_wanted", "state", "device_key", "priority", "id"),
-        # Launches are written often; what is done is in no lease, and on no device.
+        # Partial, so that a launch is in them only while it waits: each change of its state writes an entry less.
+        Index("ix_launch_wanted", "device_key", "priority", "id", postgresql_where=_WANTED, sqlite_where=_WANTED),
+        Index("ix_launch_reported", "finished_at", postgresql_where=_REPORTED, sqlite_where=_REPORTED),
+        # Launches are written often, so the indexes leave out done launches, which have no lease and no device.
         Index("ix_launch_lease", "lease_id", postgresql_where=_HELD, sqlite_where=_HELD),
         Index("ix_launch_device", "device_id", postgresql_where=_LEASED, sqlite_where=_LEASED),
     )
@@ -68,13 +75,13 @@ class Launch(Base):
     state: Mapped[str] = mapped_column(String(10))  # core.states.LaunchState
     purpose: Mapped[str] = mapped_column(String(10))  # first, refinement
     priority: Mapped[int] = mapped_column(default=0)  # lower goes first
-    attempts: Mapped[int] = mapped_column(default=0)  # deaths of the child, or of the agent after it started this
+    attempts: Mapped[int] = mapped_column(default=0)  # deaths of the child, or of the agent after the start
     fence: Mapped[int] = mapped_column(default=0)  # rises with every claim
     lease_id: Mapped[str | None] = mapped_column(ForeignKey("lease.id"))
     device_id: Mapped[str | None] = mapped_column(ForeignKey("device.id"))
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     result: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.measurement.record.LaunchResult
-    reports: Mapped[list[str]] = mapped_column(Json, default=list)  # digests of the reports that counted
+    reports: Mapped[list[str]] = mapped_column(Json, default=list)  # digests of the accepted reports
     reason: Mapped[str | None] = mapped_column(Text)
     busy_s: Mapped[float] = mapped_column(default=0.0, server_default="0")  # of its device, until it is settled
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

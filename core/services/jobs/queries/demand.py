@@ -1,6 +1,6 @@
-"""What searches want measured: measurements asked for, and launches made and withdrawn.
+"""The searches' side of measurements: requests measurements, and adds and withdraws launches.
 
-The devices' side of the same two tables (claims, reports, expiry) has its own files.
+The devices' side of the same two tables (claims, reports, expiry) is in `measuring.queries`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from typing import Any
 
 from sqlalchemy import and_, delete, func, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session, aliased, defer
 
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
+from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target, new_id
 
-NOT_WANTED = "no running job wants it any more"
+NOT_WANTED = "no running job needs it any more"
 
 
 @dataclass(frozen=True)
 class Want:
-    """An architecture that a target wants to know about, with the seed of its weights."""
+    """An architecture whose measurement a target needs, with the seed of its weights."""
 
     digest: str
     architecture: dict[str, Any]
@@ -33,11 +34,10 @@ class Want:
 def measurements(
     session: Session, device_key: str, protocol: Mapping[str, Any], protocol_digest: str, wants: Iterable[Want]
 ) -> dict[str, Measurement]:
-    """Digest → its measurement there, made if missing (state `wanted`), locked in the order of ids.
+    """Digest → measurement on this device key, created if missing (state `wanted`), locked in the order of ids.
 
-    With the lock held, a report cannot settle a measurement between our look at it and the commit of the candidates
-    that refer to it. Rows are added in the order of digests, so that two targets that add the same never wait in a
-    circle.
+    While the lock is held, no report can be settled between reading the measurement and committing the candidates that
+    refer to it. Rows are inserted in the order of digests, so that two targets cannot deadlock.
     """
     by_digest = {want.digest: want for want in wants}
     if not by_digest:
@@ -65,7 +65,7 @@ def measurements(
             Measurement.device_key == device_key,
             Measurement.protocol_digest == protocol_digest,
             Measurement.seed.in_(seeds),
-            Measurement.digest.in_(by_digest),
+            any_of(Measurement.digest, by_digest),
         )
         .order_by(Measurement.id)
         .with_for_update(key_share=True)
@@ -74,16 +74,19 @@ def measurements(
     return {row.digest: row for row in found if row.seed == by_digest[row.digest].seed}
 
 
+_LOCK = (
+    select(Measurement)
+    .where(any_of(Measurement.id, texts("ids")))
+    .order_by(Measurement.id)
+    .with_for_update(key_share=True)
+    .options(defer(Measurement.architecture), defer(Measurement.protocol))
+    .execution_options(populate_existing=True)
+)
+
+
 def lock(session: Session, measurement_ids: Collection[str]) -> dict[str, Measurement]:
-    """Measurements by id, locked in the order of ids."""
-    found = session.scalars(
-        select(Measurement)
-        .where(Measurement.id.in_(measurement_ids))
-        .order_by(Measurement.id)
-        .with_for_update(key_share=True)
-        .execution_options(populate_existing=True)
-    )
-    return {row.id: row for row in found}
+    """Measurements by id, locked in the order of ids; their descriptions are loaded only when they are asked for."""
+    return {row.id: row for row in session.scalars(_LOCK, {"ids": list(measurement_ids)})}
 
 
 def launch_counts(session: Session, measurement_ids: Collection[str]) -> dict[str, Counter[str]]:
@@ -91,7 +94,7 @@ def launch_counts(session: Session, measurement_ids: Collection[str]) -> dict[st
     counts: dict[str, Counter[str]] = {id_: Counter() for id_ in measurement_ids}
     rows = session.execute(
         select(Launch.measurement_id, Launch.state, func.count())
-        .where(Launch.measurement_id.in_(measurement_ids))
+        .where(any_of(Launch.measurement_id, measurement_ids))
         .group_by(Launch.measurement_id, Launch.state)
     )
     for measurement_id, state, count in rows:
@@ -123,7 +126,7 @@ def add_launches(
 
 
 def has_live_launch(session: Session, target: Target) -> bool:
-    """Whether a launch that this target asked for is still to come."""
+    """Whether a launch that this target requested is still live."""
     return bool(
         session.scalar(
             select(select(Launch.id).where(Launch.target_id == target.id, Launch.state.in_(LIVE_LAUNCHES)).exists())
@@ -132,12 +135,11 @@ def has_live_launch(session: Session, target: Target) -> bool:
 
 
 def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> list[str]:
-    """Cancels the launches that only these targets want, unless a device has begun with them; returns their ids.
+    """Cancels launches that only these targets need and no device has started; returns their ids.
 
-    Another target of a running job keeps a launch if it asked for it, waits for its measurement, or has it as a
-    baseline to be launched again. Call it before the states of the candidates are changed, with the targets locked.
+    Another target of a running job needs a launch if it requested it, waits for its measurement, or has it as a
+    baseline that needs further launches. Call this before the states of the candidates change, with the targets locked.
     """
-    session.flush()
     ours, theirs, target, job = Candidate, aliased(Candidate), aliased(Target), aliased(Job)
     wanted_by_us = select(ours.measurement_id).where(
         ours.target_id.in_(target_ids), ours.measurement_id == Launch.measurement_id
@@ -171,17 +173,17 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
     ids = list(session.scalars(query))
     if ids:
         session.execute(
-            update(Launch).where(Launch.id.in_(ids)).values(state="cancelled", finished_at=now, reason=NOT_WANTED),
+            update(Launch).where(any_of(Launch.id, ids)).values(state="cancelled", finished_at=now, reason=NOT_WANTED),
             execution_options={"synchronize_session": "fetch"},
         )
     return ids
 
 
 def refinements_among(session: Session, launch_ids: Collection[str]) -> dict[str, int]:
-    """Target id → how many of these launches are refinements that it asked for."""
+    """Target id → how many of these launches are refinements that it requested."""
     rows = session.execute(
         select(Launch.target_id, func.count())
-        .where(Launch.id.in_(launch_ids), Launch.purpose == "refinement", Launch.target_id.is_not(None))
+        .where(any_of(Launch.id, launch_ids), Launch.purpose == "refinement", Launch.target_id.is_not(None))
         .group_by(Launch.target_id)
     )
     return {str(target_id): count for target_id, count in rows}
@@ -190,7 +192,7 @@ def refinements_among(session: Session, launch_ids: Collection[str]) -> dict[str
 def remove_launches(session: Session, launch_ids: Collection[str]) -> None:
     if launch_ids:
         session.execute(
-            delete(Launch).where(Launch.id.in_(launch_ids)), execution_options={"synchronize_session": "fetch"}
+            delete(Launch).where(any_of(Launch.id, launch_ids)), execution_options={"synchronize_session": "fetch"}
         )
 
 

@@ -1,6 +1,7 @@
 """Queries on launches from the devices' side: claims, starts, returns, reports.
 
-What searches want measured is in `demand`. Lock order everywhere: targets, measurements, launches, jobs, each by id.
+The searches' side is in `jobs.queries.demand`. Lock order everywhere: targets, measurements, launches, jobs, each by
+id.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from sqlalchemy.orm import Session, aliased
 
 from edgefront.core.services.jobs.queries.demand import NOT_WANTED
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
+from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.bulk import update_rows
 from edgefront.core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
 from edgefront.core.store.tables.base import UtcDateTime
+from edgefront.core.store.tables.measurement import REPORTED, WANTED
 
 Rows = Sequence[Any]
 """Rows of named columns, as each query says."""
 
-# Statements of the hot paths are made once: SQLAlchemy takes several times as long to make one as to run it.
+# Statements of the hot paths are built once: SQLAlchemy takes several times as long to build one as to run it.
 _LAUNCHES = cast(Table, Launch.__table__)
 _QUIET = {"synchronize_session": False}
 
@@ -39,7 +42,7 @@ def _claimable(device_key: Any) -> Any:
             Measurement.seed,
         )
         .join(Measurement, Measurement.id == Launch.measurement_id)
-        .where(Launch.state == "wanted", Launch.device_key == device_key)
+        .where(Launch.state == WANTED, Launch.device_key == device_key)
         .order_by(Launch.priority, Launch.id)
         .limit(bindparam("most", type_=Integer))
         .with_for_update(of=Launch, key_share=True, skip_locked=True)
@@ -48,10 +51,10 @@ def _claimable(device_key: Any) -> Any:
 
 _other = aliased(Launch)
 _OWN, _SHARED = bindparam("own", type_=String), bindparam("shared", type_=String)
-# Ordered, so that the planner comes to it through the index whatever it believes about an average key.
+# Ordered, so that the planner uses the index whatever its estimate for an average key.
 _OWN_WANTED = (
     select(_other.device_key)
-    .where(_other.state == "wanted", _other.device_key == _OWN)
+    .where(_other.state == WANTED, _other.device_key == _OWN)
     .order_by(_other.priority, _other.id)
     .limit(1)
     .scalar_subquery()
@@ -63,9 +66,9 @@ _CLAIMABLE_SHARED = _claimable(_SHARED)
 def claimable(
     session: Session, own_key: str, shared_key: str, excluded_protocols: Collection[str], limit: int
 ) -> list[Any]:
-    """The first wanted launches that nobody else is claiming, locked, with what an agent needs of them.
+    """The first wanted launches that no other claim has locked, locked, with the columns that an agent needs.
 
-    Those under the device's own key go first, then those that it shares.
+    Launches of the device's own key come first, then those of its class.
     """
     found = _claim(session, _CLAIMABLE, own_key, shared_key, excluded_protocols, limit)
     if len(found) < limit and any(row.device_key == own_key for row in found):
@@ -97,7 +100,7 @@ _START = (
 
 
 def start(session: Session, device_id: str, launch_id: str, fence: int, now: datetime) -> bool:
-    """Marks a launch as started if this device holds it under this fence and its lease has not run out."""
+    """Marks a launch as started if this device holds it under this fence and its lease has not expired."""
     values = {"launch": launch_id, "device": device_id, "held": fence, "now": now}
     return session.scalar(_START, values) is not None
 
@@ -127,7 +130,7 @@ def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: b
     """Those of these launches that are leased, locked: id, measurement_id, lease_id, attempts, started_at."""
     return session.execute(
         select(Launch.id, Launch.measurement_id, Launch.lease_id, Launch.attempts, Launch.started_at)
-        .where(Launch.id.in_(launch_ids), Launch.state == "leased")
+        .where(any_of(Launch.id, launch_ids), Launch.state == "leased")
         .order_by(Launch.id)
         .with_for_update(key_share=True, skip_locked=skip_locked)
     ).all()
@@ -149,14 +152,14 @@ _FOR_REPORT = (
     .join(Measurement, Measurement.id == Launch.measurement_id)
     .outerjoin(Target, Target.id == Launch.target_id)
     .outerjoin(Job, Job.id == Target.job_id)
-    .where(Launch.id.in_(bindparam("ids", expanding=True)))
+    .where(any_of(Launch.id, texts("ids")))
     .order_by(Launch.id)
     .with_for_update(of=Launch, key_share=True)
 )
 
 
 def lock_for_report(session: Session, launch_ids: Collection[str]) -> Rows:
-    """These launches, locked, with what the verdict on a report and its receipt depend on."""
+    """These launches, locked, with the columns that the verdict on a report and its receipt need."""
     return session.execute(_FOR_REPORT, {"ids": list(launch_ids)}).all()
 
 
@@ -170,7 +173,7 @@ _WAITS_FOR_IT = (
 def _reported(of_target: ColumnElement[bool]) -> Any:
     return (
         select(Launch.id, Launch.measurement_id)
-        .where(Launch.state == "reported", of_target)
+        .where(Launch.state == REPORTED, of_target)
         .order_by(Launch.finished_at, Launch.id)
         .limit(bindparam("most", type_=Integer))
     )
@@ -181,7 +184,7 @@ _REPORTED_OF_NONE = _reported(Launch.target_id.is_(None))
 
 
 def reported(session: Session, target_id: str | None, limit: int) -> Rows:
-    """Launches that wait to be settled, oldest first: what the target asked for, or has candidates of."""
+    """Launches that wait to be settled, oldest first: those that the target requested, or has candidates of."""
     if target_id is None:
         return session.execute(_REPORTED_OF_NONE, {"most": limit}).all()
     return session.execute(_REPORTED, {"target": target_id, "most": limit}).all()
@@ -198,27 +201,27 @@ _LOCK_REPORTED = (
         Launch.result,
         Launch.busy_s,
     )
-    .where(Launch.id.in_(bindparam("ids", expanding=True)), Launch.state == "reported")
+    .where(any_of(Launch.id, texts("ids")), Launch.state == REPORTED)
     .order_by(Launch.id)
     .with_for_update(key_share=True)
 )
 
 
 def lock_reported(session: Session, launch_ids: Collection[str]) -> Rows:
-    """Those of these launches that still wait to be settled, locked, with what was reported of them."""
+    """Those of these launches that still wait to be settled, locked, with their reported results."""
     return session.execute(_LOCK_REPORTED, {"ids": list(launch_ids)}).all()
 
 
 def unsettled_targets(session: Session, before: datetime) -> list[str | None]:
-    """Targets that asked for launches whose reports came before then and are not settled; None among them for those
-    of deleted targets.
+    """Targets that requested launches with unsettled reports from before then; contains None for launches of deleted
+    targets.
     """
-    query = select(Launch.target_id).where(Launch.state == "reported", Launch.finished_at < before).distinct()
+    query = select(Launch.target_id).where(Launch.state == REPORTED, Launch.finished_at < before).distinct()
     return list(session.scalars(query))
 
 
 def _still_wanted() -> ColumnElement[bool]:
-    """Some active target of a running job waits for the launch's measurement, or asked for the launch itself."""
+    """An active target of a running job waits for the launch's measurement, or requested the launch itself."""
     candidate, target, job = aliased(Candidate), aliased(Target), aliased(Job)
     return (
         select(candidate.id)
@@ -239,21 +242,23 @@ def _still_wanted() -> ColumnElement[bool]:
 
 
 def give_back(session: Session, launch_ids: Collection[str], now: datetime) -> None:
-    """Returns locked launches: wanted again, or cancelled if no running job wants them any more."""
+    """Releases locked launches: they become wanted again, or cancelled if no running job needs them any more."""
     if not launch_ids:
         return
-    wanted = set(session.scalars(select(Launch.id).where(Launch.id.in_(launch_ids), _still_wanted())))
+    wanted = set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), _still_wanted())))
     free = {"lease_id": None, "device_id": None, "started_at": None}
     for ids, values in (
         (wanted, {"state": "wanted"}),
         (set(launch_ids) - wanted, {"state": "cancelled", "finished_at": now, "reason": NOT_WANTED}),
     ):
         if ids:
-            session.execute(update(Launch).where(Launch.id.in_(ids)).values(**free, **values), execution_options=_QUIET)
+            session.execute(
+                update(Launch).where(any_of(Launch.id, ids)).values(**free, **values), execution_options=_QUIET
+            )
 
 
 def cancel_unwanted(session: Session, now: datetime) -> None:
-    """Cancels wanted launches that no running job wants: their job was ended by somebody who then crashed."""
+    """Cancels wanted launches that no running job needs, because the process that ended their job crashed."""
     own = (
         select(Target.id)
         .join(Job)
@@ -261,19 +266,19 @@ def cancel_unwanted(session: Session, now: datetime) -> None:
     )
     ids = session.scalars(
         select(Launch.id)
-        .where(Launch.state == "wanted", ~own.exists(), ~_still_wanted())
+        .where(Launch.state == WANTED, ~own.exists(), ~_still_wanted())
         .order_by(Launch.id)
         .with_for_update(key_share=True, skip_locked=True)
     ).all()
     if ids:
         session.execute(
-            update(Launch).where(Launch.id.in_(ids)).values(state="cancelled", finished_at=now, reason=NOT_WANTED),
+            update(Launch).where(any_of(Launch.id, ids)).values(state="cancelled", finished_at=now, reason=NOT_WANTED),
             execution_options=_QUIET,
         )
 
 
 def forget_leases(session: Session) -> None:
-    """Cuts withdrawn launches loose from leases that have ended."""
+    """Clears the lease of withdrawn launches whose lease has ended."""
     query = (
         select(Launch.id)
         .join(Lease, Lease.id == Launch.lease_id)
@@ -283,42 +288,55 @@ def forget_leases(session: Session) -> None:
     )
     ids = session.scalars(query).all()
     if ids:
-        session.execute(update(Launch).where(Launch.id.in_(ids)).values(lease_id=None), execution_options=_QUIET)
+        session.execute(update(Launch).where(any_of(Launch.id, ids)).values(lease_id=None), execution_options=_QUIET)
 
 
 def add_attempts(session: Session, launch_ids: Collection[str]) -> None:
-    """One attempt more, under a new fence: whoever held the launch has been charged and is not charged again."""
+    """Adds an attempt and raises the fence, so that the former holder is not charged again."""
     if launch_ids:
         session.execute(
             update(Launch)
-            .where(Launch.id.in_(launch_ids))
+            .where(any_of(Launch.id, launch_ids))
             .values(attempts=Launch.attempts + 1, fence=Launch.fence + 1),
             execution_options=_QUIET,
         )
 
 
 def write(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Updates launches by id; all rows name the same columns. Launches that the session has loaded are not told."""
+    """Updates launches by id; all rows name the same columns. Launches that the session has loaded are not
+    refreshed.
+    """
     update_rows(session, Launch, rows)
 
 
+def fail_reported(session: Session, launch_id: str, reason: str) -> bool:
+    """Marks the launch as failed if it waits to be settled; whether it did."""
+    statement = (
+        update(Launch)
+        .where(Launch.id == launch_id, Launch.state == "reported")
+        .values(state="failed", reason=reason, busy_s=0.0)
+        .returning(Launch.id)
+    )
+    return session.scalar(statement, execution_options=_QUIET) is not None
+
+
 def cancel_siblings(session: Session, measurement_ids: Collection[str], now: datetime) -> None:
-    """Cancels further wanted launches of measurements that have come to a bad end."""
+    """Cancels further wanted launches of infeasible or failed measurements."""
     if measurement_ids:
         session.execute(
             update(Launch)
-            .where(Launch.measurement_id.in_(measurement_ids), Launch.state == "wanted")
+            .where(any_of(Launch.measurement_id, measurement_ids), Launch.state == WANTED)
             .values(state="cancelled", finished_at=now, reason="the measurement has ended"),
             execution_options=_QUIET,
         )
 
 
 def with_open_launches(session: Session, measurement_ids: Collection[str]) -> set[str]:
-    """Those of these measurements for which a launch is still to come."""
+    """Those of these measurements that have a live launch."""
     return set(
         session.scalars(
             select(Launch.measurement_id)
-            .where(Launch.measurement_id.in_(measurement_ids), Launch.state.in_(LIVE_LAUNCHES))
+            .where(any_of(Launch.measurement_id, measurement_ids), Launch.state.in_(LIVE_LAUNCHES))
             .distinct()
         )
     )
@@ -330,7 +348,7 @@ def results(session: Session, measurement_ids: Collection[str]) -> dict[str, lis
     if measurement_ids:
         rows = session.execute(
             select(Launch.measurement_id, Launch.result)
-            .where(Launch.measurement_id.in_(measurement_ids), Launch.state == "done")
+            .where(any_of(Launch.measurement_id, measurement_ids), Launch.state == "done")
             .order_by(Launch.finished_at, Launch.id)
         )
         for measurement_id, result in rows:
@@ -339,12 +357,12 @@ def results(session: Session, measurement_ids: Collection[str]) -> dict[str, lis
 
 
 def wanted_keys(session: Session) -> set[str]:
-    """Distinct device keys of wanted launches: hops through the index from key to key, whatever their number."""
-    first = select(func.min(Launch.device_key)).where(Launch.state == "wanted").scalar_subquery()
+    """Distinct device keys of wanted launches, by an index skip scan from key to key."""
+    first = select(func.min(Launch.device_key)).where(Launch.state == WANTED).scalar_subquery()
     hops = select(first.label("device_key")).cte("hops", recursive=True)
     following = (
         select(func.min(Launch.device_key))
-        .where(Launch.state == "wanted", Launch.device_key > hops.c.device_key)
+        .where(Launch.state == WANTED, Launch.device_key > hops.c.device_key)
         .scalar_subquery()
     )
     hops = hops.union_all(select(following).where(hops.c.device_key.is_not(None)))

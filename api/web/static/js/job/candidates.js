@@ -1,6 +1,6 @@
 // What the page knows of a job's candidates, by target. Only what it shows is kept of each.
 
-import { count } from "./format.js";
+import { shapeOf } from "../shared/shape.js";
 
 export const GROUPS = [
   { name: "frontier", title: "Frontier" },
@@ -45,12 +45,12 @@ export class Candidates {
     this.trained = null;
   }
 
-  /** Takes a CandidateView as it came from a list or an event. */
+  /** Takes a CandidateView from a list or an event; later events of a candidate leave its architecture out. */
   put(view) {
     const { architecture, ...record } = view;
-    record.shape = shapeOf(architecture);
-    record.generates = generates(architecture);
-    record.pooled = isPooled(architecture);
+    const known = this.#target(view.target_id).get(view.id);
+    const { shape, generates, pooled } = architecture || !known ? traits(architecture) : known;
+    Object.assign(record, { shape, generates, pooled });
     record.trained = this.trained?.of(record);
     record.version = ++this.fresh;
     this.#target(view.target_id).set(view.id, record);
@@ -90,7 +90,10 @@ export class Candidates {
   }
 }
 
-const NAMES = { attention: "attention", feed_forward: "feed-forward", srupp: "SRU++", sru: "SRU" };
+/** What the page keeps of an architecture. */
+function traits(architecture) {
+  return { shape: shapeOf(architecture), generates: generates(architecture), pooled: isPooled(architecture) };
+}
 
 /** Whether it predicts token by token, and so has the files that generate (`core.graph.state.check_pass`). */
 function generates(architecture) {
@@ -98,16 +101,3 @@ function generates(architecture) {
 }
 
 const isPooled = (architecture) => ["pooled", "classes"].includes(architecture?.output?.kind);
-
-/** "6 layers × 512" where each is attention and feed-forward, else "2 attention, 9 feed-forward × 512". */
-export function shapeOf(architecture) {
-  const blocks = (architecture && architecture.blocks) || [];
-  const pairs = blocks.every((block, at) => block.kind === ["attention", "feed_forward"][at % 2]) && blocks.length % 2 === 0;
-  const counts = new Map();
-  for (const { kind, attends } of blocks) {
-    const name = (NAMES[kind] ?? kind) + (attends === "none" ? " without attention" : "");
-    counts.set(name, (counts.get(name) ?? 0) + 1);
-  }
-  const words = [...counts].map(([name, count]) => `${count} ${name}`).join(", ");
-  return `${pairs ? count(blocks.length / 2, "layer") : words} × ${architecture ? architecture.d_model : "?"}`;
-}

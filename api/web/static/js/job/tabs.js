@@ -1,7 +1,7 @@
 // One tab for each target of the job (the WAI-ARIA tabs pattern: arrows move, Home and End jump).
 
-import { byId, element, setText } from "./dom.js";
-import { whole } from "./format.js";
+import { byId, element, setText } from "../shared/dom.js";
+import { whole } from "../shared/format.js";
 
 export class TargetTabs {
   constructor(list, onChoose) {

@@ -1,9 +1,9 @@
 // The trainings of a job's candidates: which there are, and what the trained models score.
 
-import { eachPage, pause } from "./api.js";
-import { element } from "./dom.js";
-import { count, figure } from "./format.js";
-import { hasEnded, qualityOf, qualityText, splitTitle, stateTitle } from "./training_view.js";
+import { eachPage, pause } from "../shared/api.js";
+import { element } from "../shared/dom.js";
+import { count, figure } from "../shared/format.js";
+import { hasEnded, qualityOf, qualityText, splitTitle, stateTitle } from "../training/view.js";
 
 const ROUND_MS = 3000; // While one of them runs.
 const SLOW_ROUND_MS = 30000;
@@ -69,7 +69,7 @@ export class Trained {
     const compares = alike(training) === this.group;
     return {
       text: `${qualityText(quality)}${compares ? "" : ` (${training.dataset})`}`, value: compares ? quality.value : null, href: addressOf(training),
-      title: `${quality.name} on the ${splitTitle(quality.split)} split of ${training.dataset}, trained by ${training.recipe.name} for ${count(training.step, "step")}`,
+      title: `${quality.name} on the ${splitTitle(quality.split)} split of ${training.dataset}, trained with recipe ${training.recipe.name} for ${count(training.step, "step")}`,
     };
   }
 
@@ -77,7 +77,7 @@ export class Trained {
     const compares = !this.like || (this.like.dataset === dataset && this.like.recipe.name === recipe);
     return {
       text: `${figure(perplexity)}${compares ? "" : ` (${dataset})`}`, value: compares ? perplexity : null,
-      href: id === null ? null : addressOf({ id }), title: `perplexity on the ${splitTitle(split)} split of ${dataset}, trained by ${recipe}`,
+      href: id === null ? null : addressOf({ id }), title: `perplexity on the ${splitTitle(split)} split of ${dataset}, trained with recipe ${recipe}`,
     };
   }
 

@@ -1,7 +1,7 @@
 // What the layers of a supernet choose: the paper's picture, and attention over the steps.
 
-import { byId, colour, element, setText } from "./dom.js";
-import { figure, whole } from "./format.js";
+import { byId, colour, element, setText } from "../shared/dom.js";
+import { figure, whole } from "../shared/format.js";
 
 const TITLES = { attention: "attention", feed_forward: "feed-forward", identity: "identity" };
 const COLOURS = { attention: "frontier", feed_forward: "baseline", identity: "line" };
@@ -44,8 +44,8 @@ export class Layers {
     const last = search.records.at(-1);
     setText(byId("layers-note"), [
       `step ${whole(last.step)}: ${PHASES[search.phase] ?? search.phase}`, `temperature ${figure(last.temperature)}`,
-      `likeliest blocks ${search.pattern}`, "s attention, f feed-forward, i identity",
-      ...(search.expected_ms === null ? [] : [`${figure(search.expected_ms)} ms expected`]),
+      `most probable blocks ${search.pattern}`, "s attention, f feed-forward, i identity",
+      ...(search.expected_ms === null ? [] : [`${figure(search.expected_ms)} ms expected latency`]),
     ].join(" · "));
     this.#table(last.probabilities);
     if (!window.Plotly) return;

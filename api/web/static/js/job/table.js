@@ -1,8 +1,8 @@
 // The candidate table: filter, sort, and pages, so that thousands of candidates cost no more than fifty.
 
-import { byId, element, setText } from "./dom.js";
+import { byId, element, setText } from "../shared/dom.js";
 import { GROUPS, groupOf } from "./candidates.js";
-import { latency, mebibytes, millions, MISSING, times, whole } from "./format.js";
+import { latency, mebibytes, millions, MISSING, times, whole } from "../shared/format.js";
 
 const PAGE = 50;
 const TITLES = new Map(GROUPS.map(({ name, title }) => [name, title]));
@@ -141,7 +141,7 @@ export class CandidateTable {
       element("a", { href: record, title: candidate.digest, "aria-label": `${candidate.digest.slice(0, 10)}, record of candidate ${number}` },
         element("code", { text: candidate.digest.slice(0, 10) })),
       " ",
-      element("a", { href: `${record}/launches`, text: "samples", "aria-label": `samples of candidate ${number}, raw` }),
+      element("a", { href: `${record}/launches`, text: "samples", "aria-label": `raw samples of candidate ${number}` }),
     );
     const protocol = this.protocolOf(candidate.target_id);
     cells.download.append(element("span", { class: "links" }, ...FORMATS

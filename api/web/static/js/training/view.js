@@ -1,7 +1,7 @@
 // What is said of one training, in the list and on its page.
 
-import { shapeOf } from "./candidates.js";
-import { count, figure, millions, MISSING, whole } from "./format.js";
+import { shapeOf } from "../shared/shape.js";
+import { count, figure, millions, MISSING, whole } from "../shared/format.js";
 
 const LIVE = new Set(["starting", "training", "evaluating"]);
 const ENDED = new Set(["done", "cancelled", "failed"]);

@@ -1,8 +1,8 @@
 // The dialog that has a candidate trained: data set, recipe and steps, and the service's word on them.
 
-import { Away, Refused, request } from "./api.js";
-import { byId, element, setText } from "./dom.js";
-import { count, whole } from "./format.js";
+import { Away, Refused, request } from "../shared/api.js";
+import { byId, element, setText } from "../shared/dom.js";
+import { count, whole } from "../shared/format.js";
 
 const FIRST_RECIPE = "quick";
 const FIRST_DATASET = "python";
@@ -60,8 +60,8 @@ export class TrainDialog {
 
   #explain() {
     const [set, recipe] = [this.sets.get(byId("dataset").value), this.#recipe()];
-    setText(byId("dataset-says"), set ? [set.title, `read by ${set.level}${set.vocab_size ? `, ${count(set.vocab_size, "symbol")}` : ""}`].filter(Boolean).join("; ") : "");
-    setText(byId("recipe-says"), recipe ? `${recipe.title}${recipe.dataset ? `; made for ${recipe.dataset}` : ""}` : "No recipe fits this model.");
+    setText(byId("dataset-says"), set ? [set.title, `tokens: ${set.level}${set.vocab_size ? `, vocabulary of ${count(set.vocab_size, "token")}` : ""}`].filter(Boolean).join("; ") : "");
+    setText(byId("recipe-says"), recipe ? `${recipe.title}${recipe.dataset ? `; published for ${recipe.dataset}` : ""}` : "No recipe fits this model.");
     byId("steps").placeholder = recipe ? String(recipe.steps) : "";
     byId("training-go").disabled = !set || !recipe;
   }

@@ -1,14 +1,14 @@
 // A training's live page: loads the training with its curves, then follows its events.
 
-import { patiently, pause, Refused, request, showAccount } from "./api.js";
-import { Curves } from "./curves.js";
-import { byId, element, setNotice, setText, throttled } from "./dom.js";
-import { count, duration, fileSize, mebibytes, milliseconds, millions, MISSING, moment, percent, whole } from "./format.js";
-import { Layers } from "./layers.js";
-import { followLive, setLive } from "./live.js";
+import { patiently, pause, Refused, request, showAccount } from "../shared/api.js";
+import { Curves } from "../training/curves.js";
+import { byId, element, setNotice, setText, throttled } from "../shared/dom.js";
+import { count, duration, fileSize, mebibytes, milliseconds, millions, MISSING, moment, percent, whole } from "../shared/format.js";
+import { Layers } from "../training/layers.js";
+import { followLive, setLive } from "../shared/live.js";
 import {
   badgeOf, controlsOf, hasEnded, isLive, lossText, modelOf, progressOf, qualityName, qualityOf, qualityText, splitTitle, stateTitle, stepsOf,
-} from "./training_view.js";
+} from "../training/view.js";
 
 const REFRESH_MS = 1000; // While events arrive.
 const SLOW_ROUND_MS = 5000; // For what makes no event: its place in the queue, the time left.

@@ -1,8 +1,8 @@
 // The curves of one training: losses and learning rate over steps, tokens or time.
 
-import { colour, element } from "./dom.js";
-import { figure, whole } from "./format.js";
-import { lossText } from "./training_view.js";
+import { colour, element } from "../shared/dom.js";
+import { figure, whole } from "../shared/format.js";
+import { lossText } from "./view.js";
 
 const MOST_POINTS = 4000; // Beyond, a line is drawn through evenly spread ones.
 

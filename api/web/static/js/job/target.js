@@ -1,8 +1,8 @@
 // What is said of one target: state, progress, figures, the claim in a sentence.
 
 import { qualityAxis } from "./candidates.js";
-import { byId, setNotice, setText } from "./dom.js";
-import { count, duration, MISSING, percent, whole } from "./format.js";
+import { byId, setNotice, setText } from "../shared/dom.js";
+import { count, duration, MISSING, percent, whole } from "../shared/format.js";
 
 const ENDED = new Set(["finished", "cancelled", "failed"]);
 const TITLES = { baselines: "measuring baselines", searching: "searching", refining: "refining the frontier" };
@@ -40,7 +40,7 @@ function showProgress(target) {
   bar.max = Math.max(whole_, 1);
   bar.value = Math.min(target.settled, bar.max);
   const of = target.planned === null ? `${whole(target.candidates)} proposed so far` : whole(target.planned);
-  setText(byId("progress-label"), `${whole(target.settled)} of ${of} candidates settled, ${count(target.launches_done, "launch", "es")}`);
+  setText(byId("progress-label"), `${whole(target.settled)} of ${of} candidates evaluated, ${count(target.launches_done, "launch", "es")}`);
 }
 
 function noteOf(target, job) {

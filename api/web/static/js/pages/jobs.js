@@ -1,9 +1,9 @@
 // The job list: newest first, kept fresh while it is looked at.
 
-import { Away, patiently, pause, Refused, request, showAccount } from "./api.js";
-import { byId, element, setNotice } from "./dom.js";
-import { moment, whole } from "./format.js";
-import { stateTitle } from "./target.js";
+import { Away, patiently, pause, Refused, request, showAccount } from "../shared/api.js";
+import { byId, element, setNotice } from "../shared/dom.js";
+import { moment, whole } from "../shared/format.js";
+import { stateTitle } from "../job/target.js";
 
 const FRESHEN_MS = 5000;
 

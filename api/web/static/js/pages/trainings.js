@@ -1,9 +1,9 @@
 // The list of trainings: newest first, kept fresh while it is looked at.
 
-import { Away, patiently, pause, Refused, request, showAccount } from "./api.js";
-import { byId, element, setNotice, setText } from "./dom.js";
-import { duration, moment, whole } from "./format.js";
-import { badgeOf, hasEnded, isLive, lossText, modelOf, progressOf, qualityOf, qualityText, splitTitle, stateTitle, stepsOf } from "./training_view.js";
+import { Away, patiently, pause, Refused, request, showAccount } from "../shared/api.js";
+import { byId, element, setNotice, setText } from "../shared/dom.js";
+import { duration, moment, whole } from "../shared/format.js";
+import { badgeOf, hasEnded, isLive, lossText, modelOf, progressOf, qualityOf, qualityText, splitTitle, stateTitle, stepsOf } from "../training/view.js";
 
 const FRESHEN_MS = 2000;
 
@@ -113,7 +113,7 @@ function showNarrowed() {
   if (job) parts.push("of ", element("a", { href: `/jobs/${encodeURIComponent(job)}`, text: "one job" }), " ");
   if (digest) parts.push("of the architecture ", element("code", { text: digest.slice(0, 10) }), " ");
   byId("narrowed").hidden = parts.length === 0;
-  if (parts.length) byId("narrowed").replaceChildren("Only those ", ...parts, "· ", element("a", { href: "/trainings", text: "show all" }));
+  if (parts.length) byId("narrowed").replaceChildren("Only trainings ", ...parts, "· ", element("a", { href: "/trainings", text: "show all" }));
 }
 
 async function start() {

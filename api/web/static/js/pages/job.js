@@ -1,17 +1,17 @@
 // A job's live page: loads the job and its candidates, then follows its events.
 
-import { eachPage, patiently, pause, Refused, request, showAccount } from "./api.js";
-import { Candidates, isMeasured, parametersOf, qualityAxis } from "./candidates.js";
-import { FrontierChart } from "./chart.js";
-import { byId, element, setNotice, setText, throttled } from "./dom.js";
-import { latency, mebibytes, millions, moment, whole } from "./format.js";
-import { followLive, setLive } from "./live.js";
-import { CandidateTable } from "./table.js";
-import { TargetTabs } from "./tabs.js";
-import { showTarget } from "./target.js";
-import { TrainDialog } from "./train.js";
-import { Trained } from "./trained.js";
-import { splitTitle } from "./training_view.js";
+import { eachPage, patiently, pause, Refused, request, showAccount } from "../shared/api.js";
+import { Candidates, isMeasured, parametersOf, qualityAxis } from "../job/candidates.js";
+import { FrontierChart } from "../job/chart.js";
+import { byId, element, setNotice, setText, throttled } from "../shared/dom.js";
+import { latency, mebibytes, millions, moment, whole } from "../shared/format.js";
+import { followLive, setLive } from "../shared/live.js";
+import { CandidateTable } from "../job/table.js";
+import { TargetTabs } from "../job/tabs.js";
+import { showTarget } from "../job/target.js";
+import { TrainDialog } from "../job/train.js";
+import { Trained } from "../job/trained.js";
+import { splitTitle } from "../training/view.js";
 
 const ENDED = new Set(["finished", "cancelled", "failed"]);
 const JOB_REFRESH_MS = 1000; // While events arrive; agents that come and go make none, hence the slow round too.
@@ -175,7 +175,7 @@ function showByPerplexity(found) {
   };
   if (!found) return;
   const { dataset, split, recipe } = found.scored[0];
-  setText(byId("quality-note"), `Only trained models: perplexity on the ${splitTitle(split)} split of ${dataset}, by ${recipe}.`);
+  setText(byId("quality-note"), `Only trained models: perplexity on the ${splitTitle(split)} split of ${dataset}, trained with recipe ${recipe}.`);
 }
 
 function wantedTarget() {

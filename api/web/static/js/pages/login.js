@@ -1,7 +1,7 @@
 // Trades an API key for a session: one typed in, or one from the address's fragment, which no server ever sees.
 
-import { Refused, request } from "./api.js";
-import { byId, setText } from "./dom.js";
+import { Refused, request } from "../shared/api.js";
+import { byId, setText } from "../shared/dom.js";
 
 let wanted = new URLSearchParams(location.search).get("next");
 

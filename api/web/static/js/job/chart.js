@@ -1,8 +1,8 @@
 // The rotatable 3-D scatter of one target: latency, peak memory, and the proxy or the perplexity of those that were trained.
 
-import { byId, colour, element } from "./dom.js";
+import { byId, colour, element } from "../shared/dom.js";
 import { GROUPS, groupOf, isMeasured, parametersOf, perplexityAxis, qualityAxis } from "./candidates.js";
-import { latency, mebibytes, millions, times, whole } from "./format.js";
+import { latency, mebibytes, millions, times, whole } from "../shared/format.js";
 
 const SHOWN = ["dominated", "outside", "baseline", "frontier"]; // Drawn in this order: the frontier on top.
 // From the side: the three objectives rise together, so along their common diagonal the points would hide each other.

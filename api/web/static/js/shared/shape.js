@@ -1,0 +1,18 @@
+// The shape of an architecture in a few words.
+
+import { count } from "./format.js";
+
+const NAMES = { attention: "attention", feed_forward: "feed-forward", srupp: "SRU++", sru: "SRU" };
+
+/** "6 layers × 512" where each is attention and feed-forward, else "2 attention, 9 feed-forward × 512". */
+export function shapeOf(architecture) {
+  const blocks = (architecture && architecture.blocks) || [];
+  const pairs = blocks.every((block, at) => block.kind === ["attention", "feed_forward"][at % 2]) && blocks.length % 2 === 0;
+  const counts = new Map();
+  for (const { kind, attends } of blocks) {
+    const name = (NAMES[kind] ?? kind) + (attends === "none" ? " without attention" : "");
+    counts.set(name, (counts.get(name) ?? 0) + 1);
+  }
+  const words = [...counts].map(([name, count]) => `${count} ${name}`).join(", ");
+  return `${pairs ? count(blocks.length / 2, "layer") : words} × ${architecture ? architecture.d_model : "?"}`;
+}

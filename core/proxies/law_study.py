@@ -1,0 +1,133 @@
+"""Judges quality laws on tables of trained models: what they predict, and how far it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.proxies.study import slices_of
+from edgefront.core.proxies.table import Quality, Row, architecture_of, number_in
+from edgefront.core.proxies.trained import log_perplexity as log_of
+from edgefront.core.quality.law import Prediction, QualityLaw
+from edgefront.core.quality.shipped import family, laws_for_table
+from edgefront.core.spaces.architecture import Architecture
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One law on the models of a table that it is asked about. Shares are of these; None where quality is no
+    perplexity.
+    """
+
+    law: str
+    data: str
+    models: int
+    learnt_from: int
+    """Models that are in the law's own table: each is predicted without it (leave-one-out)."""
+    extrapolated: int
+    """Models beyond the ranges of the law."""
+    held: float | None
+    """Share of the 95 % intervals that hold the perplexity."""
+    ratio: float | None
+    """Median of trained by predicted perplexity: other data, other tokens and other budgets shift all models."""
+    held_after_shift: float | None
+    """Share of the intervals that hold it after that ratio is taken out."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How predictions of models that were left out agree with what they reached."""
+
+    models: int
+    spearman: float | None
+    """Spearman's ρ over all models; None where so few tell none."""
+    best_half: float | None
+    best_30: float | None
+    best_tenth: float | None
+    """Over the best tenth by perplexity."""
+    error: float
+    """Root mean square, in ln perplexity: about the relative error."""
+    held: float
+    """Share of the 95 % intervals that hold."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def agreement(log_perplexity: NDArray[np.float64], found: Prediction) -> Agreement:
+    """Of one prediction for each model."""
+    apart = log_perplexity - found.log_perplexity
+    rho = {one.percent: one.spearman for one in slices_of(-log_perplexity, -found.log_perplexity)}
+    return Agreement(
+        models=len(apart),
+        spearman=rho[100],
+        best_half=rho[50],
+        best_30=rho[30],
+        best_tenth=rho[10],
+        error=float(np.sqrt(np.mean(apart**2))),
+        held=float(np.mean(np.abs(apart) <= found.half_width)),
+    )
+
+
+def judge(
+    rows: Sequence[Row], quality: Quality, law: QualityLaw | None = None
+) -> tuple[dict[str, float], tuple[Judged, ...]]:
+    """Digest → minus predicted ln perplexity of each model that a law is about, and how each law did.
+
+    `law` judges all models of its kind of families; without it each model has, of the laws of its family, the one that
+    extrapolates least over the table. Rows without an architecture or a quality are left out.
+    """
+    found = [
+        (architecture, number)
+        for row in rows
+        if (number := number_in(row, quality.column)) is not None
+        and (architecture := architecture_of(row)) is not None
+        and family(architecture) is not None
+    ]
+    architectures = [architecture for architecture, _ in found]
+    wanted = np.array([_log(quality, number) for _, number in found])
+    chosen = laws_for_table(architectures) if law is None else [law] * len(found)
+    scores: dict[str, float] = {}
+    judged = []
+    for name, one in {each.origin.name: each for each in chosen if each is not None}.items():
+        mine = np.array([each is not None and each.origin.name == name for each in chosen])
+        part = [architecture for architecture, is_mine in zip(architectures, mine, strict=True) if is_mine]
+        values, result = _judged(one, part, wanted[mine])
+        scores |= values
+        judged.append(result)
+    return scores, tuple(judged)
+
+
+def _judged(
+    law: QualityLaw, architectures: Sequence[Architecture], wanted: NDArray[np.float64]
+) -> tuple[dict[str, float], Judged]:
+    found, known = law.out_of_sample(Shapes.of(architectures), wanted)
+    apart = wanted - found.log_perplexity
+    tells = bool(np.isfinite(apart).all())
+    shift = float(np.median(apart)) if tells else 0.0
+    return (
+        {one.digest: -value for one, value in zip(architectures, found.log_perplexity.tolist(), strict=True)},
+        Judged(
+            law=law.origin.name,
+            data=law.origin.data,
+            models=len(architectures),
+            learnt_from=int(known.sum()),
+            extrapolated=int(found.extrapolated.sum()),
+            held=float(np.mean(np.abs(apart) <= found.half_width)) if tells else None,
+            ratio=float(np.exp(shift)) if tells else None,
+            held_after_shift=float(np.mean(np.abs(apart - shift) <= found.half_width)) if tells else None,
+        ),
+    )
+
+
+def _log(quality: Quality, number: float) -> float:
+    found = log_of(quality.column, number)
+    return float("nan") if found is None else found

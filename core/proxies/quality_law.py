@@ -1,0 +1,47 @@
+"""Minus the ln perplexity that a quality law predicts: of the law that is named, or of the architecture's family."""
+
+from __future__ import annotations
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.quality.law import QualityLaw
+from edgefront.core.quality.shipped import family, law_for, law_named
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.space import SearchSpace
+
+
+def score(architecture: Architecture, _seed: int, settings: ProxySettings, *_: object) -> float:
+    """Higher is better. The seed does not matter. `InvalidInput` where no law is about such models."""
+    law = law_about(architecture, settings.law)
+    return -float(law.predict(Shapes.of([architecture])).log_perplexity[0])
+
+
+def law_about(subject: Architecture | SearchSpace, name: str | None = None) -> QualityLaw:
+    """The law that scores a model, or all models of a space: the one of this name, else the one of its family.
+
+    `InvalidInput` names `law` where there is none of this name, and says where no law is about such models.
+    """
+    found = law_for(subject)
+    if found is not None:
+        return found if name is None else law_named(name)
+    what = f"the space {subject.name}" if isinstance(subject, SearchSpace) else _kind(subject)
+    raise InvalidInput(
+        f"no quality law is about {what}: the tables behind them are of decoders with attention and positions",
+        field="proxy",
+        value="quality_law",
+        allowed="decoder_parameters, or another proxy",
+    )
+
+
+def covers(architecture: Architecture) -> bool:
+    """Whether some law is about such models."""
+    return family(architecture) is not None
+
+
+def _kind(architecture: Architecture) -> str:
+    if architecture.source is not None:
+        return "translation models"
+    if not architecture.causal:
+        return "encoders"
+    return "stacks without positions" if architecture.output.kind == "tokens" else "models without token scores"

@@ -1,0 +1,119 @@
+"""Checks of a job's request that need no device: they run before any transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgefront.core.errors import InvalidInput, SpaceError, within
+from edgefront.core.services.jobs import supernet_plan
+from edgefront.core.services.jobs.defaults import with_defaults
+from edgefront.core.services.jobs.plan import SearchPlan, plan_for
+from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
+from edgefront.core.services.quality import scoring
+from edgefront.core.services.settings import Settings
+from edgefront.core.units import MIB
+from edgefront.core.validation import short
+from edgefront.core.wire.jobs import JobRequest, TargetRequest
+
+EXAMPLES = 200
+"""Number of architectures sampled to describe a space in an error message."""
+
+
+@dataclass(frozen=True)
+class CheckedRequest:
+    """A request whose searches can be planned, and can propose at least one architecture."""
+
+    request: JobRequest
+    proxy_data: str | None
+    """Digest of the data that its scores use; None if they use none, or only the workers have it."""
+
+
+def checked(request: JobRequest, settings: Settings | None = None) -> CheckedRequest:
+    """May take seconds: limits may permit only one architecture in thousands, which is then searched for. `settings`
+    locate the data of searches that train or score; by default they are read from the environment.
+
+    Raises `InvalidInput`, with the field's path within the request, if space, algorithm, baselines, limits or data are
+    invalid.
+    """
+    _check_narrowing(request)
+    request = with_defaults(request)
+    scoring.proxy_of(request)
+    for index, target in enumerate(request.targets):
+        _check_search(request, target, index)
+    supernet_plan.check(request, settings)
+    return CheckedRequest(request, scoring.check_data(request, settings))
+
+
+def _check_narrowing(request: JobRequest) -> None:
+    """Refuses repeated values, which bounds the size of stored requests. The gene accepts them, for jobs of earlier
+    releases.
+    """
+    for gene, wanted in request.space.narrow.items():
+        seen: set[str] = set()
+        for value in wanted if isinstance(wanted, list) else ():
+            if repr(value) in seen:
+                raise SpaceError(
+                    f"space.narrow.{gene}: {short(value)} occurs more than once in the list",
+                    field=f"space.narrow.{gene}",
+                    value=value,
+                    allowed="each value once",
+                )
+            seen.add(repr(value))
+
+
+def _check_search(request: JobRequest, target: TargetRequest, index: int) -> None:
+    plan = plan_for(request, target.protocol, target.limits)
+    bounds = request.parameters
+    if bounds.min_decoder is not None and bounds.max_decoder is not None and bounds.min_decoder > bounds.max_decoder:
+        raise InvalidInput(
+            f"parameters.min_decoder {bounds.min_decoder} is above max_decoder {bounds.max_decoder}: no model fits",
+            field="parameters.min_decoder",
+            value=bounds.min_decoder,
+            allowed=f"at most {bounds.max_decoder}",
+        )
+    baselines = plan.baselines()
+    if not 1 <= len(baselines) <= MAX_BASELINES:
+        raise InvalidInput(
+            f"baseline_layers: 1 to {MAX_BASELINES} depths are measured, not {len(baselines)}",
+            field="baseline_layers",
+            value=request.baseline_layers,
+            allowed="depths of the stock model; absent: every depth of the space",
+        )
+    with within("targets", index, "protocol"):
+        for baseline in baselines:
+            plan.costs(baseline)
+    _check_limits(plan, target, index)
+
+
+def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
+    """Raises `InvalidInput` if no architecture is within the limits on parameters and weights."""
+    if plan.permitted():
+        return
+    bounds, memory_mb = plan.request.parameters, target.limits.memory_mb
+    rng = np.random.default_rng(0)
+    drawn = [plan.costs(plan.space.architecture(plan.space.sample(rng))) for _ in range(EXAMPLES)]
+    spreads = [
+        f"{min(values):,} to {max(values):,} {name}"
+        for name, values in (
+            ("decoder parameters", [one.decoder_parameters for one in drawn]),
+            ("parameters in all", [one.total_parameters for one in drawn]),
+            ("MiB of weights", [one.weight_bytes // MIB for one in drawn]),
+        )
+    ]
+    given = bounds.model_dump(exclude_none=True)
+    cause: str = "parameters"
+    value: Any = given
+    if not given:
+        cause, value = f"targets.{index}.limits.memory_mb", memory_mb
+    elif len(given) == 1 and memory_mb is None:
+        ((name, value),) = given.items()
+        cause = f"parameters.{name}"
+    raise InvalidInput(
+        f"no architecture of {plan.space.name} was found within these limits; most have {'; '.join(spreads)}",
+        field=cause,
+        value=value,
+        allowed="wider limits, or a space narrowed to models within them",
+    )

@@ -1,0 +1,97 @@
+"""The computation of a target's next step: read under its lock, computed without a session, then stored.
+
+Calling an algorithm takes from milliseconds to many seconds, in addition to planning, costs and scores. No transaction
+or connection is held during that: `advance` reads a `ComputeStep`, `ComputeStep.compute` takes no session, and
+`advance.store` writes the result if the target still waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+
+from edgefront.core.search.interface import Algorithm, Snapshot
+from edgefront.core.search.par_supernet import ParSupernet
+from edgefront.core.search.surrogate import Answer, Surrogate
+from edgefront.core.services.jobs.plan import SearchPlan
+from edgefront.core.services.quality.scoring import Scored, Scorer, scorer_of
+from edgefront.core.services.search.device_data import DeviceData
+from edgefront.core.services.search.proposing import Proposed
+from edgefront.core.services.search.supernets import WantedSupernet, wanted_supernet
+from edgefront.core.services.settings import Settings
+
+BASELINES = -1
+"""Number of the step that proposes a target's baselines; generations count from 0."""
+
+
+@dataclass(frozen=True)
+class ComputeStep:
+    """A computation for a target, with all inputs that the result depends on."""
+
+    target_id: str
+    number: int
+    """The generation, or `BASELINES`."""
+    plan: SearchPlan
+    seed: int
+    proxy_data: str | None
+    """Digest of the data that the target's scores use, once it is known."""
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    generation_id: str | None = None
+    """The row in which the snapshot is stored, claimed by this computation; None: nothing is claimed."""
+    most: int | None = None
+    """Number of candidates that the budget leaves; None: unlimited."""
+    device_data: DeviceData | None = None
+    """What else is known of the device; None if the algorithm does not learn from it."""
+    needs_supernet: bool = False
+    """Whether the search's supernet is described instead of proposing a generation."""
+
+    def compute(self, settings: Settings | None = None) -> Computed | WantedSupernet:
+        """Deterministic: the same step gives the same result. `settings` locate data; by default they are read from the
+        environment.
+        """
+        algorithm = self.plan.algorithm
+        if self.needs_supernet and isinstance(algorithm, ParSupernet):
+            return wanted_supernet(algorithm, self.snapshot, settings or Settings())
+        note = ""
+        if self.number == BASELINES:
+            proposed = [Proposed(one, self.plan.costs(one), "baseline") for one in self.plan.baselines()]
+        else:
+            answer = self._answer(algorithm)
+            note = answer.note
+            proposed = [
+                Proposed(
+                    one.architecture,
+                    self.plan.costs(one.architecture),
+                    one.operator,
+                    one.genome,
+                    one.parents,
+                    {} if one.predicted is None else asdict(one.predicted),
+                )
+                for one in answer.proposals[: self.most]
+            ]
+        scorer = scorer_of(self.plan.request, self.proxy_data, settings)
+        architectures = [one.architecture for one in proposed]
+        expected = self.plan.perplexities(architectures)
+        proposed = [
+            replace(one, predicted={**one.predicted, **more}) for one, more in zip(proposed, expected, strict=True)
+        ]
+        return Computed(tuple(proposed), scorer, scorer.at_once(architectures), note)
+
+    def _answer(self, algorithm: Algorithm) -> Answer:
+        if isinstance(algorithm, Surrogate) and self.device_data is not None:
+            snapshot = self.device_data.known_to(self.snapshot, self.plan.protocol)
+            return algorithm.answer(self.seed, self.number, snapshot)
+        return Answer(algorithm.ask(self.seed, self.number, self.snapshot))
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The proposals of a step, with their scores."""
+
+    proposed: tuple[Proposed, ...]
+    """Empty if no permitted architecture is left."""
+    scorer: Scorer
+    scores: Mapping[str, Scored] | None
+    """Digest → score; None if workers compute them."""
+    note: str = ""
+    """Why nothing is proposed, if the algorithm says so."""

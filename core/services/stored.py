@@ -1,0 +1,84 @@
+"""Reads JSON columns that contain earlier versions of requests into the current models.
+
+Rows outlive the release that wrote them. They are read only here, so a model whose format changes gets a step that
+upgrades stored values, and no row has to be rewritten. A new field needs a default and no step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.validation import invalid_input, short
+from edgefront.core.wire.jobs import JobRequest, Limits
+from edgefront.core.wire.trainings import TrainingRequest
+
+VERSION = "stored_version"
+"""The key of the version in a stored value. Version 1 has none."""
+
+Model = TypeVar("Model", bound=BaseModel)
+Other = TypeVar("Other")
+Step = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Stored(Generic[Model]):
+    """One kind of stored value: its name in errors, its model, and the steps that upgrade older versions."""
+
+    name: str
+    model: type[Model]
+    steps: tuple[Step, ...] = ()
+    """The first step upgrades version 1 to version 2, and so on. Each gets a shallow copy, and copies nested values
+    that it changes."""
+
+    @property
+    def version(self) -> int:
+        """The version that is written."""
+        return len(self.steps) + 1
+
+    def versioned(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """The value as JSON with the current version, to be stored."""
+        return {**value, VERSION: self.version} if self.steps else dict(value)
+
+    def upgraded(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """The JSON upgraded to the current version, not validated. `InvalidInput` if a later release wrote it."""
+        value = dict(stored)
+        version = value.pop(VERSION, 1)
+        if type(version) is not int or not 1 <= version <= self.version:
+            allowed = f"1 to {self.version}"
+            raise InvalidInput(
+                f"{VERSION}: this release reads {allowed}, not {short(version)}",
+                field=VERSION,
+                value=version,
+                allowed=allowed,
+            ).under(self.name)
+        for step in self.steps[version - 1 :]:
+            value = step(value)
+        return value
+
+    def read(self, stored: Mapping[str, Any]) -> Model:
+        """The stored value; `InvalidInput` names the field that cannot be read."""
+        value = self.upgraded(stored)
+        try:
+            return self.model.model_validate(value)
+        except ValidationError as error:
+            raise invalid_input(error, InvalidInput).under(self.name) from None
+
+    def read_or(self, stored: Mapping[str, Any], default: Other) -> Model | Other:
+        """The stored value, or the default if it cannot be read: for views, which show the rest."""
+        try:
+            return self.read(stored)
+        except InvalidInput:
+            return default
+
+
+JOB_REQUEST = Stored("request", JobRequest)
+TRAINING_REQUEST = Stored("request", TrainingRequest)
+PROTOCOL = Stored("protocol", MeasurementProtocol)
+"""Protocols of targets and measurements. Their digests are stored too, and do not change with the version."""
+LIMITS = Stored("limits", Limits)

@@ -1,0 +1,279 @@
+"""While an algorithm computes, nothing is held: no transaction, no connection, and no other task waits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from simulated_agent import SimulatedAgent, by_size
+from simulated_service import Service, request
+from sqlalchemy import select, text, update
+
+from edgefront.core.search.interface import Proposal, Snapshot
+from edgefront.core.search.lts import LightweightTransformerSearch
+from edgefront.core.services.search import advance as advancing
+from edgefront.core.services.search import snapshots
+from edgefront.core.services.settings import Settings
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Candidate, Generation, Target
+from edgefront.core.wire.jobs import JobView
+from edgefront.workers import searching
+from edgefront.workers.searching import Searching, compute_and_go_on, next_compute_step
+
+TESTS = Path(__file__).parent.parent
+
+
+class SlowAlgorithm:
+    """An algorithm that computes until it may end, and remembers what it was asked with."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.asked: list[Snapshot] = []
+        ask = LightweightTransformerSearch.ask
+
+        def blocked(
+            search: LightweightTransformerSearch, seed: int, generation: int, snapshot: Snapshot
+        ) -> tuple[Proposal, ...]:
+            self.asked.append(snapshot)
+            self.begun.set()
+            assert self.may_end.wait(60)
+            return ask(search, seed, generation, snapshot)
+
+        monkeypatch.setattr(LightweightTransformerSearch, "ask", blocked)
+
+
+@pytest.fixture
+def service(database: Database) -> Service:
+    return Service(database)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> SlowAlgorithm:
+    return SlowAlgorithm(monkeypatch)
+
+
+@contextmanager
+def worker(service: Service, tmp_path: Path) -> Iterator[Searching]:
+    made = Searching(service.database, Settings(home=tmp_path))
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def measured_baselines(service: Service, agent: SimulatedAgent, job: JobView) -> None:
+    """Measures without moving the search on."""
+    while agent.step():
+        pass
+    service.inbox.clear()
+    assert service.get(job.id).targets[0].generation == -1
+
+
+def proposed(service: Service, job: JobView) -> list[tuple[int, str]]:
+    with service.database.read() as session:
+        query = select(Candidate.generation, Candidate.digest).where(
+            Candidate.job_id == job.id, Candidate.role == "search"
+        )
+        return [(row.generation, row.digest) for row in session.execute(query.order_by(Candidate.number))]
+
+
+def open_transactions(service: Service) -> int:
+    """Of other connections to the database (Postgres)."""
+    with service.database.read() as session:
+        others = "datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL"
+        return int(session.scalar(text(f"SELECT count(*) FROM pg_stat_activity WHERE {others}")) or 0)
+
+
+def test_others_read_and_write_while_an_algorithm_computes(
+    service: Service, slow: SlowAlgorithm, tmp_path: Path
+) -> None:
+    agent = SimulatedAgent(service.database, by_size())
+    job = service.submit()
+    measured_baselines(service, agent, job)
+    with worker(service, tmp_path) as at_work:
+        at_work.advance(job.targets[0].id)  # returns at once
+        assert slow.begun.wait(60)
+        assert service.database.engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+        if not service.database.sqlite:
+            assert open_transactions(service) == 0
+        # Another job is stored, moved on by the same worker, leased, reported and settled meanwhile.
+        other = service.create(request(name="other", seed=8))
+        service.inbox.clear()
+        at_work.advance(other.targets[0].id)
+        assert agent.step(4) == 4  # its baselines; what its algorithm is asked waits behind the other's
+        service.act("pause", other.id)
+        service.act("resume", other.id)
+        slow.may_end.set()
+        finish(service, at_work, agent, [job, other])
+    assert service.get(job.id).state == service.get(other.id).state == "finished"
+    reference = service.submit(request(name="reference"))
+    service.run(agent)
+    assert proposed(service, job) == proposed(service, reference)
+    assert len(proposed(service, job)) == 18
+
+
+def finish(service: Service, at_work: Searching, agent: SimulatedAgent, jobs: list[JobView]) -> None:
+    waited = threading.Event()
+    for _ in range(3000):
+        while service.inbox:
+            at_work.advance(service.inbox.pop(0))
+        if not agent.step():
+            if all(service.get(job.id).state == "finished" for job in jobs):
+                return
+            waited.wait(0.01)
+    raise AssertionError("the jobs have not ended")
+
+
+def test_results_that_come_meanwhile_do_not_change_what_decides(service: Service, slow: SlowAlgorithm) -> None:
+    """A generation follows from the snapshot that is stored with it, whatever is measured while it is computed."""
+    slow.may_end.set()
+    agent = SimulatedAgent(service.database, by_size(noise=0.3))
+    job = service.create(request(algorithm={"name": "lts", "settings": {"iterations": 3, "population": 10}}))
+    while service.get(job.id).targets[0].generation < 1:
+        service.work()
+        agent.step(1)
+    while agent.step() and service.get(job.id).targets[0].settled < 3 + 10 + 8:
+        pass
+    (target,) = service.get(job.id).targets
+    step = next_compute_step(service.database, target.id)
+    assert step is not None
+    assert step.number == 2
+    computed = step.compute()
+    for _ in range(3):
+        agent.step(2)  # further launches of frontier points
+    with service.database.read() as session:
+        _, now = snapshots.take(session, target.id, 2)
+        assert now != step.snapshot
+        assert snapshots.restore(session, target.id, 2) == step.snapshot
+    with service.database.write() as session:
+        advancing.store(session, step, computed, service.database.now(session))
+    with service.database.read() as session:
+        assert snapshots.restore(session, target.id, 2) == step.snapshot
+    service.run(agent)
+    assert service.get(job.id).state == "finished"
+
+
+def test_a_generation_is_computed_by_one_worker_at_a_time(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = SimulatedAgent(service.database)
+    job = service.submit()
+    measured_baselines(service, agent, job)
+    target_id = job.targets[0].id
+    step = next_compute_step(service.database, target_id)
+    assert step is not None
+    assert next_compute_step(service.database, target_id) is None
+    with service.database.write() as session:
+        now = service.database.now(session)
+        advancing.extend(session, [step], now + advancing.CLAIM)
+        assert advancing.advance(session, target_id, now + advancing.CLAIM) is False
+    with service.database.write() as session:
+        advancing.release(session, [step])
+    again = next_compute_step(service.database, target_id)
+    assert again is not None
+    assert again.snapshot == step.snapshot
+    # Both come to the same: the first is stored, the other thrown away.
+    assert compute_and_go_on(service.database, again) is None
+    before = proposed(service, job)
+    assert compute_and_go_on(service.database, step) is None
+    assert proposed(service, job) == before
+    assert len(before) == 10
+
+
+def test_a_claim_is_extended_while_computing_takes_long(
+    service: Service, slow: SlowAlgorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "interval_s", lambda hold_s: hold_s / 2000)
+    agent = SimulatedAgent(service.database)
+    job = service.submit()
+    measured_baselines(service, agent, job)
+
+    def claimed() -> object:
+        with service.database.read() as session:
+            return session.scalars(select(Generation.claimed_until)).one()
+
+    with worker(service, tmp_path) as at_work:
+        at_work.advance(job.targets[0].id)
+        assert slow.begun.wait(60)
+        with service.database.write() as session:
+            expired = service.database.now(session) - advancing.CLAIM
+            session.execute(update(Generation).values(claimed_until=expired))
+        waited = threading.Event()
+        while claimed() == expired:
+            waited.wait(0.01)
+        slow.may_end.set()
+    assert claimed() is None
+    assert len(proposed(service, job)) == 10
+
+
+def test_what_was_computed_for_a_paused_job_is_thrown_away(service: Service) -> None:
+    agent = SimulatedAgent(service.database)
+    job = service.submit()
+    measured_baselines(service, agent, job)
+    step = next_compute_step(service.database, job.targets[0].id)
+    assert step is not None
+    service.act("pause", job.id)
+    assert compute_and_go_on(service.database, step) is None
+    assert proposed(service, job) == []
+    service.act("resume", job.id)
+    service.work()
+    first = [(0, one.architecture.digest) for one in step.compute().proposed]  # type: ignore[union-attr]
+    assert proposed(service, job) == first
+    step = next_compute_step(service.database, job.targets[0].id)
+    assert step is None
+    service.act("delete", job.id)
+
+
+def test_what_was_computed_for_a_deleted_job_is_thrown_away(service: Service) -> None:
+    agent = SimulatedAgent(service.database)
+    job = service.submit()
+    measured_baselines(service, agent, job)
+    step = next_compute_step(service.database, job.targets[0].id)
+    assert step is not None
+    service.act("delete", job.id)
+    assert compute_and_go_on(service.database, step) is None
+    with service.database.read() as session:
+        assert session.scalars(select(Target)).all() == []
+
+
+COMPUTE_AND_WAIT = """
+import sys, time
+from edgefront.core.store.database import Database
+from edgefront.workers.searching import next_compute_step
+database = Database(sys.argv[1])
+step = next_compute_step(database, sys.argv[2])
+step.compute()
+print("computed", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_process_that_is_killed_while_it_computes_loses_nothing(
+    service: Service, open_database: Callable[..., Database]
+) -> None:
+    agent = SimulatedAgent(service.database)
+    job = service.submit()
+    measured_baselines(service, agent, job)
+    (target,) = job.targets
+    url = service.database.url.render_as_string(hide_password=False)
+    with subprocess.Popen(
+        [sys.executable, "-c", COMPUTE_AND_WAIT, url, target.id], stdout=subprocess.PIPE, text=True, cwd=TESTS.parent
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "computed\n"
+        process.kill()
+    with service.database.read() as session:
+        assert [row.number for row in session.scalars(select(Generation))] == [0]
+    assert next_compute_step(service.database, target.id) is None  # claimed
+    with service.database.write() as session:
+        assert target.id in advancing.stalled(session, service.database.now(session))
+        session.execute(update(Generation).values(claimed_until=service.database.now(session)))  # some seconds later
+    service.inbox.append(target.id)
+    service.run(agent)
+    assert service.get(job.id).state == "finished"
+    reference = service.submit(request(name="reference"))
+    service.run(agent)
+    assert proposed(service, job) == proposed(service, reference)
