@@ -58,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     | TRAINING
     | {
         f"core.{name}"
-        for name in ("measurement", "pareto", "proxies", "quality", "search", "store", "supernet", "wire")
+        for name in ("measurement", "pareto", "prediction", "proxies", "quality", "search", "store", "supernet", "wire")
     },
     "api": {"core"},
     "workers": {"core"},
