@@ -36,6 +36,7 @@ from edgefront.core.errors import (
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.statistics import median
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.units import MIB
 from edgefront.core.wire.agent import DeviceFacts, LaunchReport, LeaseItem
 
 _log = logging.getLogger(__name__)
@@ -248,7 +249,7 @@ def _tell(item: LeaseItem, result: LaunchResult) -> None:
         _log.info(
             "%s %s: %.2f ms, %.1f MiB; %.2f s, %.0f %% of it measuring",
             *(item.digest[:8], item.protocol.runtime, median(result.latency.samples_ms)),
-            *(result.memory.peak_bytes / 2**20, result.wall_s, 100 * share),
+            *(result.memory.peak_bytes / MIB, result.wall_s, 100 * share),
         )
     else:
         _log.info("%s %s: %s, %s", item.digest[:8], item.protocol.runtime, result.reason, result.message[:200])

@@ -15,6 +15,7 @@ from typing import TypeVar
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import EdgefrontError, Unavailable
+from edgefront.core.services.heartbeat import interval_s
 from edgefront.core.services.search import advance as advancing
 from edgefront.core.services.search.computing import BASELINES, ComputeStep
 from edgefront.core.services.settings import Settings
@@ -22,9 +23,6 @@ from edgefront.core.store.database import Database
 
 ATTEMPTS = 3
 """Attempts for one step: two transactions of Postgres may deadlock, and one is rolled back."""
-
-BEAT_S = 5.0
-"""Seconds between two extensions of the claim on the step that is being computed (`advancing.CLAIM`)."""
 
 _STOP_S = 10.0
 
@@ -140,7 +138,7 @@ class Searching:
             return self._held[0]
 
     def _beat(self, idle: threading.Event) -> None:
-        while not idle.wait(BEAT_S):
+        while not idle.wait(interval_s(advancing.CLAIM.total_seconds())):
             with self._lock:
                 held = list(self._held)
             try:

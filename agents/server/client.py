@@ -6,7 +6,6 @@ unreachable server, a proxy's error page and an unreadable response become `Unav
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
 from collections.abc import Mapping
 from types import TracebackType
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from edgefront.core.addresses import is_loopback
 from edgefront.core.errors import (
     Conflict,
     EdgefrontError,
@@ -77,7 +77,7 @@ def check_url(server: str, *, insecure: bool = False) -> str:
         raise InvalidInput(
             f"{server!r} is not the URL of a server", field="server", value=server, allowed="such as https://host:8090"
         )
-    if parts.scheme == "http" and not insecure and not _is_loopback(parts.hostname):
+    if parts.scheme == "http" and not insecure and not is_loopback(parts.hostname):
         raise InvalidInput(
             f"plain HTTP to {parts.hostname} would expose this device's credential to the network",
             field="server",
@@ -189,12 +189,3 @@ def _problem(response: httpx.Response) -> dict[str, object]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

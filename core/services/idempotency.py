@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from edgefront.core.errors import InvalidInput
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import Conflict, InvalidInput
+from edgefront.core.store.tables import Base
 
 MAX_KEY = 200
+
+Former = TypeVar("Former")
 
 
 def request_digest(stored: Mapping[str, Any]) -> str:
@@ -26,3 +32,23 @@ def check_key(key: str) -> None:
             value=key[:80],
             allowed="such as a UUID",
         )
+
+
+def check_same(former_digest: str, digest: str, former: str) -> None:
+    """Conflict where a key comes with another request than the one that made `former`."""
+    if former_digest != digest:
+        raise Conflict(f"this Idempotency-Key was used for another request, which created {former}")
+
+
+def add_once(session: Session, made: Sequence[Base], former: Callable[[], Former]) -> Former | None:
+    """Adds rows that hold a key; returns None, or what `former` finds where another request was faster with it."""
+    try:
+        with session.begin_nested():
+            session.add_all(made)
+            session.flush()
+    except IntegrityError:
+        found = former()
+        if not found:
+            raise
+        return found
+    return None

@@ -14,6 +14,8 @@ from platformdirs import user_data_dir
 from pydantic import BaseModel, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from edgefront.core.addresses import LOOPBACK
+
 
 class DatabaseSettings(BaseModel):
     url: str | None = None
@@ -36,7 +38,7 @@ class LeaseSettings(BaseModel):
 
 
 class HttpSettings(BaseModel):
-    host: str = "127.0.0.1"
+    host: str = LOOPBACK
     port: int = Field(default=8090, ge=0, le=65535)
     share_port: bool = False
     """Several API processes on one machine listen on the same port, and the kernel distributes connections among them.

@@ -29,6 +29,8 @@ ProxyName = Literal[
 ]
 """The proxies of `core.proxies.registry`."""
 
+Goal = Literal["frontier", "best_within_limits"]
+
 Positive = Annotated[StrictFloat, Field(gt=0, le=1e15, allow_inf_nan=False)]
 
 
@@ -75,7 +77,8 @@ class TargetRequest(_Request):
 class AlgorithmRequest(_Request):
     """`settings` are the algorithm's own (see `GET /v1/catalogue/algorithms`)."""
 
-    name: Literal["lts", "random", "nsga2", "par-supernet"] = "lts"
+    name: Literal["auto", "surrogate", "lts", "random", "nsga2", "par-supernet"] = "auto"
+    """auto: surrogate, or lts where the job's proxy needs every model to be built."""
     settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
 
 
@@ -109,8 +112,11 @@ class JobRequest(_Request):
         None
     )
     """Depths at which the stock model is measured; 1 to the deepest of the narrowed space if absent."""
-    proxy: ProxyName = "decoder_parameters"
-    """The proxy for quality. Scores that need torch are computed by the workers, each once for all jobs."""
+    goal: Goal = "frontier"
+    """The whole frontier, or the best model within the limits of each target."""
+    proxy: ProxyName | Literal["auto"] = "auto"
+    """The proxy for quality; auto: quality_law where a law covers the space, else decoder_parameters.
+    Scores that need torch are computed by the workers, each once for all jobs."""
     proxy_settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
     """The batch that models are scored on (rows, length, data); of partial_training data, recipe and steps."""
     proxy_seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 0
@@ -129,6 +135,27 @@ class Versus(_View):
     """Baseline peak memory over the candidate's."""
     extrapolated: bool
     """The candidate lies outside the baseline's range of the proxy."""
+
+
+class PredictedView(_View):
+    """What was predicted of an architecture: medians and the ends of 95 % intervals; None where nothing was."""
+
+    perplexity: float | None = None
+    perplexity_low: float | None = None
+    perplexity_high: float | None = None
+    extrapolated: bool = False
+    """The perplexity is that of a model beyond those that the law was learnt from: the interval is wider."""
+    law: str | None = None
+    """The quality law: `GET /v1/quality/laws/{law}` says on which data, and how long trained."""
+    latency_ms: float | None = None
+    latency_low_ms: float | None = None
+    latency_high_ms: float | None = None
+    memory_bytes: float | None = None
+    memory_low_bytes: float | None = None
+    memory_high_bytes: float | None = None
+    widening: float = 1.0
+    """Factor (on the logarithm) by which audits made the latency's interval wider than the predictor's own."""
+    memory_widening: float = 1.0
 
 
 class CandidateView(_View):
@@ -150,6 +177,8 @@ class CandidateView(_View):
     flops: int
     proxy: float
     """Higher is better: the score, with its sign flipped where lower is better. 0 where a model could not be scored."""
+    predicted: PredictedView | None = None
+    """As it was proposed; None of candidates of earlier releases."""
     latency_ms: float | None
     latency_half_width_ms: float | None
     """Half of the 95 % interval of the median, over launches with the launch variance pooled per device."""

@@ -17,13 +17,12 @@ from contextlib import suppress
 from typing import Any
 
 from edgefront.core.errors import EdgefrontError, InvalidInput, NotFound
+from edgefront.core.services.heartbeat import interval_s
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.store.database import Database
 
-_BEAT_S = 20.0
-"""Seconds between two extensions of a claim while its score is computed."""
 _REST_S = 60.0
 """Seconds without a score after which the child process ends."""
 _STOP_S = 10.0
@@ -144,7 +143,7 @@ class Scoring:
         end = time.monotonic() + self._settings.scoring.timeout_s
         child.ask(request)
         while (left := end - time.monotonic()) > 0:
-            line = child.line(min(left, _BEAT_S))
+            line = child.line(min(left, interval_s(scoring.CLAIM.total_seconds())))
             if line:
                 return json.loads(line), ""
             if line is None:

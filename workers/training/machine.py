@@ -14,8 +14,8 @@ from functools import lru_cache
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import TRAIN_QUEUES
 from edgefront.core.services.trainings.claims import Machine
+from edgefront.core.units import MIB
 
-_MIB = 1 << 20
 _ASK = ("--query-gpu=index,memory.total", "--format=csv,noheader,nounits")
 _ANSWER_S = 20.0
 
@@ -69,7 +69,7 @@ def system_gpus() -> dict[int, int]:
     try:
         done = subprocess.run([command, *_ASK], capture_output=True, text=True, timeout=_ANSWER_S, check=True)
         found = {
-            int(number): int(float(memory)) * _MIB
+            int(number): int(float(memory)) * MIB
             for number, memory in (line.split(",") for line in done.stdout.splitlines() if line.strip())
         }
     except (OSError, ValueError, subprocess.SubprocessError) as error:

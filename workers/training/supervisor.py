@@ -34,6 +34,7 @@ from edgefront.core.errors import (
     Unavailable,
 )
 from edgefront.core.files import whole_file
+from edgefront.core.services.heartbeat import interval_s
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import Outcome, Report
@@ -327,7 +328,7 @@ class Supervisor:
             self._wanted = training_claims.look(session, self._id, self._fence)
 
     def _is_beat_due(self) -> bool:
-        return time.monotonic() - self._beaten_at > self._own.ttl_s / 4
+        return time.monotonic() - self._beaten_at > interval_s(self._own.ttl_s)
 
     def _write(self, do: Callable[[Session, datetime], Found]) -> Found:
         """One transaction that extends or ends the lease. `LeaseLost` if the lease is lost."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
 from edgefront.core.services.fleet.queries import OwnDevice
 
 _UNSUPPORTED = "unsupported:"
@@ -14,7 +15,7 @@ _MAX_EXTRA = 60  # DeviceFacts.extra holds 64
 
 def device_keys(device: OwnDevice) -> tuple[str, str]:
     """The device keys of launches that this device may run: its own first, then its class's."""
-    return f"device:{device.id}", f"class:{device.device_class}"
+    return key_of_device(device.id), key_of_class(device.device_class)
 
 
 def can_run(facts: Mapping[str, Any], protocol: MeasurementProtocol) -> bool:

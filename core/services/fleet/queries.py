@@ -10,6 +10,7 @@ from typing import Any, cast
 from sqlalchemy import Double, Table, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session
 
+from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import Device, Launch
 
 
@@ -40,7 +41,7 @@ def leased_counts(session: Session, device_ids: Collection[str]) -> dict[str, in
     """Device id → number of launches that it holds; devices without any are left out."""
     rows = session.execute(
         select(Launch.device_id, func.count())
-        .where(Launch.device_id.in_(device_ids), Launch.state == "leased")
+        .where(any_of(Launch.device_id, device_ids), Launch.state == "leased")
         .group_by(Launch.device_id)
     )
     return {str(device_id): count for device_id, count in rows}

@@ -15,13 +15,13 @@ from edgefront.core.services import cursor as cursors
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of
 from edgefront.core.services.jobs.comparison import baseline_of, baselines_of, versus_baseline
-from edgefront.core.services.jobs.plan import MIB
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.views import candidate_view
 from edgefront.core.states import CandidateState
 from edgefront.core.store.tables import Candidate, Job
+from edgefront.core.units import MIB
 from edgefront.core.validation import one_of
 from edgefront.core.wire.jobs import CandidatePage, CandidateView, LaunchView
 

@@ -9,10 +9,12 @@ import numpy as np
 
 from edgefront.core.errors import InvalidInput, SpaceError, within
 from edgefront.core.services.jobs import supernet_plan
-from edgefront.core.services.jobs.plan import MIB, SearchPlan, plan_for
+from edgefront.core.services.jobs.defaults import with_defaults
+from edgefront.core.services.jobs.plan import SearchPlan, plan_for
 from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
+from edgefront.core.units import MIB
 from edgefront.core.validation import short
 from edgefront.core.wire.jobs import JobRequest, TargetRequest
 
@@ -37,6 +39,7 @@ def checked(request: JobRequest, settings: Settings | None = None) -> CheckedReq
     invalid.
     """
     _check_narrowing(request)
+    request = with_defaults(request)
     scoring.proxy_of(request)
     for index, target in enumerate(request.targets):
         _check_search(request, target, index)

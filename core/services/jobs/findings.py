@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from edgefront.core.services.jobs.views import MIB
 from edgefront.core.services.stored import LIMITS
 from edgefront.core.store.tables import Candidate, Measurement, Target
+from edgefront.core.units import MIB
 from edgefront.core.wire.jobs import Limits
 
 

@@ -20,11 +20,12 @@ from edgefront.core.services.jobs.comparison import as_baseline, baseline_of, su
 from edgefront.core.services.jobs.findings import Finding, take_in
 from edgefront.core.services.jobs.queries import candidates as repository
 from edgefront.core.services.jobs.queries.candidates import Point
-from edgefront.core.services.jobs.views import MIB, candidate_news, candidate_view
+from edgefront.core.services.jobs.views import candidate_news, candidate_view
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.store.tables import Candidate, Target
+from edgefront.core.units import MIB
 from edgefront.core.wire.jobs import FrontierView, ProxyTrust, Quality, TrainedView
 
 __all__ = ["Finding", "FrontierChange", "candidate_settled", "frontier_view"]

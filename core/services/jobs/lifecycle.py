@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime
 
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict
@@ -13,7 +12,7 @@ from edgefront.core.services import cursor as cursors
 from edgefront.core.services import tasks
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
-from edgefront.core.services.idempotency import check_key, request_digest
+from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.checks import CheckedRequest, checked
 from edgefront.core.services.jobs.closing import change_job, end_job, end_targets
@@ -24,7 +23,7 @@ from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.services.jobs.views import job_views
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
-from edgefront.core.states import ACTIVE_TARGETS, JobState
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobState
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Job, Target
@@ -77,15 +76,8 @@ def _create(
         created_at=now,
         updated_at=now,
     )
-    try:
-        with session.begin_nested():
-            session.add(job)
-            session.flush()
-    except IntegrityError:
-        # Another request with the same key was faster.
-        former = rows.find_by_key(session, principal.owner, idempotency_key or "")
-        if former is None:
-            raise
+    former = add_once(session, [job], lambda: rows.find_by_key(session, principal.owner, idempotency_key or ""))
+    if former is not None:
         return _same(session, former, digest, now)
     for position, (asked, where) in enumerate(zip(request.targets, placed, strict=True)):
         target = Target(
@@ -209,7 +201,7 @@ def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, l
 
 
 def _must_live(job: Job, wanted: str) -> None:
-    if job.state not in ("running", "paused"):
+    if job.state not in LIVE_JOBS:
         raise Conflict(f"job {job.id} is {job.state} and cannot be {wanted}")
 
 
@@ -218,8 +210,7 @@ def _digest(request: JobRequest) -> str:
 
 
 def _same(session: Session, former: Job, digest: str, now: datetime) -> JobView:
-    if former.request_digest != digest:
-        raise Conflict(f"this Idempotency-Key was used for another request, which created job {former.id}")
+    check_same(former.request_digest, digest, f"job {former.id}")
     return _view(session, former, now)
 
 

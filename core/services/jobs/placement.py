@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import Conflict, InvalidInput, NotFound, within
 from edgefront.core.services.fleet import queries as device_rows
 from edgefront.core.services.fleet.capability import can_run, lacking, numbers_of, refusal
+from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
 from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.store.tables import Device
 from edgefront.core.wire.jobs import JobRequest, TargetRequest
@@ -50,7 +51,7 @@ def _devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequenc
             raise NotFound(f"no device {target.device!r} is enrolled", field="device", value=target.device)
         if device.state == "revoked":
             raise Conflict(f"device {device.name!r} was revoked; enrol it again to use it")
-        return f"device:{device.id}", device.name, [device]
+        return key_of_device(device.id), device.name, [device]
     classes = rows.device_classes(session)
     name = target.device_class
     if name is None:
@@ -67,7 +68,7 @@ def _devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequenc
             field="device_class",
             value=name,
         )
-    device_key = f"class:{name}"
+    device_key = key_of_class(name)
     return device_key, name, rows.devices_of(session, device_key)
 
 

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edgefront.core.cost.costs import Costs
+from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import within
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.proxies.quality_law import covers, law_about
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.quality.law import QualityLaw
 from edgefront.core.search.interface import Algorithm, Snapshot
+from edgefront.core.search.problem import Problem
 from edgefront.core.search.proposals import DRAWS, WALKABLE
 from edgefront.core.search.registry import make
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space as catalogued
 from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.units import MIB
 from edgefront.core.wire.jobs import JobRequest, Limits, SpaceRequest
-
-MIB = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,24 @@ class SearchPlan:
 
     def costs(self, architecture: Architecture) -> Costs:
         return protocol_costs(architecture, self.protocol)
+
+    def perplexities(self, architectures: Sequence[Architecture]) -> list[dict[str, Any]]:
+        """What the space's quality law expects of each: fields of `core.wire.jobs.PredictedView`; empty without one."""
+        law = quality_law_of(self.request, self.space)
+        if law is None or not architectures:
+            return [{} for _ in architectures]
+        found = law.predict(Shapes.of(architectures))
+        columns = zip(found.perplexity, found.low, found.high, found.beyond, strict=True)
+        return [
+            {
+                "perplexity": float(median),
+                "perplexity_low": float(low),
+                "perplexity_high": float(high),
+                "extrapolated": bool(beyond > 0),
+                "law": law.origin.name,
+            }
+            for median, low, high, beyond in columns
+        ]
 
     def permitted(self) -> bool:
         """Whether the search can find any architecture within the limits."""
@@ -58,10 +84,46 @@ class SearchPlan:
 def plan_for(request: JobRequest, protocol: MeasurementProtocol, limits: Limits) -> SearchPlan:
     """The plan of a target. Raises `SpaceError` or `InvalidInput` with the field's path within the request."""
     space = space_of(request.space)
+    accept = _acceptance(request, protocol, limits)
+    problem = _problem(request, protocol, limits, space)
     with within("algorithm"):
-        accept = _acceptance(request, protocol, limits)
-        algorithm = make(request.algorithm.name, request.algorithm.settings, space, accept)
+        algorithm = make(request.algorithm.name, request.algorithm.settings, space, accept, problem)
     return SearchPlan(request, protocol, limits, space, algorithm)
+
+
+def quality_law_of(request: JobRequest, space: SearchSpace) -> QualityLaw | None:
+    """The law by which a job ranks, or that says what perplexity to expect; None where none covers its space."""
+    if not covers(space.baselines([1])[0]):
+        return None
+    return law_about(space, ProxySettings.parse(request.proxy_settings).law)
+
+
+def _problem(request: JobRequest, protocol: MeasurementProtocol, limits: Limits, space: SearchSpace) -> Problem:
+    """What the search is to find, for the algorithms that can use it."""
+    law = quality_law_of(request, space) if request.proxy == "quality_law" else None
+    bounds = request.parameters
+    most_bytes = None if limits.memory_mb is None else limits.memory_mb * MIB
+
+    def permitted(shapes: Shapes) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = np.ones(len(shapes), dtype=np.bool_)
+        if bounds.min_decoder is not None:
+            found &= shapes.decoder_parameters >= bounds.min_decoder
+        if bounds.max_decoder is not None:
+            found &= shapes.decoder_parameters <= bounds.max_decoder
+        if bounds.max_total is not None:
+            found &= shapes.total_parameters <= bounds.max_total
+        return found
+
+    return Problem(
+        goal=request.goal,
+        latency_ms=limits.latency_ms,
+        memory_bytes=most_bytes,
+        candidates=request.budget.candidates,
+        protocol=protocol,
+        proxy=request.proxy,
+        scores=None if law is None else (lambda shapes: -law.predict(shapes).log_perplexity),
+        permitted=permitted,
+    )
 
 
 def space_of(request: SpaceRequest) -> SearchSpace:
@@ -86,7 +148,8 @@ def planned(request: JobRequest) -> tuple[int, int]:
 def _planned(text: str, budget: int | None) -> tuple[int, int]:
     data = json.loads(text)
     space = space_of(SpaceRequest(**data["space"]))
-    algorithm = make(data["algorithm"]["name"], data["algorithm"]["settings"], space)
+    problem = Problem(candidates=budget)
+    algorithm = make(data["algorithm"]["name"], data["algorithm"]["settings"], space, problem=problem)
     most = space.size() if budget is None else min(space.size(), budget)
     total, generation = 0, 0
     while total < most and (algorithm.generations is None or generation < algorithm.generations):

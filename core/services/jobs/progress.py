@@ -8,6 +8,7 @@ from typing import Any
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.services.fleet.capability import can_run, refusal
+from edgefront.core.services.fleet.device_keys import parsed
 from edgefront.core.services.jobs import plan
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS
@@ -97,4 +98,4 @@ def _inability(target: Target, device: str, facts: Sequence[Mapping[str, Any]]) 
 
 
 def _kind(target: Target) -> str:
-    return "device" if target.device_key.startswith("device:") else "class"
+    return parsed(target.device_key)[0]

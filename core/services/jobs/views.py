@@ -26,12 +26,12 @@ from edgefront.core.wire.jobs import (
     JobRequest,
     JobView,
     Limits,
+    PredictedView,
     ProxyTrust,
     TargetRequest,
     TargetView,
 )
 
-MIB = 1 << 20
 LOOKED_AT = 32
 """Maximum number of online devices whose facts are checked; with more, one is assumed to be able to measure."""
 
@@ -70,6 +70,7 @@ def _standing(candidate: Candidate, baseline: Baseline | None) -> dict[str, Any]
         "weight_bytes": candidate.weight_bytes,
         "flops": candidate.flops,
         "proxy": candidate.proxy,
+        "predicted": None if candidate.predicted is None else PredictedView.model_construct(**candidate.predicted),
         "latency_ms": candidate.latency_ms,
         "latency_half_width_ms": candidate.latency_half_width_ms,
         "latency_p90_ms": candidate.latency_p90_ms,

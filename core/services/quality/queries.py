@@ -10,7 +10,8 @@ from sqlalchemy import and_, delete, func, insert, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import ACTIVE_TARGETS
+from edgefront.core.states import ACTIVE_TARGETS, MEASURED_CANDIDATES
+from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import (
     Candidate,
     Evaluation,
@@ -62,7 +63,7 @@ def scores(
             ProxyScore.proxy == proxy,
             ProxyScore.settings_digest == settings_digest,
             ProxyScore.seed == seed,
-            ProxyScore.digest.in_(architectures),
+            any_of(ProxyScore.digest, architectures),
         )
         .order_by(ProxyScore.id)
         .with_for_update(key_share=True)
@@ -83,7 +84,7 @@ def waiting(session: Session, target_ids: Collection[str]) -> dict[str, int]:
     query = (
         select(ProxyWait.target_id, func.count())
         .join(ProxyScore, ProxyScore.id == ProxyWait.score_id)
-        .where(ProxyWait.target_id.in_(target_ids), ProxyScore.state.not_in(SETTLED))
+        .where(any_of(ProxyWait.target_id, target_ids), ProxyScore.state.not_in(SETTLED))
         .group_by(ProxyWait.target_id)
     )
     return {row[0]: row[1] for row in session.execute(query)}
@@ -115,7 +116,7 @@ def released(session: Session, score_id: str) -> list[str]:
     """Ends all waits for a score; returns the targets that wait for no other score."""
     concerned = list(session.scalars(select(ProxyWait.target_id).where(ProxyWait.score_id == score_id)))
     session.execute(delete(ProxyWait).where(ProxyWait.score_id == score_id))
-    still = set(session.scalars(select(ProxyWait.target_id).where(ProxyWait.target_id.in_(concerned))))
+    still = set(session.scalars(select(ProxyWait.target_id).where(any_of(ProxyWait.target_id, concerned))))
     return sorted(set(concerned) - still)
 
 
@@ -142,7 +143,7 @@ def trained(session: Session, target_id: str) -> list[Trained]:
     query = (
         select(Candidate, Evaluation)
         .join(Evaluation, Evaluation.digest == Candidate.digest)
-        .where(Candidate.target_id == target_id, Candidate.state.in_(("measured", "out_of_bounds")))
+        .where(Candidate.target_id == target_id, Candidate.state.in_(MEASURED_CANDIDATES))
         .order_by(Evaluation.created_at.desc(), Evaluation.id.desc())
     )
     return [

@@ -92,9 +92,7 @@ def _check_law(request: JobRequest, settings: ProxySettings) -> None:
         if known is not None:
             law_about(known, settings.law)
     except InvalidInput as error:
-        field = "proxy" if error.field == "proxy" else f"proxy_settings.{error.field}"
-        detail = error.detail if field == "proxy" else f"{field}: {error.detail}"
-        raise InvalidInput(detail, field=field, value=error.value, allowed=error.allowed) from None
+        raise (error if error.field == "proxy" else error.under("proxy_settings")) from None
 
 
 def data_of(request: JobRequest, settings: Settings | None) -> str | None:
@@ -109,15 +107,15 @@ def data_of(request: JobRequest, settings: Settings | None) -> str | None:
             raise NotFound("a path")
         return read_manifest(find_dataset(asked.data, (settings or Settings()).data_folder)).digest
     except NotFound:
-        detail = f"no data set {asked.data!r} is prepared here"
+        raise InvalidInput(
+            f"{DATA_FIELD}: no data set {asked.data!r} is prepared here; see `edgefront data list` and "
+            "`edgefront data prepare` on the server",
+            field=DATA_FIELD,
+            value=asked.data,
+            allowed="the name of a prepared data set, or the first digits of its digest",
+        ) from None
     except InvalidInput as error:
-        detail = error.detail.removeprefix("dataset: ")
-    raise InvalidInput(
-        f"{DATA_FIELD}: {detail}; see `edgefront data list` and `edgefront data prepare` on the server",
-        field=DATA_FIELD,
-        value=asked.data,
-        allowed="the name of a prepared data set, or the first digits of its digest",
-    )
+        raise error.at(*DATA_FIELD.split(".")) from None
 
 
 def check_data(request: JobRequest, settings: Settings | None) -> str | None:

@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import reference
 from edgefront.core.search.par_supernet import ParSupernet
+from edgefront.core.search.surrogate import Surrogate
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.closing import change_state, end_target
 from edgefront.core.services.jobs.comparison import rows_of
@@ -34,7 +35,7 @@ from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.measuring import refinement
 from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.quality import scoring
-from edgefront.core.services.search import snapshots, supernets
+from edgefront.core.services.search import device_data, snapshots, supernets
 from edgefront.core.services.search.computing import BASELINES, Computed, ComputeStep
 from edgefront.core.services.search.proposing import (
     FIRST_PRIORITY,
@@ -116,7 +117,7 @@ def store(
         return False
     if not computed.proposed:
         job_rows.remove_generation(session, step.generation_id)
-        return _end_search(session, target, step.plan.exhausted(), now)
+        return _end_search(session, target, computed.note or step.plan.exhausted(), now)
     scores = computed.scores
     if scores is None:
         target.proxy_data = computed.scorer.settings.data
@@ -257,11 +258,14 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
         return False  # a worker computes it
     if stored is not None:  # it was asked before: its worker died, or it has waited for its scores
         snapshot = snapshots.restore(session, target.id, number)
+        data = None if stored.device_data is None else device_data.load(session, stored.device_data)
     else:
         changes, snapshot = snapshots.take(session, target.id, number)
+        data = device_data.take(session, target) if isinstance(algorithm, Surrogate) else None
         stored = job_rows.add_generation(session, target.id, number, changes, now)
+        stored.device_data = None if data is None else dict(data.stored)
     stored.claimed_until = now + CLAIM
-    return replace(step, snapshot=snapshot, generation_id=stored.id)
+    return replace(step, snapshot=snapshot, device_data=data, generation_id=stored.id)
 
 
 def _end_search(session: Session, target: Target, note: str, now: datetime) -> bool:

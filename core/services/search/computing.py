@@ -8,12 +8,14 @@ or connection is held during that: `advance` reads a `ComputeStep`, `ComputeStep
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
-from edgefront.core.search.interface import Snapshot
+from edgefront.core.search.interface import Algorithm, Snapshot
 from edgefront.core.search.par_supernet import ParSupernet
+from edgefront.core.search.surrogate import Answer, Surrogate
 from edgefront.core.services.jobs.plan import SearchPlan
 from edgefront.core.services.quality.scoring import Scored, Scorer, scorer_of
+from edgefront.core.services.search.device_data import DeviceData
 from edgefront.core.services.search.proposing import Proposed
 from edgefront.core.services.search.supernets import WantedSupernet, wanted_supernet
 from edgefront.core.services.settings import Settings
@@ -38,6 +40,8 @@ class ComputeStep:
     """The row in which the snapshot is stored, claimed by this computation; None: nothing is claimed."""
     most: int | None = None
     """Number of candidates that the budget leaves; None: unlimited."""
+    device_data: DeviceData | None = None
+    """What else is known of the device; None if the algorithm does not learn from it."""
     needs_supernet: bool = False
     """Whether the search's supernet is described instead of proposing a generation."""
 
@@ -48,15 +52,36 @@ class ComputeStep:
         algorithm = self.plan.algorithm
         if self.needs_supernet and isinstance(algorithm, ParSupernet):
             return wanted_supernet(algorithm, self.snapshot, settings or Settings())
+        note = ""
         if self.number == BASELINES:
             proposed = [Proposed(one, self.plan.costs(one), "baseline") for one in self.plan.baselines()]
         else:
+            answer = self._answer(algorithm)
+            note = answer.note
             proposed = [
-                Proposed(one.architecture, self.plan.costs(one.architecture), one.operator, one.genome, one.parents)
-                for one in algorithm.ask(self.seed, self.number, self.snapshot)[: self.most]
+                Proposed(
+                    one.architecture,
+                    self.plan.costs(one.architecture),
+                    one.operator,
+                    one.genome,
+                    one.parents,
+                    {} if one.predicted is None else asdict(one.predicted),
+                )
+                for one in answer.proposals[: self.most]
             ]
         scorer = scorer_of(self.plan.request, self.proxy_data, settings)
-        return Computed(tuple(proposed), scorer, scorer.at_once([one.architecture for one in proposed]))
+        architectures = [one.architecture for one in proposed]
+        expected = self.plan.perplexities(architectures)
+        proposed = [
+            replace(one, predicted={**one.predicted, **more}) for one, more in zip(proposed, expected, strict=True)
+        ]
+        return Computed(tuple(proposed), scorer, scorer.at_once(architectures), note)
+
+    def _answer(self, algorithm: Algorithm) -> Answer:
+        if isinstance(algorithm, Surrogate) and self.device_data is not None:
+            snapshot = self.device_data.known_to(self.snapshot, self.plan.protocol)
+            return algorithm.answer(self.seed, self.number, snapshot)
+        return Answer(algorithm.ask(self.seed, self.number, self.snapshot))
 
 
 @dataclass(frozen=True)
@@ -68,3 +93,5 @@ class Computed:
     scorer: Scorer
     scores: Mapping[str, Scored] | None
     """Digest → score; None if workers compute them."""
+    note: str = ""
+    """Why nothing is proposed, if the algorithm says so."""

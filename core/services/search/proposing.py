@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.cost.costs import Costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.jobs import events
-from edgefront.core.services.jobs.plan import MIB, SearchPlan
+from edgefront.core.services.jobs.plan import SearchPlan
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
@@ -23,6 +23,7 @@ from edgefront.core.services.quality.scoring import Scored
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import LIVE_LAUNCHES
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target, new_id
+from edgefront.core.units import MIB
 
 FIRST_PRIORITY = 0
 
@@ -37,6 +38,8 @@ class Proposed:
     genome: Mapping[str, Any] = field(default_factory=dict)
     """Empty for baselines, which need not be in the space."""
     parents: tuple[str, ...] = ()
+    predicted: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `core.wire.jobs.PredictedView`; empty where nothing was predicted."""
 
 
 def propose(
@@ -163,6 +166,7 @@ def _row(
         "weight_bytes": item.costs.weight_bytes,
         "flops": item.costs.flops,
         "proxy": 0.0 if scored.value is None else scored.value,
+        "predicted": dict(item.predicted) or None,
         # One seed for all candidates of a job, so that the device needs one set of weight files for all of them.
         "seed": plan.request.seed,
         "state": "waiting" if scored.value is not None else "infeasible",

@@ -317,7 +317,7 @@ def _changed(session: Session, training_id: str, said: Report) -> tuple[list[dic
     for metric in said.metrics:  # a step may have one line with its loss and another with its validation
         merged[metric["step"]] = merged.get(metric["step"], {}) | dict(metric)
     if not said.whole:
-        stored = training_log.metrics_at(session, training_id, merged) if merged else {}
+        stored = training_log.metrics_at(session, training_id, merged)
         return [stored.get(step, {}) | metric for step, metric in sorted(merged.items())], None
     stored = {metric["step"]: metric for metric in training_log.metrics(session, training_id)}
     gone = sorted(set(stored) - set(merged))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict
@@ -14,7 +13,7 @@ from edgefront.core.services import cursor as cursors
 from edgefront.core.services import tasks
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
-from edgefront.core.services.idempotency import check_key, request_digest
+from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import TRAINING_REQUEST
 from edgefront.core.services.trainings.events import change_state, state_entry
@@ -92,15 +91,8 @@ def _create(
     for training in made:
         training.request = TRAINING_REQUEST.versioned(stored)
         training.request_digest, training.idempotency_key = digest, idempotency_key
-    try:
-        with session.begin_nested():
-            session.add_all(made)
-            session.flush()
-    except IntegrityError:
-        # Another request with the same key was faster.
-        former = rows.find_by_key(session, principal.owner, idempotency_key or "")
-        if not former:
-            raise
+    former = add_once(session, made, lambda: rows.find_by_key(session, principal.owner, idempotency_key or ""))
+    if former is not None:
         return _same(session, former, digest)
     for training in made:
         _begin(session, training, now)
@@ -301,6 +293,5 @@ def _digest(request: TrainingRequest) -> str:
 
 
 def _same(session: Session, former: list[Training], digest: str) -> tuple[TrainingView, ...]:
-    if former[0].request_digest != digest:
-        raise Conflict(f"this Idempotency-Key was used for another request, which created training {former[0].id}")
+    check_same(former[0].request_digest, digest, f"training {former[0].id}")
     return tuple(training_views(session, former))

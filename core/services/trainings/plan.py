@@ -22,10 +22,8 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
 from edgefront.core.store.tables import Candidate, Training
 from edgefront.core.training.vocabulary import with_vocabulary
+from edgefront.core.units import GIB, MIB
 from edgefront.core.wire.trainings import MAX_PICKS, FrontierPick, Requirements, TrainingRequest
-
-MIB = 1 << 20
-GIB = 1 << 30
 
 Item = TypeVar("Item")
 

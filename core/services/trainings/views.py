@@ -12,6 +12,7 @@ from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.states import LIVE_TRAININGS, TrainingState
 from edgefront.core.store.tables import Candidate, Evaluation, Target, Training
+from edgefront.core.units import GIB
 from edgefront.core.wire.trainings import (
     EvaluationView,
     MeasuredView,
@@ -20,8 +21,6 @@ from edgefront.core.wire.trainings import (
     TrainingBudget,
     TrainingView,
 )
-
-GIB = 1 << 30
 
 
 def training_views(session: Session, found: Sequence[Training]) -> list[TrainingView]:

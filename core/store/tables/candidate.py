@@ -42,6 +42,7 @@ class Candidate(Base):
     weight_bytes: Mapped[int] = mapped_column(BigInt)
     flops: Mapped[int] = mapped_column(BigInt)
     proxy: Mapped[float]
+    predicted: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.wire.jobs.PredictedView, when it was proposed
     seed: Mapped[int] = mapped_column(BigInt)  # seed of its random weights
     state: Mapped[str] = mapped_column(String(15))  # core.wire.jobs.CandidateState
     reason: Mapped[str | None] = mapped_column(Text)

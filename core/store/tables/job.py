@@ -42,7 +42,7 @@ class Target(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), index=True)
     position: Mapped[int]
     name: Mapped[str] = mapped_column(String(200))
-    device_key: Mapped[str] = mapped_column(String(120), index=True)  # "device:<id>" or "class:<name>"
+    device_key: Mapped[str] = mapped_column(String(120), index=True)  # core.services.fleet.device_keys
     protocol: Mapped[dict[str, Any]] = mapped_column(Json)  # read by core.services.stored
     protocol_digest: Mapped[str] = mapped_column(String(64))
     limits: Mapped[dict[str, Any]] = mapped_column(Json)  # read by core.services.stored
@@ -75,5 +75,6 @@ class Generation(Base):
     target_id: Mapped[str] = mapped_column(ForeignKey("target.id", ondelete="CASCADE"), index=True)
     number: Mapped[int]
     snapshot: Mapped[list[Any]] = mapped_column(Json)  # what changed since the last one: core.services.search.snapshots
+    device_data: Mapped[dict[str, Any] | None] = mapped_column(Json)  # what else was known of the device: snapshots
     claimed_until: Mapped[datetime | None] = mapped_column(UtcDateTime)  # a worker computes its proposals until then
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Row, and_, false, insert, or_, select, tru
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.orm.attributes import set_committed_value
 
+from edgefront.core.states import MEASURED_CANDIDATES
 from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.bulk import write_back
 from edgefront.core.store.tables import Candidate
@@ -134,7 +135,7 @@ def _points_where(condition: ColumnElement[bool]) -> Any:
 
 # Used with every report, so the statement is built once.
 _FRONTIER_POINTS = _points_where(Candidate.on_frontier == true())
-_BASELINE_POINTS = _points_where(and_(_IS_BASELINE, Candidate.state.in_(("measured", "out_of_bounds"))))
+_BASELINE_POINTS = _points_where(and_(_IS_BASELINE, Candidate.state.in_(MEASURED_CANDIDATES)))
 
 
 def _points(session: Session, target_ids: Collection[str], query: Any) -> dict[str, list[Point]]:
@@ -179,6 +180,9 @@ def search_rows(session: Session, target_id: str) -> Sequence[Row[Any]]:
             Candidate.memory_bytes,
             Candidate.generation,
             Candidate.parents,
+            Candidate.operator,
+            Candidate.launches,
+            Candidate.predicted,
         )
         .where(Candidate.target_id == target_id, Candidate.role == "search")
         .order_by(Candidate.number)
@@ -195,7 +199,7 @@ def measured_since(session: Session, target_id: str, generation: int) -> bool:
                     Candidate.target_id == target_id,
                     Candidate.role == "search",
                     Candidate.generation >= generation,
-                    Candidate.state.in_(("measured", "out_of_bounds")),
+                    Candidate.state.in_(MEASURED_CANDIDATES),
                 )
                 .exists()
             )

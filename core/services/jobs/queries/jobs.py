@@ -13,7 +13,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, delete, or_, select, update
 from sqlalchemy.orm import Session
 
+from edgefront.core.services.fleet.device_keys import DEVICE, key_of_class, key_of_device, parsed, sorted_out
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
+from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import Candidate, Device, Event, Generation, Job, Launch, Target
 
 
@@ -41,7 +43,7 @@ def page(
 
 def targets(session: Session, job_ids: Sequence[str]) -> list[Target]:
     """The targets of these jobs in the order of their positions."""
-    return list(session.scalars(select(Target).where(Target.job_id.in_(job_ids)).order_by(Target.position)))
+    return list(session.scalars(select(Target).where(any_of(Target.job_id, job_ids)).order_by(Target.position)))
 
 
 def lock_target(session: Session, target_id: str) -> Target | None:
@@ -99,7 +101,7 @@ def _claim(
 ) -> None:
     if generation_ids:
         session.execute(
-            update(Generation).where(Generation.id.in_(generation_ids), *conditions).values(claimed_until=until),
+            update(Generation).where(any_of(Generation.id, generation_ids), *conditions).values(claimed_until=until),
             execution_options={"synchronize_session": False},
         )
 
@@ -157,7 +159,7 @@ def homeless_targets(session: Session) -> list[str]:
         session.scalars(
             select(Target.id)
             .join(Job, Job.id == Target.job_id)
-            .join(Device, Target.device_key == "device:" + Device.id)
+            .join(Device, Target.device_key == DEVICE + Device.id)
             .where(Job.state == "running", Target.state.in_(ACTIVE_TARGETS), Device.state == "revoked")
         )
     )
@@ -165,7 +167,7 @@ def homeless_targets(session: Session) -> list[str]:
 
 def revoked_device(session: Session, device_key: str) -> str | None:
     """The name of the device of this key if it was revoked, else None. None for a class: it may still get a device."""
-    kind, _, device_id = device_key.partition(":")
+    kind, device_id = parsed(device_key)
     if kind != "device":
         return None
     return session.scalar(select(Device.name).where(Device.id == device_id, Device.state == "revoked"))
@@ -183,18 +185,17 @@ def active_targets(session: Session) -> list[tuple[Target, Job]]:
 
 def devices_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, int]:
     """Device key → number of its active devices that were seen since then."""
-    ids = [key.removeprefix("device:") for key in device_keys if key.startswith("device:")]
-    classes = [key.removeprefix("class:") for key in device_keys if key.startswith("class:")]
+    ids, classes = sorted_out(device_keys)
     rows = session.execute(
         select(Device.id, Device.device_class).where(
-            or_(Device.id.in_(ids), Device.device_class.in_(classes)),
+            or_(any_of(Device.id, ids), any_of(Device.device_class, classes)),
             Device.state == "active",
             Device.last_seen_at >= since,
         )
     )
     seen: dict[str, int] = {}
     for row in rows:
-        for key in (f"device:{row.id}", f"class:{row.device_class}"):
+        for key in (key_of_device(row.id), key_of_class(row.device_class)):
             seen[key] = seen.get(key, 0) + 1
     return {key: seen.get(key, 0) for key in device_keys}
 
@@ -202,17 +203,16 @@ def devices_seen(session: Session, device_keys: Sequence[str], since: datetime) 
 def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, list[dict[str, Any]]]:
     """Device key → facts of its active devices that were seen since then."""
     found: dict[str, list[dict[str, Any]]] = {key: [] for key in device_keys}
-    ids = [key.removeprefix("device:") for key in device_keys if key.startswith("device:")]
-    classes = [key.removeprefix("class:") for key in device_keys if key.startswith("class:")]
+    ids, classes = sorted_out(device_keys)
     rows = session.execute(
         select(Device.id, Device.device_class, Device.facts).where(
-            or_(Device.id.in_(ids), Device.device_class.in_(classes)),
+            or_(any_of(Device.id, ids), any_of(Device.device_class, classes)),
             Device.state == "active",
             Device.last_seen_at >= since,
         )
     )
     for row in rows:
-        for key in (f"device:{row.id}", f"class:{row.device_class}"):
+        for key in (key_of_device(row.id), key_of_class(row.device_class)):
             if key in found:
                 found[key].append(row.facts)
     return found
@@ -220,7 +220,7 @@ def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) ->
 
 def devices_of(session: Session, device_key: str) -> list[Device]:
     """The devices of a key that are not revoked."""
-    kind, _, name = device_key.partition(":")
+    kind, name = parsed(device_key)
     column = Device.id if kind == "device" else Device.device_class
     return list(session.scalars(select(Device).where(column == name, Device.state != "revoked").order_by(Device.id)))
 

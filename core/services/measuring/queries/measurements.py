@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, bindparam, case, func, or_, select, true
 from sqlalchemy.orm import Session, aliased, defer
 
 from edgefront.core.measurement.statistics import LaunchVariance
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, LIVE_LAUNCHES, REFINABLE_TARGETS
 from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.bulk import write_back
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
@@ -35,7 +35,6 @@ _PROGRESS = (
     "frontier_size",
     "hypervolume",
 )
-LIVE_JOBS = ("running", "paused")
 
 
 # Statements of the hot paths are built once: SQLAlchemy takes several times as long to build one as to run it.
@@ -166,7 +165,7 @@ def refinement_targets(session: Session, device_keys: Collection[str]) -> list[t
         .join(Job, Job.id == Target.job_id)
         .where(
             Target.device_key.in_(device_keys),
-            Target.state.in_(("searching", "refining")),
+            Target.state.in_(REFINABLE_TARGETS),
             Target.frontier_size > 0,
             Job.state == "running",
         )

@@ -9,6 +9,7 @@ from sqlalchemy import delete, func, or_, select, text, true
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import LIVE_TRAININGS
+from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import Candidate, Target, Training
 
 _LOCK = text("SELECT pg_advisory_xact_lock(hashtext('edgefront/worker'), hashtext(:worker))")
@@ -67,7 +68,7 @@ def open_supernets(session: Session, target_ids: Collection[str]) -> list[Traini
     query = (
         select(Training)
         .where(
-            Training.target_id.in_(target_ids),
+            any_of(Training.target_id, target_ids),
             Training.kind == "supernet",
             Training.state.in_((*LIVE_TRAININGS, "queued", "paused")),
         )
@@ -141,12 +142,12 @@ def measured(session: Session, candidate_ids: Collection[str]) -> dict[str, tupl
     if not candidate_ids:
         return {}
     query = select(Candidate, Target).join(Target, Target.id == Candidate.target_id)
-    rows = session.execute(query.where(Candidate.id.in_(candidate_ids)))
+    rows = session.execute(query.where(any_of(Candidate.id, candidate_ids)))
     return {row[0].id: (row[0], row[1]) for row in rows}
 
 
 def candidates_there(session: Session, candidate_ids: Collection[str]) -> set[str]:
-    return set(session.scalars(select(Candidate.id).where(Candidate.id.in_(candidate_ids))))
+    return set(session.scalars(select(Candidate.id).where(any_of(Candidate.id, candidate_ids))))
 
 
 def frontier(session: Session, target_id: str) -> list[Candidate]:
