@@ -54,7 +54,7 @@ def old_request(store: sqlite3.Connection, name: str) -> dict[str, Any]:
 # Reading -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_todays_form_stores_is_read_as_it_was() -> None:
+def test_values_in_the_current_form_are_read_unchanged() -> None:
     asked = request(budget={"minutes": 2.0}, proxy="snip")
     stored = JOB_REQUEST.versioned(asked.model_dump(mode="json"))
     assert stored == asked.model_dump(mode="json")  # version 1 is not written
