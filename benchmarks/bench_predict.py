@@ -225,9 +225,7 @@ def line(name: str, rows: Sequence[Row], what: str) -> dict[str, str]:
 def judge_table(options: argparse.Namespace) -> None:
     found = read_table(options.table, [options.column])
     measured = found.columns[options.column]
-    both = {
-        choice: judge(found.shapes, PROTOCOL, measured, choice=choice, splits=options.splits) for choice in CHOICES
-    }
+    both = {choice: judge(found.shapes, PROTOCOL, measured, choice=choice, splits=options.splits) for choice in CHOICES}
     if not options.json:
         table(f"{options.column} of {options.table.name}", [line(options.column, both[one], one) for one in CHOICES])
     print(
@@ -253,7 +251,7 @@ def judge_published(options: argparse.Namespace) -> None:
     lines, kept = [], []
     for name, measured in found.columns.items():
         others = [values for other, values in found.columns.items() if other != name]
-        for what, prior in ((*((choice, ()) for choice in CHOICES), ("spread", others))):
+        for what, prior in (*((choice, ()) for choice in CHOICES), ("spread", others)):
             rows = judge(found.shapes, PROTOCOL, measured, choice=what, splits=options.splits, others=prior)
             what = f"{what}, other devices known" if prior else what
             lines.append(line(name, rows, what))
