@@ -80,7 +80,7 @@ def _root(
 
 
 def main() -> None:
-    """Runs the command line and ends the process with one of the documented exit codes."""
+    """Runs the command line and exits with one of the documented exit codes."""
     from edgefront import exits
     from edgefront.extras import advice
 
@@ -105,7 +105,9 @@ def main() -> None:
 
 
 def _expected(error: Exception) -> int:
-    """The message and code of an error that users can cause; anything else is a bug and is raised with its trace."""
+    """The message and code of an error that users can cause; anything else is a bug and is raised with its
+    traceback.
+    """
     from edgefront.core.errors import EdgefrontError, InvalidInput
     from edgefront.exits import ERROR, exit_code
 

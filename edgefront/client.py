@@ -1,7 +1,7 @@
 """The typed, synchronous client of the service: `from edgefront import Client`.
 
-Methods return the wire models (`core.wire`); what goes wrong is an exception of `core.errors`, chosen by the `kind` of
-the server's problem document. Requests that may be repeated are, with jitter, while the server is away.
+Methods return the wire models (`core.wire`). Errors are exceptions of `core.errors`, chosen by the `kind` of the
+server's problem document. While the server is unavailable, idempotent requests are retried with jitter.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ class Client:
 
     Args:
         url: the server; else `EDGEFRONT_URL`; else the embedded service that runs on this machine (`edgefront up`).
-        key: the API key; else `EDGEFRONT_KEY`; else, for the embedded service, the key in its data folder.
-        home: data folder of the embedded service; else `EDGEFRONT_HOME`; else the user's data folder.
-        timeout_s: of a single request.
-        patience_s: how long to keep trying while the server is unavailable.
+        key: the API key; else `EDGEFRONT_KEY`; else, for the embedded service, the key in its data folder. home: data
+        folder of the embedded service; else `EDGEFRONT_HOME`; else the user's data folder. timeout_s: timeout of a
+        single request. patience_s: total time of retries while the server is unavailable.
 
-    Raises `Unavailable` if no server is named and none runs here.
+    Raises `Unavailable` if no server is given and none runs on this machine.
     """
 
     def __init__(
@@ -90,7 +89,8 @@ class Client:
         dataset: str | None = None,
     ) -> FrontierView:
         """The frontier of a job on a target (its id or name; may be left out if the job has one), within limits as in
-        "the best under 50 ms and 300 MB". With `by` perplexity, that of the models that were trained (on `dataset`)."""
+        "the best under 50 ms and 300 MB". With `by` perplexity, the frontier of the trained models (on `dataset`).
+        """
         return frontier(
             self._transport,
             job_id,
@@ -106,7 +106,7 @@ class Client:
         return self.catalogue.describe(architecture, **options)
 
     def health(self) -> HealthView:
-        """That the server lives, and its version. Needs no key."""
+        """Health and version of the server. Needs no key."""
         return HealthView.model_validate_json(self._transport.request("GET", "/v1/health").content)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from edgefront.commands.completion import complete_job, complete_model, complete_space
 
-# What the options of a measurement protocol say of themselves; what they take differs.
+# Help texts of the options of a measurement protocol, whose types differ between commands.
 MODE = "Kind of pass: all tokens at once, the same returning the state, or one token after a state."
 SEQUENCE_LENGTH = "Tokens of a pass. Default: 192; in decode 1."
 MEMORY_LENGTH = (

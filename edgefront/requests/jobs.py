@@ -78,7 +78,7 @@ def settings(given: Iterable[str]) -> dict[str, Any]:
 def target(given: str) -> dict[str, Any]:
     """`DEVICE[:RUNTIME[:THREADS]]` → the place and the protocol fields; `class=NAME` names a device class.
 
-    Device names may hold colons: only a runtime's name, and a number behind it, are taken off the end.
+    Device names may contain colons: only the name of a runtime, and a number after it, are split off the end.
     """
     place, threads = given, None
     head, colon, tail = place.rpartition(":")
@@ -102,7 +102,7 @@ def target(given: str) -> dict[str, Any]:
 
 
 def _scalar(text: str) -> Any:
-    """A JSON value if it reads as one, else the word itself."""
+    """The JSON value of the text if it is valid JSON, else the text itself."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

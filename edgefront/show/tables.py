@@ -81,7 +81,7 @@ def _cells(point: CandidateView) -> list[str]:
 
 
 def frontier_csv(views: Iterable[FrontierView]) -> str:
-    """Every point and every baseline of these frontiers, a line each, under a header."""
+    """Every point and every baseline of these frontiers, one per line, with a header."""
     text = io.StringIO()
     writer = csv.DictWriter(text, _CSV, lineterminator="\n")
     writer.writeheader()
@@ -113,7 +113,7 @@ _NAMES = {"attention": "attention", "feed_forward": "feed-forward", "srupp": "SR
 
 
 def stack_in_words(blocks: Sequence[dict[str, Any]]) -> str:
-    """The number of layers where each is attention and feed-forward, else how many blocks of each kind there are."""
+    """The number of layers if each is attention and feed-forward, else the number of blocks of each kind."""
     if _alternate(blocks):
         return _layers(blocks)
     counts: dict[str, int] = {}
@@ -130,7 +130,7 @@ def _alternate(blocks: Sequence[dict[str, Any]]) -> bool:
 
 
 def _layers(blocks: Sequence[dict[str, Any]]) -> str:
-    """Layers of a stock model, in words: pairs of attention and feed-forward, or blocks."""
+    """Layers of a stock model, as text: pairs of attention and feed-forward, or blocks."""
     count = len(blocks) // 2 if _alternate(blocks) else len(blocks)
     return f"{count} layer{'s' if count != 1 else ''}"
 

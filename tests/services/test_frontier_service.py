@@ -136,7 +136,7 @@ def test_flags_equal_brute_force_after_any_sequence(
         database.dispose()
 
 
-def test_a_member_that_gets_worse_lets_others_in(database: Database) -> None:
+def test_a_member_that_gets_worse_lets_others_join_the_frontier(database: Database) -> None:
     world = World(database, 8)
     one, two, three = world.ids[0], world.ids[7], world.ids[1]
     world.settle({one: ("measured", 2.0, 2), two: ("measured", 3.0, 3), three: ("measured", 1.0, 9)})
@@ -147,7 +147,7 @@ def test_a_member_that_gets_worse_lets_others_in(database: Database) -> None:
     world.check()
 
 
-def test_the_baseline_stands_beside(database: Database) -> None:
+def test_the_baseline_is_shown_beside_the_frontier(database: Database) -> None:
     world = World(database, 3)
     world.settle({world.baseline: ("measured", 4.0, 4)})
     world.settle({id_: ("measured", 1.0 + number, 3 - number) for number, id_ in enumerate(world.ids)})
@@ -179,7 +179,7 @@ def test_the_best_under_limits(database: Database) -> None:
             frontier_view(session, USER, world.job_id, "x")
 
 
-def test_by_perplexity_it_is_the_frontier_of_those_that_were_trained_alike(database: Database) -> None:
+def test_by_perplexity_it_is_the_frontier_of_the_models_trained_in_the_same_way(database: Database) -> None:
     world = World(database, 6)
     mib = 1 << 20
     world.settle({id_: ("measured", 10.0 * (n + 1), (n + 1) * mib) for n, id_ in enumerate(world.ids)})

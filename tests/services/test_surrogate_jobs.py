@@ -47,7 +47,7 @@ def finished(service: Service, agent: SimulatedAgent, request: JobRequest) -> Jo
     return service.get(job.id)
 
 
-def test_what_is_left_open_is_settled_when_a_job_is_submitted(service: Service, agent: SimulatedAgent) -> None:
+def test_defaults_are_fixed_when_a_job_is_submitted(service: Service, agent: SimulatedAgent) -> None:
     job = service.create(asked())
     assert (job.request.proxy, job.request.algorithm.name) == ("quality_law", "surrogate")
     encoders = service.create(asked(space={"name": "bert"}, algorithm={}))
