@@ -20,6 +20,7 @@ from edgefront.commands import (
     measure,
     models,
     proxy,
+    quality,
     service,
     ship,
     trainings,
@@ -47,6 +48,7 @@ ship.add_to(app)
 app.add_typer(catalogue.spaces, name="space")
 app.add_typer(data.app, name="data")
 app.add_typer(proxy.app, name="proxy")
+app.add_typer(quality.app, name="quality")
 catalogue.add_to(app)
 measure.add_to(app)
 generate.add_to(app)

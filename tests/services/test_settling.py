@@ -13,7 +13,8 @@ from edgefront.core.services import tasks
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring.settling import AT_ONCE, settle
 from edgefront.core.store.tables import Candidate, Event, Job, Launch, Measurement, Target
-from edgefront.workers.tasks import advance_target, settle_target
+from edgefront.workers.searching import advance_target
+from edgefront.workers.tasks import settle_target
 
 
 def states(world: World, table: Any) -> list[str]:
