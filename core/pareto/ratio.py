@@ -70,10 +70,8 @@ class Ratio:
         if self.spread is None:
             return f"{name} {percent:.2g} % {word} by one launch each, whose interval is not known"
         half = 100 * self.value * math.sinh(self.spread)
+        digits = 0 if half >= 10 else 1
+        interval = f"± {half:.{digits}f} %"
         if not (self.above or self.below):
-            return f"no measurable difference in {name} (± {_digits(half)} %)"
-        return f"{name} {_digits(percent)} ± {_digits(half)} % {word}"
-
-
-def _digits(percent: float) -> str:
-    return f"{percent:.0f}" if percent >= 10 else f"{percent:.1f}"
+            return f"no measurable difference in {name} ({interval})"
+        return f"{name} {percent:.{digits}f} {interval} {word}" if self.spread else f"{name} {percent:.1f} % {word}"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgefront.core.pareto.ratio import Figure, Ratio
+from edgefront.core.units import MIB
 
-MIB = 1 << 20
 RUNNERS_UP = 3
 MEMORY_SPREAD = 0.005
 """Half of a 95 % interval of a peak memory, on the logarithm: launches of one model differ by less."""

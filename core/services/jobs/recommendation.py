@@ -15,11 +15,12 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs.comparison import baseline_of
 from edgefront.core.services.jobs.queries import candidates as rows
-from edgefront.core.services.jobs.views import MIB, candidate_view
+from edgefront.core.services.jobs.views import candidate_view
 from edgefront.core.services.quality.trust import trained_of
 from edgefront.core.services.stored import LIMITS
 from edgefront.core.spaces.words import layers_in_words, stack_in_words
 from edgefront.core.states import ACTIVE_TARGETS
+from edgefront.core.units import MIB
 from edgefront.core.wire.jobs import (
     CandidateView,
     LimitMove,
