@@ -13,6 +13,7 @@ from edgefront.commands import (
     data,
     devices,
     evaluate,
+    find,
     finetune,
     frontier,
     generate,
@@ -40,6 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 service.add_to(app)
+find.add_to(app)
 app.add_typer(jobs.app, name="job")
 frontier.add_to(app)
 app.add_typer(models.app, name="model")

@@ -155,6 +155,31 @@ FRONTIER = _json(
         proxy_trust=_JOB_VIEW.proxy_trust,
     )
 )
+_PREDICTED = jobs.PredictedView(perplexity=31.2, perplexity_low=30.4, perplexity_high=32.0, law="lts-gpt2-wikitext103")
+_STOCK = {"role": "baseline", "generation": -1, "operator": "baseline", "parents": (), "versus_baseline": None}
+RECOMMENDATION = _json(
+    jobs.RecommendationView(
+        job_id=_JOB,
+        target_id=_TARGET,
+        target="laptop, onnxruntime",
+        limits=jobs.Limits(latency_ms=50, memory_mb=300),
+        by="predicted",
+        proxy="quality_law",
+        perplexity_of="WikiText-103, validation split",
+        sentence="Within 50 ms and 300 MiB a model of predicted perplexity 31.2 ± 0.8. Against the largest stock model "
+        "within the limits (4 layers): predicted perplexity 8.2 ± 3.3 % lower, no measurable difference in latency "
+        "(± 2.4 %), peak memory 12 ± 0.6 % lower.",
+        recommended=_CANDIDATE_VIEW.model_copy(update={"predicted": _PREDICTED}),
+        baseline=_CANDIDATE_VIEW.model_copy(update={"id": f"{_CANDIDATE[:-1]}0", "on_frontier": False, **_STOCK}),
+        runners_up=(
+            jobs.RunnerUpView(
+                candidate=_CANDIDATE_VIEW.model_copy(update={"id": f"{_CANDIDATE[:-1]}1"}),
+                trade="latency 6.1 ± 2.4 % lower, peak memory 3.0 ± 0.7 % lower, "
+                "no measurable difference in predicted perplexity (± 3.2 %)",
+            ),
+        ),
+    )
+)
 _EVENT = jobs.EventView(
     number=71,
     kind="frontier",

@@ -13,11 +13,12 @@ from edgefront.api.docs import examples
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Here, Person
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId
+from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId, LatencyBound, MemoryBound, TargetName
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import lifecycle as jobs
+from edgefront.core.services.jobs import recommendation
 from edgefront.core.states import JobState
-from edgefront.core.wire.jobs import JobPage, JobRequest, JobView
+from edgefront.core.wire.jobs import JobPage, JobRequest, JobView, RecommendationView
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
 
@@ -66,6 +67,32 @@ def list_jobs(
 def get_job(job_id: JobId, person: Person, here: Here) -> JobView:
     with here.database.read() as session:
         return jobs.get_job(session, person, job_id, here.database.now(session))
+
+
+@router.get(
+    "/{job_id}/recommendation",
+    operation_id="get_recommendation",
+    summary="The best measured model within limits",
+    responses={**answer(examples.RECOMMENDATION), **errors(404)},
+)
+def get_recommendation(
+    job_id: JobId,
+    person: Person,
+    here: Here,
+    target: TargetName = None,
+    max_latency_ms: LatencyBound = None,
+    max_memory_mb: MemoryBound = None,
+) -> RecommendationView:
+    """Beside the largest stock model within the same limits, with what the next best models trade.
+
+    Answered from what is known, for any limits, also while the job runs; those that are not given are the target's.
+    Without `target`, that of the job's first.
+    """
+    with here.database.read() as session:
+        known = recommendation.read(
+            session, person, job_id, target, max_latency_ms=max_latency_ms, max_memory_mb=max_memory_mb
+        )
+    return known.recommendation()
 
 
 @router.post(

@@ -66,6 +66,8 @@ class Stock:
     n_head: int = 1
     d_inner: int = 0
     attn_ratio: int = 4
+    div: int | None = None
+    """Of the embedding, where a job may choose it; None: the first permitted one."""
 
 
 @dataclass(frozen=True)
@@ -186,10 +188,13 @@ class FramedSpace(SearchSpace, ABC):
         """d_model and embedding of the baselines, and these widths for all their layers.
 
         The stock d_model where it is permitted, else the widest permitted one with d_inner 4·d_model; the other widths
-        move to the nearest permitted value that goes with it.
+        move to the nearest permitted value that goes with it. The embedding has the stock's div where that is
+        permitted, and else the first values.
         """
         width = self.stock.d_model if self.stock.d_model in self._widths else max(self._widths)
-        genome: Genome = {"d_model": width, **self._embeddings(width)[0]}
+        embeddings = self._embeddings(width)
+        stock = [genes for genes in embeddings if genes.get("div") == self.stock.div]
+        genome: Genome = {"d_model": width, **(stock or embeddings)[0]}
         for name in names:
             scaled = name == "d_inner" and width != self.stock.d_model
             wanted = 4 * width if scaled else getattr(self.stock, name)

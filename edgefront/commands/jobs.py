@@ -17,6 +17,8 @@ from edgefront.commands.options import (
     WEIGHTS,
     After,
     JobId,
+    MaxLatency,
+    MaxMemory,
     Narrow,
     Newest,
     Space,
@@ -33,7 +35,7 @@ app = group("Search jobs: submit, watch, control.")
     app,
     "submit",
     panels={
-        "Search": "space narrow algorithm setting candidates minutes min_parameters max_parameters seed",
+        "Search": "preset space narrow goal algorithm setting candidates minutes min_parameters max_parameters seed",
         "Measuring": "target mode sequence_length memory_length dtype weights precision",
         "Limits": "max_latency_ms max_memory_mb",
         "Proxy": "proxy proxy_setting",
@@ -67,14 +69,27 @@ def submit(
     dtype: Annotated[str | None, typer.Option(help=f"float32, bfloat16 or float16. {DTYPE}")] = None,
     weights: Annotated[str | None, typer.Option(help=f"full or int8; {WEIGHTS}")] = None,
     precision: Annotated[float | None, typer.Option(help="Wanted 95 % half-width, relative: 0.02.")] = None,
-    algorithm: Annotated[str, typer.Option(help="lts, random, nsga2 or par-supernet.")] = "lts",
+    preset: Annotated[
+        str | None,
+        typer.Option(help="lts-paper: search by LTS as published: its algorithm, proxy, population and iterations."),
+    ] = None,
+    goal: Annotated[str, typer.Option(help="frontier, or best_within_limits.")] = "frontier",
+    algorithm: Annotated[
+        str,
+        typer.Option(
+            help="surrogate, lts, random, nsga2 or par-supernet. Default: surrogate, where the proxy can be predicted."
+        ),
+    ] = "auto",
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Setting of the algorithm.")
     ] = None,
     proxy: Annotated[
         str,
-        typer.Option(help="Proxy for quality, a name from `proxy list`.", autocompletion=complete_proxy),
-    ] = "decoder_parameters",
+        typer.Option(
+            help="Proxy for quality, a name from `proxy list`. Default: quality_law, where a law covers the space.",
+            autocompletion=complete_proxy,
+        ),
+    ] = "auto",
     proxy_setting: Annotated[
         list[str] | None,
         typer.Option("--proxy-set", metavar="KEY=VALUE", help="Setting of the proxy: rows=16, length=192."),
@@ -108,13 +123,14 @@ def submit(
         for wanted in targets:
             wanted["protocol"] |= {field: value for field, value in protocol.items() if value is not None}
             wanted["limits"] = limits
+        chosen = submission.preset(preset, algorithm, submission.settings(setting or []), proxy)
         request = submission.parse_request(
             {
                 "name": name,
                 "space": {"name": space, "narrow": submission.narrowing(narrow or [])},
                 "targets": targets,
-                "algorithm": {"name": algorithm, "settings": submission.settings(setting or [])},
-                "proxy": proxy,
+                "goal": goal,
+                **chosen,
                 "proxy_settings": submission.settings(proxy_setting or []),
                 "budget": {"candidates": candidates, "minutes": minutes},
                 "parameters": {"min_decoder": min_parameters, "max_decoder": max_parameters},
@@ -141,7 +157,7 @@ def _submit(session: Session, request: JobRequest, idempotency_key: str | None, 
     session.put(job, show)
 
 
-def only_device(session: Session) -> str:
+def only_device(session: Session, option: str = "--target") -> str:
     from edgefront.core.errors import InvalidInput
 
     devices = [device for device in session.client.devices.list() if device.state == "active"]
@@ -149,10 +165,10 @@ def only_device(session: Session) -> str:
         return devices[0].name
     names = ", ".join(device.name for device in devices)
     raise InvalidInput(
-        f"choose a device with --target: the active devices are {names}"
+        f"choose a device with {option}: the active devices are {names}"
         if names
-        else "there is no active device: start an agent with `edgefront agent`, or use --target class=NAME",
-        field="target",
+        else "there is no active device: start an agent with `edgefront agent`, or name a device class",
+        field=option.removeprefix("--"),
         allowed=names,
     )
 
@@ -226,6 +242,34 @@ def _watch(session: Session, job_id: str, after: int) -> None:
         from edgefront.core.errors import EdgefrontError
 
         raise EdgefrontError(f"job {job_id} failed: {ended.reason or 'see its targets'}")
+
+
+@command(app, "recommend")
+def recommend(
+    session: Session,
+    job: JobId,
+    target: Annotated[str | None, typer.Option(help="Id or name of a target. Default: all of the job's.")] = None,
+    max_latency_ms: MaxLatency = None,
+    max_memory_mb: MaxMemory = None,
+) -> None:
+    """Show the best model within limits that a job has measured, and what others trade for it.
+
+    Answered from what is known, also while the job runs. Limits that are not given are the job's own.
+    """
+    from edgefront.show.recommendation import show
+
+    client = session.client
+    names = [target] if target else [item.id for item in client.jobs.get(job).targets]
+    found = [
+        client.jobs.recommendation(job, target=name, max_latency_ms=max_latency_ms, max_memory_mb=max_memory_mb)
+        for name in names
+    ]
+
+    def say() -> None:
+        for view in found:
+            show(view, session.out)
+
+    session.put(found[0] if target else found, say)
 
 
 @command(app, "pause")

@@ -75,6 +75,30 @@ def settings(given: Iterable[str]) -> dict[str, Any]:
     return found
 
 
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "lts-paper": {
+        "algorithm": {
+            "name": "lts",
+            "settings": {"population": 100, "parents": 20, "mutants": 40, "crossovers": 40, "iterations": 30},
+        },
+        "proxy": "decoder_parameters",
+    },
+}
+"""Published searches. Of LTS (arXiv 2203.02094, Appendix B); its embedding, k = 4, is the default of its spaces."""
+
+
+def preset(name: str | None, algorithm: str, given: Mapping[str, Any], proxy: str) -> dict[str, Any]:
+    """Algorithm and proxy of a job: those of a preset, or those given. `InvalidInput` where both are."""
+    if name is None:
+        return {"algorithm": {"name": algorithm, "settings": dict(given)}, "proxy": proxy}
+    if name not in PRESETS:
+        raise _bad("preset", name, ", ".join(PRESETS))
+    if algorithm != "auto" or proxy != "auto":
+        raise _bad("preset", name, "the preset alone, or --algorithm and --proxy")
+    chosen = PRESETS[name]
+    return {**chosen, "algorithm": {**chosen["algorithm"], "settings": {**chosen["algorithm"]["settings"], **given}}}
+
+
 def target(given: str) -> dict[str, Any]:
     """`DEVICE[:RUNTIME[:THREADS]]` → the place and the protocol fields; `class=NAME` names a device class.
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from edgefront.core.errors import InvalidInput
 from edgefront.core.states import ENDED_JOBS
 from edgefront.core.validation import invalid_input
-from edgefront.core.wire.jobs import EventView, JobPage, JobRequest, JobView
+from edgefront.core.wire.jobs import EventView, JobPage, JobRequest, JobView, RecommendationView
 from edgefront.resources.logs import follow_log
 from edgefront.transport import Transport, segment
 
@@ -52,6 +52,22 @@ class Jobs:
 
     def get(self, job_id: str) -> JobView:
         return JobView.model_validate_json(self._transport.request("GET", f"/v1/jobs/{segment(job_id)}").content)
+
+    def recommendation(
+        self,
+        job_id: str,
+        *,
+        target: str | None = None,
+        max_latency_ms: float | None = None,
+        max_memory_mb: float | None = None,
+    ) -> RecommendationView:
+        """The best model within limits that the job has measured, beside the stock model under the same limits.
+
+        Limits that are not given are the target's own. Answered from what is known: no other job is needed.
+        """
+        params = {"target": target, "max_latency_ms": max_latency_ms, "max_memory_mb": max_memory_mb}
+        response = self._transport.request("GET", f"/v1/jobs/{segment(job_id)}/recommendation", params=params)
+        return RecommendationView.model_validate_json(response.content)
 
     def pause(self, job_id: str) -> JobView:
         return self._steer(job_id, "pause")

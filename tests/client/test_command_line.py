@@ -15,7 +15,7 @@ from edgefront import exits
 from edgefront.core.cost.costs import costs
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.models import named_models
-from edgefront.show.tables import stack_in_words
+from edgefront.core.spaces.words import stack_in_words
 
 HEAVY = ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "uvicorn", "matplotlib", "numpy")
 

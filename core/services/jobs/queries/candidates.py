@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, and_, false, insert, or_, select, true, update
+from sqlalchemy import ColumnElement, Row, and_, case, false, insert, literal, or_, select, true, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -164,6 +164,44 @@ def move_frontier(session: Session, joined: Collection[str], left: Collection[st
                 loaded = session.identity_map.get(session.identity_key(Candidate, id_))
                 if loaded is not None:
                     set_committed_value(loaded, "on_frontier", value)
+
+
+def best_within(
+    session: Session, target_id: str, max_latency_ms: float | None, max_memory_bytes: float | None, most: int
+) -> list[Candidate]:
+    """Measured search candidates within these limits, whatever the job's are: the `most` best by the proxy."""
+    query = select(Candidate).where(_measured(target_id), Candidate.role == "search")
+    if max_latency_ms is not None:
+        query = query.where(Candidate.latency_ms <= max_latency_ms)
+    if max_memory_bytes is not None:
+        query = query.where(Candidate.memory_bytes <= max_memory_bytes)
+    order = (Candidate.proxy.desc(), Candidate.latency_ms, Candidate.id)
+    return list(session.scalars(query.order_by(*order).limit(most)))
+
+
+def nearest_to(
+    session: Session, target_id: str, max_latency_ms: float | None, max_memory_bytes: float | None, most: int
+) -> list[Candidate]:
+    """The `most` measured search candidates that exceed the limits least, the `most` quickest, and the smallest."""
+    beyond: Any = literal(1.0)
+    orders: list[Any] = [Candidate.latency_ms, Candidate.memory_bytes]
+    for column, limit in ((Candidate.latency_ms, max_latency_ms), (Candidate.memory_bytes, max_memory_bytes)):
+        if limit is not None:
+            beyond = beyond * case((column > limit, column / limit), else_=1.0)
+    found: dict[str, Candidate] = {}
+    for order in (beyond, *orders):
+        query = select(Candidate).where(_measured(target_id), Candidate.role == "search")
+        found |= {one.id: one for one in session.scalars(query.order_by(order, Candidate.id).limit(most))}
+    return list(found.values())
+
+
+def _measured(target_id: str) -> ColumnElement[bool]:
+    return and_(
+        Candidate.target_id == target_id,
+        Candidate.state.in_(("measured", "out_of_bounds")),
+        Candidate.latency_ms.is_not(None),
+        Candidate.memory_bytes.is_not(None),
+    )
 
 
 def search_rows(session: Session, target_id: str) -> Sequence[Row[Any]]:
