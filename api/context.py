@@ -12,6 +12,7 @@ from edgefront.api.http.metrics import Fresh, Metrics
 from edgefront.api.http.rates import RateBound
 from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.waiting import WaitingRoom
+from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 
@@ -32,6 +33,8 @@ class Context:
     slow: anyio.CapacityLimiter
     """Threads for what takes seconds (building models, exports), so that it never takes those of short requests."""
 
+    fits: Fits
+    """Predictors that have learnt, kept while nothing new is measured."""
     probes: anyio.CapacityLimiter
     """Threads for readiness checks, which may hang."""
     overview: Fresh

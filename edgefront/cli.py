@@ -19,6 +19,7 @@ from edgefront.commands import (
     jobs,
     measure,
     models,
+    predict,
     proxy,
     service,
     ship,
@@ -49,6 +50,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(proxy.app, name="proxy")
 catalogue.add_to(app)
 measure.add_to(app)
+predict.add_to(app)
 generate.add_to(app)
 evaluate.add_to(app)
 finetune.add_to(app)
