@@ -12,6 +12,7 @@ from edgefront.api.http.metrics import Fresh, Metrics
 from edgefront.api.http.rates import RateBound
 from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.waiting import WaitingRoom
+from edgefront.core.services.fleet.device_keys import key_of_device
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
@@ -53,7 +54,7 @@ class Context:
 
     def call_device(self, device_id: str) -> None:
         """Lets a device that waits for work look at once: its state has changed. May be called from any thread."""
-        self.loop.call_soon_threadsafe(self.room.call, (f"device:{device_id}",))
+        self.loop.call_soon_threadsafe(self.room.call, (key_of_device(device_id),))
 
     def stop(self) -> None:
         """Ends what waits (long polls, event streams), so that the server can stop."""

@@ -91,7 +91,7 @@ def check_bind(settings: Settings) -> None:
             value=str(http.certificate),
             allowed="the paths of two PEM files",
         )
-    if http.certificate is not None or http.insecure or is_loopback(http.host):
+    if http.certificate is not None or http.insecure or is_local(http.host):
         return
     raise InvalidInput(
         f"http.host {http.host} can be reached from other machines, and plain HTTP would show them every key: give "
@@ -103,7 +103,7 @@ def check_bind(settings: Settings) -> None:
     )
 
 
-def is_loopback(host: str) -> bool:
+def is_local(host: str) -> bool:
     """Whether only this machine can reach what listens on `host`."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)

@@ -83,7 +83,11 @@ def _values(*states: State) -> tuple[str, ...]:
 
 
 ACTIVE_TARGETS = _values(TargetState.BASELINES, TargetState.SEARCHING, TargetState.REFINING)
+LIVE_JOBS = _values(JobState.RUNNING, JobState.PAUSED)
+REFINABLE_TARGETS = _values(TargetState.SEARCHING, TargetState.REFINING)
+"""They may have further launches of uncertain frontier points."""
 ENDED_JOBS = _values(JobState.CANCELLED, JobState.FINISHED, JobState.FAILED)
+MEASURED_CANDIDATES = _values(CandidateState.MEASURED, CandidateState.OUT_OF_BOUNDS)
 LIVE_LAUNCHES = _values(LaunchState.WANTED, LaunchState.LEASED, LaunchState.REPORTED)
 """Their result is still to come, or not settled yet."""
 FINISHED_LAUNCHES = _values(LaunchState.DONE, LaunchState.INFEASIBLE, LaunchState.FAILED)

@@ -21,6 +21,7 @@ from edgefront.commands import (
     models,
     predict,
     proxy,
+    quality,
     service,
     ship,
     trainings,
@@ -48,6 +49,7 @@ ship.add_to(app)
 app.add_typer(catalogue.spaces, name="space")
 app.add_typer(data.app, name="data")
 app.add_typer(proxy.app, name="proxy")
+app.add_typer(quality.app, name="quality")
 catalogue.add_to(app)
 measure.add_to(app)
 predict.add_to(app)

@@ -25,6 +25,7 @@ _EXTRAS = {
         "pymoo",
         "safetensors",
         "scipy",
+        "sklearn",
         "sqlalchemy",
         "sse_starlette",
         "starlette",

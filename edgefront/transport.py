@@ -7,7 +7,6 @@ from 0.2 s with full jitter, honour Retry-After, and end after `patience_s` in a
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from pydantic import BaseModel
 from tenacity import Retrying, retry_if_exception, stop_before_delay
 
 from edgefront.core import errors
+from edgefront.core.addresses import is_loopback
 from edgefront.core.errors import (
     EdgefrontError,
     InvalidInput,
@@ -58,7 +58,7 @@ class Transport:
             headers=headers,
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
             # A proxy set for the internet must not catch what goes to this machine.
-            trust_env=not _is_loopback(parsed.host),
+            trust_env=not is_loopback(parsed.host),
         )
 
     def close(self) -> None:
@@ -234,15 +234,6 @@ def _present(params: Query | None) -> dict[str, str] | None:
         for name, value in params.items()
         if value is not None
     }
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _bad_url(url: str, reason: str) -> InvalidInput:

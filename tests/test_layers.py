@@ -16,13 +16,18 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = ("core", "api", "workers", "agents", "edgefront", "migrations")
 
 # Part → those that it may import besides itself; the longest prefix that matches decides. Names are within `edgefront`.
-LEAVES = {"core.errors", "core.canonical", "core.validation", "core.states", "core.number_formats"}
+LEAVES = {"core.errors", "core.canonical", "core.validation", "core.states", "core.number_formats"} | {
+    "core.units",
+    "core.addresses",
+}
 MODELS = {"core.spaces", "core.cost", "core.graph", "core.nn", "core.files"}
 TRAINING = MODELS | {"core.recipes", "core.data", "core.evaluation", "core.training"}
 ALLOWED: dict[str, set[str]] = {
     "core.errors": set(),
     "core.canonical": set(),
     "core.number_formats": set(),
+    "core.units": set(),
+    "core.addresses": set(),
     "core.states": set(),
     "core.retry": {"core.errors"},
     "core.validation": {"core.errors"},
@@ -183,3 +188,21 @@ def test_loads_without(module: str) -> None:
     code = f"import sys, {module}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert not set(loaded.stdout.split()) & set(HEAVY_FREE[module])
+
+
+HOMES = {
+    r"^_?[MG]IB = ": "core/units.py",
+    r"[\"'](device|class):": "core/services/fleet/device_keys.py",
+    r"= \"(127\.0\.0\.1|::1)\"": "core/addresses.py",
+    r"def _?is_loopback\b": "core/addresses.py",
+    r"^(LIVE|ACTIVE|ENDED)_\w+ = ": "core/states.py",
+    r"^(Quantisation|NumberFormat) = ": "core/number_formats.py",
+    r"^MAX_KEY = ": "core/services/idempotency.py",
+}
+"""What marks the definition of a fact → the file that it is defined in."""
+
+
+@pytest.mark.parametrize(("mark", "home"), HOMES.items())
+def test_a_fact_has_one_home(mark: str, home: str) -> None:
+    pattern = re.compile(mark, re.MULTILINE)
+    assert [str(path.relative_to(ROOT)) for _, path in _modules() if pattern.search(path.read_text())] == [home]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Path, Query
+from fastapi import Header, Path, Query
+
+from edgefront.core.services.idempotency import MAX_KEY
 
 _ID = r"^[A-Za-z0-9_\-]+$"
 
@@ -49,4 +51,15 @@ LatencyBound = Annotated[
 ]
 MemoryBound = Annotated[
     float | None, Query(gt=0, le=1e15, allow_inf_nan=False, description="Peak memory in MiB", examples=[300])
+]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=MAX_KEY,
+        pattern=r"^[\x21-\x7e]+$",
+        description="A unique value of your choice. A request with the same value and the same body returns what the "
+        "first one created.",
+        examples=["6c7a2f1e-5f0a-4f0e-9d4c-2a6a1c9f0b11"],
+    ),
 ]

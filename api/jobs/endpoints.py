@@ -6,32 +6,20 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Header, Query, Response
+from fastapi import APIRouter, Body, Query, Response
 from sqlalchemy.orm import Session
 
 from edgefront.api.docs import examples
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Here, Person
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.api.http.parameters import Cursor, JobId
+from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.states import JobState
 from edgefront.core.wire.jobs import JobPage, JobRequest, JobView
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
-
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        min_length=1,
-        max_length=200,
-        pattern=r"^[\x21-\x7e]+$",
-        description="A unique value of your choice. A request with the same value and the same body returns the same "
-        "job.",
-        examples=["6c7a2f1e-5f0a-4f0e-9d4c-2a6a1c9f0b11"],
-    ),
-]
 
 
 @router.post(

@@ -15,8 +15,7 @@ from edgefront.api.docs import training_examples as examples
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Person
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.api.http.parameters import Cursor, TrainingId
-from edgefront.api.jobs.endpoints import IdempotencyKey
+from edgefront.api.http.parameters import Cursor, IdempotencyKey, TrainingId
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.files.downloads import files_of

@@ -24,7 +24,7 @@ from edgefront.core.spaces.block import BLOCK_KINDS
 Floats = NDArray[np.float64]
 
 _ROWS_AT_ONCE = 4096
-_LEAST_NOISE = 0.003**2
+_LEAST_NOISE = 0.005**2
 _EARNED = 1.02
 _OUTLIER = 3.0
 _NORMAL = 1.4826

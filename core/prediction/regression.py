@@ -20,7 +20,7 @@ from scipy.optimize import nnls
 
 Floats = NDArray[np.float64]
 
-_DEVIATION = 0.1
+_DEVIATION = 0.08
 """Of a feature's share of the time from the prior's, where no other device is known."""
 _LEAST_DEVIATION = 0.02
 _NORMAL = 1.4826

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
-from edgefront.core.prediction.spread import standardised, spread_rows
+from edgefront.core.prediction.spread import farthest, standardised
 
 Floats = NDArray[np.float64]
 
@@ -63,7 +63,7 @@ class Process:
 def choose(descriptors: Floats, residuals: Floats) -> Kernel:
     """The kernel with the greatest marginal likelihood, or none."""
     centre, width = standardised(descriptors)
-    chosen = spread_rows(descriptors, min(len(descriptors), 2 * _MOST))
+    chosen = farthest(descriptors, min(len(descriptors), 2 * _MOST))
     points, values = (descriptors[chosen] - centre) / width, residuals[chosen]
     count = len(values)
     best, found = -count / 2 * np.log(max(float(np.mean(values**2)), 1e-12)) + _GAIN, Kernel()
@@ -87,7 +87,7 @@ def fit(descriptors: Floats, residuals: Floats, weights: Floats, kernel: Kernel)
     if not kernel.ratio:
         return empty
     scaled = (descriptors - centre) / width
-    points = scaled[spread_rows(descriptors, min(len(descriptors), _MOST))]
+    points = scaled[farthest(descriptors, min(len(descriptors), _MOST))]
     between = _matern(points, points, kernel.length) + _JITTER * np.eye(len(points))
     across = _matern(points, scaled, kernel.length)
     # In units of the signal's variance, which the ratio ties to the noise's.

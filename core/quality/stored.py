@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError, model_validator
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.quality.features import FEATURES, NAMES
@@ -29,6 +29,8 @@ Name = Annotated[
     str,
     Field(pattern=form(r"^[a-z0-9][a-z0-9.-]{0,63}$", "lower-case letters, digits, dots and hyphens, at most 64")),
 ]
+
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
 class _Part(BaseModel):
@@ -117,6 +119,14 @@ def to_text(law: QualityLaw) -> str:
     """The same as text, one model a line."""
     value = to_json(law)
     return _indented(value) + "\n"
+
+
+def checked_name(name: str) -> str:
+    """The name, if a law may have it; `InvalidInput` says what would be right."""
+    try:
+        return _NAME.validate_python(name)
+    except ValidationError as error:
+        raise invalid_input(error, InvalidInput, "name") from None
 
 
 def from_json(value: Mapping[str, Any] | str | bytes) -> QualityLaw:

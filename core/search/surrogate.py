@@ -21,7 +21,7 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import reference
 from edgefront.core.prediction.features import descriptors, features
-from edgefront.core.prediction.spread import spread_rows
+from edgefront.core.prediction.spread import farthest
 from edgefront.core.search import expected_gain
 from edgefront.core.search.evolution import Evolution, Pool
 from edgefront.core.search.expected_gain import Choice
@@ -134,7 +134,7 @@ class Surrogate:
             near = self._near_the_limits(forecast)
             codes, shapes = codes[near], shapes.take(near)
         counted = features(shapes, self._problem.protocol)
-        for row in spread_rows(descriptors(shapes, counted), len(codes) if len(codes) < DRAWN else 4 * count):
+        for row in farthest(descriptors(shapes, counted), len(codes) if len(codes) < DRAWN else 4 * count):
             if len(proposals) >= count:
                 return
             proposals.offer(self._population.decode(codes[row : row + 1])[0], SPREAD)

@@ -1,19 +1,25 @@
-"""Idempotency-Key: the same key with the same request is answered with what was made the first time."""
+"""Idempotency-Key: the same key with the same request returns what was created the first time."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from edgefront.core.errors import InvalidInput
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import Conflict, InvalidInput
+from edgefront.core.store.tables import Base
 
 MAX_KEY = 200
 
+Former = TypeVar("Former")
+
 
 def request_digest(stored: Mapping[str, Any]) -> str:
-    """SHA-256 of a request as it is stored, to tell whether a key comes with the same one again."""
+    """SHA-256 of a request, to find out whether a key is used again with the same request."""
     return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
 
 
@@ -26,3 +32,23 @@ def check_key(key: str) -> None:
             value=key[:80],
             allowed="such as a UUID",
         )
+
+
+def check_same(former_digest: str, digest: str, former: str) -> None:
+    """Conflict where a key comes with another request than the one that made `former`."""
+    if former_digest != digest:
+        raise Conflict(f"this Idempotency-Key was used for another request, which created {former}")
+
+
+def add_once(session: Session, made: Sequence[Base], former: Callable[[], Former]) -> Former | None:
+    """Adds rows that hold a key; returns None, or what `former` finds where another request was faster with it."""
+    try:
+        with session.begin_nested():
+            session.add_all(made)
+            session.flush()
+    except IntegrityError:
+        found = former()
+        if not found:
+            raise
+        return found
+    return None

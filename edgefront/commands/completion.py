@@ -49,6 +49,15 @@ def complete_proxy(incomplete: str) -> Items:
     return [(one.name, one.title) for one in proxies().values() if one.name.startswith(incomplete)]
 
 
+def complete_law(incomplete: str) -> Items:
+    """Names of the quality laws that come along."""
+    with suppress(Exception):
+        from edgefront.core.quality.shipped import shipped_laws
+
+        return [(name, law.origin.title) for name, law in shipped_laws().items() if name.startswith(incomplete)]
+    return []
+
+
 def complete_space(incomplete: str) -> Items:
     """Names of the catalogue's search spaces."""
     with suppress(Exception):

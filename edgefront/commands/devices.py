@@ -22,7 +22,8 @@ DeviceName = Annotated[
 @command(app, "list")
 def list_devices(session: Session) -> None:
     """List the devices."""
-    from edgefront.show.output import MIB, moment, share, table
+    from edgefront.core.units import MIB
+    from edgefront.show.output import moment, share, table
 
     devices = list(session.client.devices.list())
 

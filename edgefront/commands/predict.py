@@ -61,7 +61,8 @@ def predict(
 
 
 def _show(session: Session, title: str, model: Architecture, one: PredictionView) -> None:
-    from edgefront.show.output import MIB, NONE, mebibytes, millions, milliseconds, share, table
+    from edgefront.core.units import MIB
+    from edgefront.show.output import NONE, mebibytes, millions, milliseconds, share, table
 
     predicted = one.predicted
     shown = table("predicted", "value", "95 % interval", title=title, right=("value", "95 % interval"))

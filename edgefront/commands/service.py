@@ -9,6 +9,7 @@ import typer
 
 from edgefront.commands.base import Session, command
 from edgefront.commands.options import Cores
+from edgefront.core.addresses import LOOPBACK
 
 Home = Annotated[
     Path | None,
@@ -27,7 +28,7 @@ def add_to(app: typer.Typer) -> None:
 
 def up(
     session: Session,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = LOOPBACK,
     port: Annotated[
         int | None,
         typer.Option(min=0, max=65535, help="Port; 0 for any free one. Default: 8090, or the next free one."),

@@ -7,6 +7,7 @@ import ipaddress
 import os
 import socket
 
+from edgefront.core.addresses import LOOPBACK, LOOPBACK_V6
 from edgefront.core.errors import Conflict, InvalidInput
 
 DEFAULT_PORT = 8090
@@ -35,7 +36,7 @@ def address(bound: socket.socket, *, secure: bool = False) -> str:
     scheme = "https" if secure else "http"
     host, port = bound.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
-        host = "127.0.0.1" if bound.family == socket.AF_INET else "::1"
+        host = LOOPBACK if bound.family == socket.AF_INET else LOOPBACK_V6
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from edgefront import __version__
 from edgefront.agents.device.cores import CorePlan, keep_to, parse_cores
+from edgefront.core.addresses import LOOPBACK
 from edgefront.core.errors import EdgefrontError
 from edgefront.embedded.agent import AgentProcess, follow_the_server
 from edgefront.embedded.lock import own_home
@@ -61,7 +62,7 @@ class EmbeddedService:
         self,
         home: Path,
         *,
-        host: str = "127.0.0.1",
+        host: str = LOOPBACK,
         port: int | None = None,
         agent: bool = True,
         cores: str | None = None,

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from edgefront.core.units import MIB
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-MIB = 1 << 20
 NONE = "–"
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefront.core.errors import InvalidInput
+from edgefront.core.units import MIB
 from edgefront.core.wire.jobs import CandidateView, FrontierView
-from edgefront.show.output import MIB
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from edgefront.api.serve import check_bind, is_loopback, make_server
+from edgefront.api.serve import check_bind, is_local, make_server
 from edgefront.core.errors import InvalidInput
 from edgefront.core.services.settings import HttpSettings, Settings
 from servers import free_port
@@ -30,7 +30,7 @@ def test_loopback_needs_nothing(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "no.such.host.invalid"])
 def test_plain_http_beyond_loopback_is_refused_unless_asked_for(host: str) -> None:
-    assert not is_loopback(host)
+    assert not is_local(host)
     with pytest.raises(InvalidInput) as refused:
         make_server(settings(host=host))
     assert refused.value.field == "http.host"

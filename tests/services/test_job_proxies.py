@@ -124,6 +124,10 @@ def test_what_needs_no_torch_is_scored_at_once_and_low_is_turned(sqlite_service:
     counted = finish(service, agent, service.submit(asking("total_parameters")))
     assert service.scores_asked == 0
     assert all(row.proxy == row.total_parameters for row in rows(service, counted))
+    predicted = finish(service, agent, service.submit(asking("quality_law")))
+    assert service.scores_asked == 0
+    assert all(-5 < row.proxy < -3 for row in rows(service, predicted)), "ln perplexity, turned"
+    assert predicted.targets[0].frontier_size > 0
     turned = finish(service, agent, service.submit(asking("grasp", proxy_settings=TINY)))
     assert all(row.proxy == -int(row.digest[:8], 16) - 1 for row in rows(service, turned))
     (target,) = turned.targets
@@ -290,6 +294,8 @@ def test_the_sweep_finds_scores_whose_message_was_lost(sqlite_service: Service) 
         ({"proxy_settings": {"rows": 0}}, "proxy_settings.rows"),
         ({"proxy_settings": {"batch": 3}}, "proxy_settings.batch"),
         ({"proxy": "partial_training"}, "proxy_settings.data"),
+        ({"proxy": "quality_law", "proxy_settings": {"law": "none"}}, "proxy_settings.law"),
+        ({"proxy": "quality_law", "space": {"name": "srupp"}}, "proxy"),
         ({"proxy": "partial_training", "proxy_settings": {"data": "x", "recipe": "y"}}, "proxy_settings.recipe"),
     ],
 )

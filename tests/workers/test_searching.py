@@ -186,7 +186,7 @@ def test_a_generation_is_computed_by_one_worker_at_a_time(service: Service, monk
 def test_a_claim_is_extended_while_computing_takes_long(
     service: Service, slow: SlowAlgorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searching, "BEAT_S", 0.01)
+    monkeypatch.setattr(searching, "interval_s", lambda hold_s: hold_s / 2000)
     agent = SimulatedAgent(service.database)
     job = service.submit()
     measured_baselines(service, agent, job)

@@ -15,13 +15,13 @@ from edgefront.core.services import cursor as cursors
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of
 from edgefront.core.services.jobs.comparison import baseline_of, baselines_of, versus_baseline
-from edgefront.core.services.jobs.plan import MIB
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.views import candidate_view
 from edgefront.core.states import CandidateState
 from edgefront.core.store.tables import Candidate, Job
+from edgefront.core.units import MIB
 from edgefront.core.validation import one_of
 from edgefront.core.wire.jobs import CandidatePage, CandidateView, LaunchView
 
@@ -31,7 +31,7 @@ _LARGEST = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class CandidateFilter:
-    """All that is given must hold. `target` is an id or a name."""
+    """All given conditions must hold. `target` is an id or a name."""
 
     target: str | None = None
     state: str | None = None
@@ -61,7 +61,7 @@ SORTABLE = (
     "created_at",
     "measured_at",
 )
-"""Columns to sort by; a leading `-` sorts downwards. Unmeasured candidates come last either way."""
+"""Columns to sort by; a leading `-` sorts in descending order. Unmeasured candidates always come last."""
 
 EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("job_id", "id of the job"),
@@ -110,11 +110,11 @@ def list_candidates(
     cursor: str | None = None,
     limit: int = 100,
 ) -> CandidatePage:
-    """One page. The cursor is opaque and holds its place while candidates are added; it belongs to its sort order.
+    """One page. The cursor is opaque, stays valid while candidates are added, and belongs to one sort order.
 
     Raises:
         NotFound: no such job or target, or not yours.
-        InvalidInput: unknown sort column, or a cursor that was not made for this order.
+        InvalidInput: unknown sort column, or a cursor of another order.
     """
     job = job_of(session, principal, job_id)
     conditions = _conditions(session, job, filters or CandidateFilter())
@@ -193,7 +193,7 @@ def _conditions(session: Session, job: Job, filters: CandidateFilter) -> list[Co
     if filters.on_frontier is not None:
         conditions.append(Candidate.on_frontier == filters.on_frontier)
     if filters.generation is not None:
-        # Numbers beyond what the column holds are compared with its end: nothing lies there.
+        # Numbers outside the column's range are replaced by its bound: no row has them.
         conditions.append(Candidate.generation == max(-2, min(filters.generation, (1 << 31) - 1)))
     if filters.max_latency_ms is not None:
         conditions.append(Candidate.latency_ms <= filters.max_latency_ms)

@@ -1,4 +1,4 @@
-"""Whether a job's request makes sense, as far as no device has to be known: computed before any transaction."""
+"""Checks of a job's request that need no device: they run before any transaction."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ import numpy as np
 from edgefront.core.errors import InvalidInput, SpaceError, within
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.defaults import with_defaults
-from edgefront.core.services.jobs.plan import MIB, SearchPlan, plan_for
+from edgefront.core.services.jobs.plan import SearchPlan, plan_for
 from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
+from edgefront.core.units import MIB
 from edgefront.core.validation import short
 from edgefront.core.wire.jobs import JobRequest, TargetRequest
 
 EXAMPLES = 200
-"""Architectures drawn to tell a user what a space holds."""
+"""Number of architectures sampled to describe a space in an error message."""
 
 
 @dataclass(frozen=True)
 class CheckedRequest:
-    """A request whose searches can be planned, and find something that they may propose."""
+    """A request whose searches can be planned, and can propose at least one architecture."""
 
     request: JobRequest
     proxy_data: str | None
-    """Digest of the data that its scores are taken on; None where they are taken on none, or the workers have it."""
+    """Digest of the data that its scores use; None if they use none, or only the workers have it."""
 
 
 def checked(request: JobRequest, settings: Settings | None = None) -> CheckedRequest:
-    """Takes up to seconds: limits may leave one architecture in thousands, which is then looked for.
+    """May take seconds: limits may permit only one architecture in thousands, which is then searched for. `settings`
+    locate the data of searches that train or score; by default they are read from the environment.
 
-    `settings` say what data there is for a search that trains or scores; the environment's if absent.
-
-    Raises `InvalidInput`, with the field's path within the request, where space, algorithm, baselines, limits or data
-    make no sense.
+    Raises `InvalidInput`, with the field's path within the request, if space, algorithm, baselines, limits or data are
+    invalid.
     """
     _check_narrowing(request)
     request = with_defaults(request)
@@ -48,7 +48,9 @@ def checked(request: JobRequest, settings: Settings | None = None) -> CheckedReq
 
 
 def _check_narrowing(request: JobRequest) -> None:
-    """Each value once, which bounds what is stored: here and not in the gene, whose jobs of earlier releases go on."""
+    """Refuses repeated values, which bounds the size of stored requests. The gene accepts them, for jobs of earlier
+    releases.
+    """
     for gene, wanted in request.space.narrow.items():
         seen: set[str] = set()
         for value in wanted if isinstance(wanted, list) else ():
@@ -87,7 +89,7 @@ def _check_search(request: JobRequest, target: TargetRequest, index: int) -> Non
 
 
 def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
-    """InvalidInput if the limits on parameters and weights leave the search nothing to propose."""
+    """Raises `InvalidInput` if no architecture is within the limits on parameters and weights."""
     if plan.permitted():
         return
     bounds, memory_mb = plan.request.parameters, target.limits.memory_mb

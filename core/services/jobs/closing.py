@@ -14,7 +14,7 @@ from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.supernet_plan import withdraw as withdraw_supernets
 from edgefront.core.services.jobs.views import candidate_news
-from edgefront.core.states import ACTIVE_TARGETS
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS
 from edgefront.core.store.tables import Job, Target
 
 
@@ -28,7 +28,7 @@ def end_target(session: Session, target: Target, state: str, note: str, now: dat
     """Ends a target (finished, failed or cancelled) and its job if it was the last one."""
     end_targets(session, [target], state, note, now)
     job = job_rows.lock_job(session, target.job_id)
-    if job is None or job.state not in ("running", "paused"):
+    if job is None or job.state not in LIVE_JOBS:
         return
     states = job_rows.target_states(session, job.id)
     if any(found in ACTIVE_TARGETS for found in states.values()):
@@ -42,7 +42,7 @@ def end_target(session: Session, target: Target, state: str, note: str, now: dat
 
 
 def end_targets(session: Session, targets: Sequence[Target], state: str, note: str, now: datetime) -> None:
-    """Withdraws what nobody else wants measured and cancels the candidates that wait. The targets are locked."""
+    """Withdraws launches that no other target needs, and cancels waiting candidates. The targets are locked."""
     demand.withdraw(session, [target.id for target in targets], now)
     withdraw_supernets(session, [target.id for target in targets], now)
     for target in targets:

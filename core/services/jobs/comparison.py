@@ -23,7 +23,7 @@ def as_baseline(points: Sequence[Point]) -> Baseline | None:
 
 
 def baseline_of(session: Session, target_id: str) -> Baseline | None:
-    """The target's baseline as far as it is measured; None before."""
+    """The target's measured baselines; None before the first."""
     return as_baseline(repository.baseline_points(session, [target_id])[target_id])
 
 
@@ -34,12 +34,12 @@ def baselines_of(session: Session, target_ids: Sequence[str]) -> dict[str, Basel
 
 
 def summary_of(points: Sequence[Point], baseline: Baseline | None, proxy: str) -> str:
-    """The claim in one sentence, `proxy` by its name; empty while there is no baseline."""
+    """The comparison with the baseline in one sentence; `proxy` is its name. Empty while there is no baseline."""
     return "" if baseline is None else summary(rows_of(points), baseline, proxy)
 
 
 def versus_baseline(candidate: Candidate, baseline: Baseline | None) -> Versus | None:
-    """How a candidate compares at an equal proxy; None for baselines and while either is unmeasured."""
+    """Speed-up and memory ratio at an equal proxy; None for baselines and while either is unmeasured."""
     if baseline is None or candidate.role == "baseline":
         return None
     if candidate.latency_ms is None or candidate.memory_bytes is None:

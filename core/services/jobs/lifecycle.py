@@ -1,11 +1,10 @@
-"""Jobs: create, look at, pause, resume, cancel, delete."""
+"""Jobs: create, get, list, pause, resume, cancel, delete."""
 
 from __future__ import annotations
 
 import hashlib
 from datetime import datetime
 
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict
@@ -13,7 +12,7 @@ from edgefront.core.services import cursor as cursors
 from edgefront.core.services import tasks
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
-from edgefront.core.services.idempotency import check_key, request_digest
+from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.checks import CheckedRequest, checked
 from edgefront.core.services.jobs.closing import change_job, end_job, end_targets
@@ -24,7 +23,7 @@ from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.services.jobs.views import job_views
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
-from edgefront.core.states import ACTIVE_TARGETS, JobState
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobState
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Job, Target
@@ -42,11 +41,11 @@ def submit_job(
 ) -> JobView:
     """Stores a job with its targets and sends `advance` for each. Plans it before, in no transaction.
 
-    The same `idempotency_key` of the same owner with the same request answers with the job made then. `settings` say
-    what data there is for a search that trains or scores; the environment's if absent.
+    The same `idempotency_key` of the same owner with the same request returns the job of the first time. `settings`
+    locate the data for searches that train or score; by default they are read from the environment.
 
     Raises:
-        InvalidInput: space, algorithm settings, baselines or a target make no sense; names the field.
+        InvalidInput: space, algorithm settings, baselines or a target are invalid; names the field.
         NotFound: no such device or device class.
         Conflict: the key was used with another request.
     """
@@ -77,15 +76,8 @@ def _create(
         created_at=now,
         updated_at=now,
     )
-    try:
-        with session.begin_nested():
-            session.add(job)
-            session.flush()
-    except IntegrityError:
-        # Another request with the same key was faster.
-        former = rows.find_by_key(session, principal.owner, idempotency_key or "")
-        if former is None:
-            raise
+    former = add_once(session, [job], lambda: rows.find_by_key(session, principal.owner, idempotency_key or ""))
+    if former is not None:
         return _same(session, former, digest, now)
     for position, (asked, where) in enumerate(zip(request.targets, placed, strict=True)):
         target = Target(
@@ -109,7 +101,9 @@ def _create(
 
 
 def target_seed(job_seed: int, position: int) -> int:
-    """The seed of a target's search, 63 bits: targets of a job, and jobs of neighbouring seeds, are unrelated."""
+    """The seed of a target's search, 63 bits; different targets of a job, and jobs with adjacent seeds, get unrelated
+    seeds.
+    """
     key = hashlib.sha256(f"edgefront/target/{job_seed}/{position}".encode("ascii")).digest()
     return int.from_bytes(key[:8], "big") >> 1
 
@@ -128,7 +122,7 @@ def list_jobs(
     cursor: str | None = None,
     limit: int = 50,
 ) -> JobPage:
-    """Jobs by falling age of creation, the newest first: one's own, or all for an admin; in one state, if given."""
+    """Jobs, the newest first: the caller's own, or all for an admin; in one state, if given."""
     principal.require("user")
     before = None
     if cursor is not None:
@@ -149,7 +143,7 @@ def pause_job(session: Session, principal: Principal, job_id: str, now: datetime
         return _view(session, job, now)
     _must_live(job, "paused")
     withdrawn = demand.withdraw(session, [target.id for target in targets], now)
-    # What was not launched is not spent: it is requested again when the job resumes.
+    # Launches that were not started do not count: they are requested again when the job resumes.
     unspent = demand.refinements_among(session, withdrawn)
     for target in targets:
         target.refinements -= unspent.get(target.id, 0)
@@ -207,7 +201,7 @@ def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, l
 
 
 def _must_live(job: Job, wanted: str) -> None:
-    if job.state not in ("running", "paused"):
+    if job.state not in LIVE_JOBS:
         raise Conflict(f"job {job.id} is {job.state} and cannot be {wanted}")
 
 
@@ -216,8 +210,7 @@ def _digest(request: JobRequest) -> str:
 
 
 def _same(session: Session, former: Job, digest: str, now: datetime) -> JobView:
-    if former.request_digest != digest:
-        raise Conflict(f"this Idempotency-Key was used for another request, which created job {former.id}")
+    check_same(former.request_digest, digest, f"job {former.id}")
     return _view(session, former, now)
 
 

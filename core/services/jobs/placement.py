@@ -1,4 +1,4 @@
-"""Where the targets of a request are measured, and whether they can be."""
+"""Assigns the targets of a request to devices, and checks that these can measure them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import Conflict, InvalidInput, NotFound, within
 from edgefront.core.services.fleet import queries as device_rows
 from edgefront.core.services.fleet.capability import can_run, lacking, numbers_of, refusal
+from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
 from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.store.tables import Device
 from edgefront.core.wire.jobs import JobRequest, TargetRequest
@@ -24,12 +25,12 @@ class Place:
 
 
 def place(session: Session, request: JobRequest) -> list[Place]:
-    """Checks a request against the devices there are and says where each of its targets is measured.
+    """Checks a request against the enrolled devices and returns the place of each target.
 
-    A device that is offline, or draining, will do: the job waits for it.
+    A device may be offline or draining: the job waits for it.
 
     Raises:
-        InvalidInput: no device of a target can measure by its protocol; the field is named.
+        InvalidInput: no device of a target can measure by its protocol; names the field.
         NotFound: no such device or class. Conflict: the device was revoked.
     """
     found: list[Place] = []
@@ -50,7 +51,7 @@ def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Seq
             raise NotFound(f"no device {target.device!r} is enrolled", field="device", value=target.device)
         if device.state == "revoked":
             raise Conflict(f"device {device.name!r} was revoked; enrol it again to use it")
-        return f"device:{device.id}", device.name, [device]
+        return key_of_device(device.id), device.name, [device]
     classes = rows.device_classes(session)
     name = target.device_class
     if name is None:
@@ -67,7 +68,7 @@ def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Seq
             field="device_class",
             value=name,
         )
-    device_key = f"class:{name}"
+    device_key = key_of_class(name)
     return device_key, name, rows.devices_of(session, device_key)
 
 
@@ -82,7 +83,7 @@ def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) 
         f"{protocol.threads} threads and memory by {protocol.memory}"
     )
     missing = lacking(facts, protocol)
-    if missing is None:  # one tried it in vain
+    if missing is None:  # a device has reported it as unsupported
         reason = next(
             filter(None, (refusal(known, protocol) for known in facts)), "a device reported it as unsupported"
         )

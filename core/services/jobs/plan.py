@@ -1,4 +1,4 @@
-"""What a job's request means for one of its targets: the space, the algorithm over it, and what it may propose."""
+"""A target's search plan from the job's request: the space, the algorithm, and the limits on proposals."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space as catalogued
 from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.units import MIB
 from edgefront.core.wire.jobs import JobRequest, Limits, SpaceRequest
-
-MIB = 1 << 20
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """One target's search. Pure: the same request, protocol and limits make the same plan."""
+    """One target's search: a pure function of request, protocol and limits."""
 
     request: JobRequest
     protocol: MeasurementProtocol
@@ -54,12 +53,12 @@ class SearchPlan:
         return perplexities(quality_law_of(self.request, self.space), architectures)
 
     def permitted(self) -> bool:
-        """Whether the search finds anything at all that it may propose."""
+        """Whether the search can find any architecture within the limits."""
         one = make("random", {"population": 1}, self.space, _acceptance(self.request, self.protocol, self.limits))
         return bool(one.ask(self.request.seed, 0, Snapshot()))
 
     def exhausted(self) -> str:
-        """Why there is nothing left to propose, in words."""
+        """The reason why nothing is left to propose, as text."""
         if self.space.size() <= WALKABLE:
             return "Every permitted architecture has been proposed."
         return f"No other permitted architecture was found in {DRAWS:,} draws."
@@ -125,7 +124,7 @@ def space_of(request: SpaceRequest) -> SearchSpace:
 def planned(request: JobRequest) -> tuple[int, int]:
     """How many baselines each target has, and how many candidates its search will have proposed at its end.
 
-    Time may end the search before.
+    A budget of time may end the search earlier.
     """
     included = {"space", "algorithm", "baseline_layers"}
     text = json.dumps(request.model_dump(mode="json", include=included), sort_keys=True)
@@ -147,7 +146,7 @@ def _planned(text: str, budget: int | None) -> tuple[int, int]:
 
 
 def _acceptance(request: JobRequest, protocol: MeasurementProtocol, limits: Limits) -> Callable[[Architecture], bool]:
-    """What may be proposed: within the limits on parameters, and with weights that alone fit the memory limit."""
+    """Accepts architectures within the limits on parameters whose weights alone fit the memory limit."""
     bounds = request.parameters
     most_bytes = None if limits.memory_mb is None else limits.memory_mb * MIB
 
@@ -159,7 +158,8 @@ def _acceptance(request: JobRequest, protocol: MeasurementProtocol, limits: Limi
             return False
         if bounds.max_total is not None and found.total_parameters > bounds.max_total:
             return False
-        # A peak holds all weights, so a model whose weights are beyond the limit is out of bounds unmeasured.
+        # The peak includes all weights, so a model whose weights exceed the limit is out of bounds without a
+        # measurement.
         return most_bytes is None or found.weight_bytes <= most_bytes
 
     return accept

@@ -14,13 +14,13 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.fleet import queries as devices
 from edgefront.core.services.fleet.capability import can_run, device_keys
 from edgefront.core.services.fleet.devices import own_device
+from edgefront.core.services.heartbeat import interval_s
 from edgefront.core.services.measuring import refinement
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import leases as rows
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.wire.agent import HeartbeatResponse, LeaseItem, LeaseResponse
 
-HEARTBEATS_PER_TTL = 4
 SEEN_EVERY = timedelta(seconds=20)
 """`last_seen_at` is written no more often than this by leases and heartbeats."""
 
@@ -52,7 +52,7 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
         items=tuple(taken),
         expires_at=expires_at,
         ttl_s=ttl_s,
-        heartbeat_s=ttl_s / HEARTBEATS_PER_TTL,
+        heartbeat_s=interval_s(ttl_s),
     )
 
 

@@ -21,6 +21,7 @@ from edgefront.core.services.jobs.progress import refinement_budget
 from edgefront.core.services.jobs.queries import demand, jobs
 from edgefront.core.services.measuring.queries import measurements
 from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL
+from edgefront.core.states import REFINABLE_TARGETS
 from edgefront.core.store.tables import Job, Target
 
 PRIORITY = 1000
@@ -63,7 +64,7 @@ def uncertain(session: Session, target: Target) -> list[str]:
     Empty when every place on the frontier is certain, or the budget or `max_launches` is spent: a refining target is
     then finished as soon as it has no launches to come. Measurements that have a launch to come are not named.
     """
-    if target.state not in ("searching", "refining"):
+    if target.state not in REFINABLE_TARGETS:
         return []
     left = _left(session.get_one(Job, target.job_id), target)
     if left < 1:

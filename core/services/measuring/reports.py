@@ -22,7 +22,7 @@ from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.verdict import LaunchSoFar, Verdict, charged, judge
 from edgefront.core.services.stored import PROTOCOL
-from edgefront.core.states import ACTIVE_TARGETS, LaunchState
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, LaunchState
 from edgefront.core.store import outbox
 from edgefront.core.wire.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
 
@@ -50,7 +50,7 @@ class _Launch:
     @property
     def is_wanted(self) -> bool:
         """Whether the target that asked for it is active, or its job paused."""
-        return self.row.target_state in ACTIVE_TARGETS and self.row.job_state in ("running", "paused")
+        return self.row.target_state in ACTIVE_TARGETS and self.row.job_state in LIVE_JOBS
 
 
 def accept(session: Session, device_id: str, request: ReportRequest, now: datetime) -> ReportResponse:

@@ -18,6 +18,7 @@ from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms
 from edgefront.core.prediction.checks import MIN_ARCHITECTURES
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.fleet.device_keys import key_of_class, parsed
 from edgefront.core.services.jobs.placement import check_runtime, find_devices
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.services.prediction import queries
@@ -156,8 +157,9 @@ def _too_few(
     hints = ["measure some by a job, as `edgefront job submit` does"]
     if there:
         hints.append(f"or name a protocol that it was measured by: {'; '.join(there)}")
-    if device_key.startswith("device:"):
-        of_class = queries.extent(session, f"class:{device_class}", protocol.digest).measurements
+    kind, _ = parsed(device_key)
+    if kind == "device":
+        of_class = queries.extent(session, key_of_class(device_class), protocol.digest).measurements
         if of_class >= MIN_ARCHITECTURES:
             hints.append(f"or ask with device_class {device_class!r}, which has {of_class}")
     enough = f"{MIN_ARCHITECTURES} different architectures, measured there by this protocol"
@@ -165,7 +167,7 @@ def _too_few(
         f"nothing can be predicted for {label!r} by this protocol ({protocol.one_pass}, {protocol.runtime} on "
         f"{protocol.provider}): a prediction needs {enough}, and there are {measurements} measurements; "
         f"{'; '.join(hints)}",
-        field="device" if device_key.startswith("device:") else "device_class",
+        field="device" if kind == "device" else "device_class",
         value=label,
         allowed=f"a device with {enough}",
     )

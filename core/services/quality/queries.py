@@ -1,4 +1,4 @@
-"""Queries on scores of proxies: wanted by targets, claimed by workers, settled once."""
+"""Queries on scores of proxies, which targets request and workers claim and write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from sqlalchemy import and_, delete, func, insert, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import ACTIVE_TARGETS
+from edgefront.core.states import ACTIVE_TARGETS, MEASURED_CANDIDATES
+from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import (
     Candidate,
     Evaluation,
@@ -33,9 +34,9 @@ def scores(
     architectures: Mapping[str, dict[str, Any]],
     now: datetime,
 ) -> dict[str, ProxyScore]:
-    """Digest → its score, made if missing (state `wanted`), locked in the order of ids.
+    """Digest → score, created if missing (state `wanted`), locked in the order of ids.
 
-    With the lock held, a worker cannot settle a score between our look at it and the commit of what waits for it.
+    While the lock is held, no worker can write a score between reading it and committing the wait for it.
     """
     if not architectures:
         return {}
@@ -62,7 +63,7 @@ def scores(
             ProxyScore.proxy == proxy,
             ProxyScore.settings_digest == settings_digest,
             ProxyScore.seed == seed,
-            ProxyScore.digest.in_(architectures),
+            any_of(ProxyScore.digest, architectures),
         )
         .order_by(ProxyScore.id)
         .with_for_update(key_share=True)
@@ -72,25 +73,25 @@ def scores(
 
 
 def wait_for(session: Session, target_id: str, score_ids: Sequence[str]) -> None:
-    """The target waits for these scores and no others."""
+    """Sets the scores that the target waits for."""
     session.execute(delete(ProxyWait).where(ProxyWait.target_id == target_id))
     if score_ids:
         session.execute(insert(ProxyWait), [{"target_id": target_id, "score_id": id_} for id_ in score_ids])
 
 
 def waiting(session: Session, target_ids: Collection[str]) -> dict[str, int]:
-    """Target id → how many unsettled scores it waits for; those that wait for none are left out."""
+    """Target id → number of open scores that it waits for; targets that wait for none are left out."""
     query = (
         select(ProxyWait.target_id, func.count())
         .join(ProxyScore, ProxyScore.id == ProxyWait.score_id)
-        .where(ProxyWait.target_id.in_(target_ids), ProxyScore.state.not_in(SETTLED))
+        .where(any_of(ProxyWait.target_id, target_ids), ProxyScore.state.not_in(SETTLED))
         .group_by(ProxyWait.target_id)
     )
     return {row[0]: row[1] for row in session.execute(query)}
 
 
 def next_open(session: Session, now: datetime) -> ProxyScore | None:
-    """The oldest score that a live target waits for and nobody computes, locked; rows that others hold are left out."""
+    """The oldest unclaimed score that a live target waits for, locked; rows that others have locked are skipped."""
     query = (
         select(ProxyScore)
         .where(_claimable(now))
@@ -112,10 +113,10 @@ def lock(session: Session, score_id: str) -> ProxyScore | None:
 
 
 def released(session: Session, score_id: str) -> list[str]:
-    """Ends all waits for a score; ids of the targets that wait for no other."""
+    """Ends all waits for a score; returns the targets that wait for no other score."""
     concerned = list(session.scalars(select(ProxyWait.target_id).where(ProxyWait.score_id == score_id)))
     session.execute(delete(ProxyWait).where(ProxyWait.score_id == score_id))
-    still = set(session.scalars(select(ProxyWait.target_id).where(ProxyWait.target_id.in_(concerned))))
+    still = set(session.scalars(select(ProxyWait.target_id).where(any_of(ProxyWait.target_id, concerned))))
     return sorted(set(concerned) - still)
 
 
@@ -129,20 +130,20 @@ class Trained(NamedTuple):
     metric: str
     recipe: str
     manner: str
-    """Equal where data, recipe with its changes, and budget are."""
+    """A key that is equal if data set, recipe with its changes, and budget are equal."""
     value: float
     candidate_id: str
     training_id: str | None
     joins_frontiers: bool
-    """It is of the search, and measured within the limits."""
+    """Whether it is a search candidate and measured within the limits."""
 
 
 def trained(session: Session, target_id: str) -> list[Trained]:
-    """Scores of a target's candidates that were trained, of baselines too, the newest first."""
+    """Scores of a target's trained candidates, including baselines, the newest first."""
     query = (
         select(Candidate, Evaluation)
         .join(Evaluation, Evaluation.digest == Candidate.digest)
-        .where(Candidate.target_id == target_id, Candidate.state.in_(("measured", "out_of_bounds")))
+        .where(Candidate.target_id == target_id, Candidate.state.in_(MEASURED_CANDIDATES))
         .order_by(Evaluation.created_at.desc(), Evaluation.id.desc())
     )
     return [

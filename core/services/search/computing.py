@@ -1,7 +1,7 @@
-"""What a target's next step has to compute: read under the target's lock, computed without a session, stored after.
+"""The computation of a target's next step: read under its lock, computed without a session, then stored.
 
-Asking an algorithm takes from milliseconds to many seconds, and planning, costs and scores come on top of it. None of
-that holds a transaction or a connection: `advance` reads a `ComputeStep`, `ComputeStep.compute` takes no session, and
+Calling an algorithm takes from milliseconds to many seconds, in addition to planning, costs and scores. No transaction
+or connection is held during that: `advance` reads a `ComputeStep`, `ComputeStep.compute` takes no session, and
 `advance.store` writes the result if the target still waits for it.
 """
 
@@ -26,7 +26,7 @@ BASELINES = -1
 
 @dataclass(frozen=True)
 class ComputeStep:
-    """What is to be computed for a target, with all that the result depends on."""
+    """A computation for a target, with all inputs that the result depends on."""
 
     target_id: str
     number: int
@@ -34,19 +34,21 @@ class ComputeStep:
     plan: SearchPlan
     seed: int
     proxy_data: str | None
-    """Digest of the data that the target's scores are taken on, once it is known."""
+    """Digest of the data that the target's scores use, once it is known."""
     snapshot: Snapshot = field(default_factory=Snapshot)
     generation_id: str | None = None
-    """The row in which the snapshot is stored, claimed for whoever computes; None: nothing is claimed."""
+    """The row in which the snapshot is stored, claimed by this computation; None: nothing is claimed."""
     most: int | None = None
-    """The budget leaves so many candidates; None: any number."""
+    """Number of candidates that the budget leaves; None: unlimited."""
     device_data: DeviceData | None = None
-    """What is known of the device beside; None where the algorithm does not learn from it."""
+    """What else is known of the device; None if the algorithm does not learn from it."""
     needs_supernet: bool = False
-    """The search's supernet is to be described, not a generation."""
+    """Whether the search's supernet is described instead of proposing a generation."""
 
     def compute(self, settings: Settings | None = None) -> Computed | WantedSupernet:
-        """The same step gives the same result. `settings` say where data is; the environment's if absent."""
+        """Deterministic: the same step gives the same result. `settings` locate data; by default they are read from the
+        environment.
+        """
         algorithm = self.plan.algorithm
         if self.needs_supernet and isinstance(algorithm, ParSupernet):
             return wanted_supernet(algorithm, self.snapshot, settings or Settings())
@@ -84,12 +86,12 @@ class ComputeStep:
 
 @dataclass(frozen=True)
 class Computed:
-    """What is to be proposed, with its scores."""
+    """The proposals of a step, with their scores."""
 
     proposed: tuple[Proposed, ...]
-    """Empty: nothing permitted is left."""
+    """Empty if no permitted architecture is left."""
     scorer: Scorer
     scores: Mapping[str, Scored] | None
-    """Digest → score; None where workers compute them."""
+    """Digest → score; None if workers compute them."""
     note: str = ""
-    """Why nothing is proposed, where the algorithm says."""
+    """Why nothing is proposed, if the algorithm says so."""

@@ -1,9 +1,9 @@
-"""What a generation was asked with: stored with it, and restored exactly.
+"""The snapshot with which a generation was proposed: stored with it, and restored exactly.
 
-Stored are only the results that changed since the generation before (candidate number, state, latency, peak memory,
+Only the results that changed since the previous generation are stored (candidate number, state, latency, peak memory,
 launches);
-what never changes of a candidate stands in its row. So the snapshots of a search grow with its candidates, not with
-their square.
+constant columns are read from the candidate's row. So the total size of the snapshots is linear in the number of
+candidates, not quadratic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Result = tuple[str, float | None, int | None, int]
 
 
 def take(session: Session, target_id: str, generation: int) -> tuple[list[Any], Snapshot]:
-    """The results of a target's search as they stand: what to store with `generation`, and the snapshot to ask with."""
+    """The current results of a target's search: the changes to store with `generation`, and the complete snapshot."""
     before = _folded(jobs.snapshots(session, target_id, generation - 1))
     rows = candidates.search_rows(session, target_id)
     now: dict[int, _Result] = {row.number: (row.state, row.latency_ms, row.memory_bytes, row.launches) for row in rows}
@@ -31,7 +31,7 @@ def take(session: Session, target_id: str, generation: int) -> tuple[list[Any], 
 
 
 def restore(session: Session, target_id: str, generation: int) -> Snapshot:
-    """The snapshot that a generation was asked with."""
+    """The snapshot with which a generation was proposed."""
     then = _folded(jobs.snapshots(session, target_id, generation))
     return _snapshot((row for row in candidates.search_rows(session, target_id) if row.number in then), then)
 

@@ -9,12 +9,13 @@ from sqlalchemy import ColumnElement, Row, and_, false, insert, or_, select, tru
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.orm.attributes import set_committed_value
 
+from edgefront.core.states import MEASURED_CANDIDATES
 from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.bulk import write_back
 from edgefront.core.store.tables import Candidate
 
 MAX_BASELINES = 256
-"""Baselines have the first numbers of a target, so that they are found without a look at its other candidates."""
+"""Maximum number of baselines. They have the first numbers of a target, so they are found without reading others."""
 
 
 _NEWS = (
@@ -32,7 +33,7 @@ _NEWS = (
 
 
 class Point(NamedTuple):
-    """Where a measured candidate stands: its parameters and its three objectives."""
+    """A measured candidate's point: its parameters and its three objectives."""
 
     id: str
     decoder_parameters: int
@@ -107,7 +108,7 @@ def baseline_points(session: Session, target_ids: Collection[str]) -> dict[str, 
 
 
 def dominated_points(session: Session, target_id: str, corners: Sequence[Point]) -> list[Point]:
-    """In-bounds search candidates beside the frontier that one of these points is at least as good as everywhere."""
+    """In-bounds search candidates off the frontier that one of these points dominates or equals."""
     if not corners:
         return []
     below = or_(
@@ -132,9 +133,9 @@ def _points_where(condition: ColumnElement[bool]) -> Any:
     )
 
 
-# Asked with every report, so made once.
+# Used with every report, so the statement is built once.
 _FRONTIER_POINTS = _points_where(Candidate.on_frontier == true())
-_BASELINE_POINTS = _points_where(and_(_IS_BASELINE, Candidate.state.in_(("measured", "out_of_bounds"))))
+_BASELINE_POINTS = _points_where(and_(_IS_BASELINE, Candidate.state.in_(MEASURED_CANDIDATES)))
 
 
 def _points(session: Session, target_ids: Collection[str], query: Any) -> dict[str, list[Point]]:
@@ -147,12 +148,12 @@ def _points(session: Session, target_ids: Collection[str], query: Any) -> dict[s
 
 
 def write(session: Session, changed: Sequence[Candidate]) -> None:
-    """Writes what news of their measurements has changed in these candidates."""
+    """Writes the changed columns of these candidates."""
     write_back(session, changed, _NEWS)
 
 
 def move_frontier(session: Session, joined: Collection[str], left: Collection[str]) -> None:
-    """Sets the flags, of loaded candidates too."""
+    """Sets `on_frontier` in the rows, and in candidates that the session has loaded."""
     for ids, value in ((joined, True), (left, False)):
         if ids:
             session.execute(
@@ -166,7 +167,7 @@ def move_frontier(session: Session, joined: Collection[str], left: Collection[st
 
 
 def search_rows(session: Session, target_id: str) -> Sequence[Row[Any]]:
-    """What a search has to know of each of its candidates (baselines left out), in order of proposal."""
+    """The columns that a search needs of its candidates, without baselines, in order of proposal."""
     return session.execute(
         select(
             Candidate.id,
@@ -198,7 +199,7 @@ def measured_since(session: Session, target_id: str, generation: int) -> bool:
                     Candidate.target_id == target_id,
                     Candidate.role == "search",
                     Candidate.generation >= generation,
-                    Candidate.state.in_(("measured", "out_of_bounds")),
+                    Candidate.state.in_(MEASURED_CANDIDATES),
                 )
                 .exists()
             )
@@ -236,7 +237,7 @@ def stream(
     descending: bool,
     batch: int = 500,
 ) -> Iterator[Candidate]:
-    """All of them, page by page, so that memory holds one page at a time."""
+    """All candidates, read page by page, so that memory contains one page at a time."""
     after: tuple[Any, str] | None = None
     while True:
         found = page(session, conditions, column, descending=descending, after=after, limit=batch)

@@ -13,7 +13,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, delete, or_, select, update
 from sqlalchemy.orm import Session
 
+from edgefront.core.services.fleet.device_keys import DEVICE, key_of_class, key_of_device, parsed, sorted_out
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
+from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import Candidate, Device, Event, Generation, Job, Launch, Target
 
 
@@ -41,7 +43,7 @@ def page(
 
 def targets(session: Session, job_ids: Sequence[str]) -> list[Target]:
     """The targets of these jobs in the order of their positions."""
-    return list(session.scalars(select(Target).where(Target.job_id.in_(job_ids)).order_by(Target.position)))
+    return list(session.scalars(select(Target).where(any_of(Target.job_id, job_ids)).order_by(Target.position)))
 
 
 def lock_target(session: Session, target_id: str) -> Target | None:
@@ -50,7 +52,7 @@ def lock_target(session: Session, target_id: str) -> Target | None:
 
 
 def lock_targets(session: Session, job_id: str) -> list[Target]:
-    """All targets of a job, locked in the order of their ids, given in that of their positions."""
+    """All targets of a job, locked in the order of their ids, returned in the order of their positions."""
     query = select(Target).where(Target.job_id == job_id).order_by(Target.id).with_for_update(key_share=True)
     return sorted(session.scalars(query.execution_options(populate_existing=True)), key=lambda target: target.position)
 
@@ -61,7 +63,7 @@ def lock_job(session: Session, job_id: str) -> Job | None:
 
 
 def remove(session: Session, job_id: str) -> None:
-    """Deletes the job; the database takes its targets, candidates, generations and events along."""
+    """Deletes the job; the database deletes its targets, candidates, generations and events with it."""
     session.execute(delete(Job).where(Job.id == job_id), execution_options={"synchronize_session": False})
     session.expire_all()
 
@@ -86,7 +88,7 @@ def find_generation(session: Session, target_id: str, number: int) -> Generation
 
 
 def extend_claims(session: Session, generation_ids: Sequence[str], until: datetime) -> None:
-    """Holds these generations until then for whoever computes them; one that was released stays so."""
+    """Extends the claims of workers on these generations until then; a released one stays released."""
     _claim(session, generation_ids, until, Generation.claimed_until.is_not(None))
 
 
@@ -99,7 +101,7 @@ def _claim(
 ) -> None:
     if generation_ids:
         session.execute(
-            update(Generation).where(Generation.id.in_(generation_ids), *conditions).values(claimed_until=until),
+            update(Generation).where(any_of(Generation.id, generation_ids), *conditions).values(claimed_until=until),
             execution_options={"synchronize_session": False},
         )
 
@@ -130,7 +132,7 @@ def last_event_of_kind(session: Session, job_id: str, kind: str) -> Event | None
 def idle_targets(session: Session) -> list[str]:
     """Active targets of running jobs that wait for no live launch of one of their waiting candidates.
 
-    Either something is due that nobody was told of, or launches are missing.
+    Either a step is due whose task was lost, or launches are missing.
     """
     live = (
         select(Candidate.target_id)
@@ -152,20 +154,20 @@ def idle_targets(session: Session) -> list[str]:
 
 
 def homeless_targets(session: Session) -> list[str]:
-    """Active targets of running jobs that are aimed at a device which was revoked since."""
+    """Active targets of running jobs whose device has been revoked."""
     return list(
         session.scalars(
             select(Target.id)
             .join(Job, Job.id == Target.job_id)
-            .join(Device, Target.device_key == "device:" + Device.id)
+            .join(Device, Target.device_key == DEVICE + Device.id)
             .where(Job.state == "running", Target.state.in_(ACTIVE_TARGETS), Device.state == "revoked")
         )
     )
 
 
 def revoked_device(session: Session, device_key: str) -> str | None:
-    """The name of the one device behind this key if it was revoked, else None. A class may still get a device."""
-    kind, _, device_id = device_key.partition(":")
+    """The name of the device of this key if it was revoked, else None. None for a class: it may still get a device."""
+    kind, device_id = parsed(device_key)
     if kind != "device":
         return None
     return session.scalar(select(Device.name).where(Device.id == device_id, Device.state == "revoked"))
@@ -183,36 +185,34 @@ def active_targets(session: Session) -> list[tuple[Target, Job]]:
 
 def devices_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, int]:
     """Device key → number of its active devices that were seen since then."""
-    ids = [key.removeprefix("device:") for key in device_keys if key.startswith("device:")]
-    classes = [key.removeprefix("class:") for key in device_keys if key.startswith("class:")]
+    ids, classes = sorted_out(device_keys)
     rows = session.execute(
         select(Device.id, Device.device_class).where(
-            or_(Device.id.in_(ids), Device.device_class.in_(classes)),
+            or_(any_of(Device.id, ids), any_of(Device.device_class, classes)),
             Device.state == "active",
             Device.last_seen_at >= since,
         )
     )
     seen: dict[str, int] = {}
     for row in rows:
-        for key in (f"device:{row.id}", f"class:{row.device_class}"):
+        for key in (key_of_device(row.id), key_of_class(row.device_class)):
             seen[key] = seen.get(key, 0) + 1
     return {key: seen.get(key, 0) for key in device_keys}
 
 
 def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, list[dict[str, Any]]]:
-    """Device key → what its active devices that were seen since then say of themselves."""
+    """Device key → facts of its active devices that were seen since then."""
     found: dict[str, list[dict[str, Any]]] = {key: [] for key in device_keys}
-    ids = [key.removeprefix("device:") for key in device_keys if key.startswith("device:")]
-    classes = [key.removeprefix("class:") for key in device_keys if key.startswith("class:")]
+    ids, classes = sorted_out(device_keys)
     rows = session.execute(
         select(Device.id, Device.device_class, Device.facts).where(
-            or_(Device.id.in_(ids), Device.device_class.in_(classes)),
+            or_(any_of(Device.id, ids), any_of(Device.device_class, classes)),
             Device.state == "active",
             Device.last_seen_at >= since,
         )
     )
     for row in rows:
-        for key in (f"device:{row.id}", f"class:{row.device_class}"):
+        for key in (key_of_device(row.id), key_of_class(row.device_class)):
             if key in found:
                 found[key].append(row.facts)
     return found
@@ -220,7 +220,7 @@ def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) ->
 
 def devices_of(session: Session, device_key: str) -> list[Device]:
     """The devices of a key that are not revoked."""
-    kind, _, name = device_key.partition(":")
+    kind, name = parsed(device_key)
     column = Device.id if kind == "device" else Device.device_class
     return list(session.scalars(select(Device).where(column == name, Device.state != "revoked").order_by(Device.id)))
 

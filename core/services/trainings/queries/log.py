@@ -11,6 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
+from edgefront.core.store.any_of import any_of
 from edgefront.core.store.bulk import insert_rows
 from edgefront.core.store.tables import Evaluation, Training, TrainingEvent, TrainingMetric, new_id
 
@@ -66,13 +67,16 @@ def metrics(session: Session, training_id: str, *, after: int = -1, limit: int |
 
 
 def metrics_at(session: Session, training_id: str, steps: Collection[int]) -> dict[int, dict[str, Any]]:
-    """Step → the report that is stored for it."""
+    """Step → the report that is stored for it. `steps` are of one report, so few others lie between them."""
+    if not steps:
+        return {}
     query = select(TrainingMetric.step, TrainingMetric.data).where(TrainingMetric.training_id == training_id)
-    return {row.step: row.data for row in session.execute(query.where(TrainingMetric.step.in_(steps)))}
+    rows = session.execute(query.where(TrainingMetric.step.between(min(steps), max(steps))))
+    return {row.step: row.data for row in rows if row.step in steps}
 
 
 def put_metrics(session: Session, training_id: str, reports: Sequence[Mapping[str, Any]]) -> None:
-    """Writes reports by their step; one that is there already is replaced."""
+    """Writes reports by their step; an existing one is replaced."""
     dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
     for start in range(0, len(reports), _AT_ONCE):
         rows = [
@@ -113,7 +117,7 @@ def save_evaluations(session: Session, rows: Sequence[Mapping[str, Any]]) -> Non
 def evaluations_of(session: Session, training_ids: Collection[str]) -> dict[str, list[Evaluation]]:
     """Training id → its scores, in the order of data set, split and metric."""
     found: dict[str, list[Evaluation]] = {training_id: [] for training_id in training_ids}
-    query = select(Evaluation).where(Evaluation.training_id.in_(training_ids))
+    query = select(Evaluation).where(any_of(Evaluation.training_id, training_ids))
     for row in session.scalars(query.order_by(Evaluation.dataset, Evaluation.split, Evaluation.metric)):
         found[str(row.training_id)].append(row)
     return found
