@@ -31,6 +31,7 @@ from edgefront.api.keys import sessions
 from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.waiting import WaitingRoom
 from edgefront.api.models import endpoints as models
+from edgefront.api.predictions import endpoints as predictions
 from edgefront.api.trainings import choices as training_choices
 from edgefront.api.trainings import endpoints as trainings
 from edgefront.api.trainings import files as training_files
@@ -42,6 +43,7 @@ from edgefront.core.services.dispatch import sender
 from edgefront.core.services.fleet.overview import Overview, overview
 from edgefront.core.services.jobs.events import read_events
 from edgefront.core.services.measuring.leases import wanted_keys
+from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.events import read_events as read_training_events
 from edgefront.core.store.database import Database
@@ -88,6 +90,7 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
         stream,
         candidates,
         models,
+        predictions,
         trainings,
         training_stream,
         training_files,
@@ -170,6 +173,7 @@ def _context(settings: Settings, database: Database) -> Context:
         training_feeds=training_feeds,
         metrics=metrics,
         slow=anyio.CapacityLimiter(SLOW_THREADS),
+        fits=Fits(),
         probes=anyio.CapacityLimiter(SLOW_THREADS),
         overview=Fresh(count),
         loop=asyncio.get_running_loop(),

@@ -13,6 +13,7 @@ from edgefront.api.http.rates import RateBound
 from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.waiting import WaitingRoom
 from edgefront.core.services.fleet.device_keys import key_of_device
+from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 
@@ -33,6 +34,8 @@ class Context:
     slow: anyio.CapacityLimiter
     """Threads for requests that take seconds (building models, exports), so that these do not block short requests."""
 
+    fits: Fits
+    """Predictors that have learnt, kept while nothing new is measured."""
     probes: anyio.CapacityLimiter
     """Threads for readiness checks, which may hang."""
     overview: Fresh

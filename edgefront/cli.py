@@ -20,6 +20,7 @@ from edgefront.commands import (
     jobs,
     measure,
     models,
+    predict,
     proxy,
     quality,
     service,
@@ -53,6 +54,7 @@ app.add_typer(proxy.app, name="proxy")
 app.add_typer(quality.app, name="quality")
 catalogue.add_to(app)
 measure.add_to(app)
+predict.add_to(app)
 generate.add_to(app)
 evaluate.add_to(app)
 finetune.add_to(app)

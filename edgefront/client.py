@@ -7,7 +7,7 @@ server's problem document. While the server is unavailable, idempotent requests 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from edgefront.core.errors import Unavailable
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.jobs import FrontierView, Quality
+from edgefront.core.wire.predictions import PredictionsView
 from edgefront.core.wire.service import Costs, HealthView
 from edgefront.local import LocalServer, default_home, read_key
 from edgefront.resources.access import Keys
@@ -23,6 +24,7 @@ from edgefront.resources.catalogue import Catalogue
 from edgefront.resources.fleet import Devices, Tokens
 from edgefront.resources.jobs import Jobs
 from edgefront.resources.models import Models
+from edgefront.resources.predictions import predict
 from edgefront.resources.trainings import Trainings
 from edgefront.transport import Transport
 
@@ -104,6 +106,21 @@ class Client:
     def describe(self, architecture: Architecture | Mapping[str, Any], **options: Any) -> Costs:
         """Exact costs of an architecture, from the server; the options are those of `catalogue.describe`."""
         return self.catalogue.describe(architecture, **options)
+
+    def predict(
+        self,
+        architectures: Sequence[Architecture | Mapping[str, Any] | str],
+        *,
+        device: str | None = None,
+        device_class: str | None = None,
+        protocol: Mapping[str, Any] | None = None,
+    ) -> PredictionsView:
+        """Latency, memory and quality of architectures (or named models) on a device, with 95 % intervals, from all
+        that was measured there by the protocol (its fields that differ from the defaults). Nothing is run.
+
+        Raises `Conflict` where fewer than three different architectures were measured there by this protocol.
+        """
+        return predict(self._transport, architectures, device=device, device_class=device_class, protocol=protocol)
 
     def health(self) -> HealthView:
         """Health and version of the server. Needs no key."""

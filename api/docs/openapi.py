@@ -22,6 +22,7 @@ TAGS = [
         "the result.",
     },
     {"name": "devices", "description": "The fleet, and the tokens with which new devices enrol."},
+    {"name": "predictions", "description": "What a model would take on a device, without measuring it."},
     {"name": "agents", "description": "The agents' requests: enrolment, leases, reports."},
     {"name": "catalogue", "description": "Search spaces, named models, algorithms and recipes."},
     {"name": "access", "description": "Keys and browser sessions."},

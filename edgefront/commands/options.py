@@ -20,6 +20,14 @@ WEIGHTS = "int8 quantises the linear layers of the blocks: weights ahead of time
 
 # Of jobs and trainings ----------------------------------------------------------------------------------------------
 
+ProtocolFields = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--protocol",
+        metavar="FIELD=VALUE",
+        help="Field of the measurement protocol: mode=decode, sequence_length=128, dtype=float16. May be repeated.",
+    ),
+]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.", autocompletion=complete_job)]
 Space = Annotated[str, typer.Option(help="Search space.", autocompletion=complete_space)]
 Narrow = Annotated[

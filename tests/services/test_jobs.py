@@ -52,6 +52,8 @@ def test_the_same_key_makes_one_job(service: Service, agent: SimulatedAgent) -> 
     first = service.create(key="k-1")
     assert service.create(key="k-1").id == first.id
     assert service.create(key="k-2").id != first.id
+    open_ = request(algorithm={}, proxy="auto")  # settled when it is submitted
+    assert service.create(open_, key="k-3").id == service.create(open_, key="k-3").id
     assert service.create().id != service.create().id
     with pytest.raises(Conflict, match=first.id):
         service.create(request(seed=99), key="k-1")
