@@ -1,14 +1,14 @@
 """How well latency is predicted from a few launches: mean error, and how many 95 % intervals hold.
 
-Of a table of launches some are learnt from and the others predicted, in many random splits; what is printed are means over
-them. `spread` chooses the launches as the search does (`core.prediction.spread`), `random` at random.
+Of a table of launches some are learnt from and the others predicted, in many random splits; what is printed are means
+over them. `spread` chooses the launches as the search does (`core.prediction.spread`), `random` at random.
 
     python benchmarks/bench_predict.py [--data FOLDER]                      # the six devices of HW-GPT-Bench
     python benchmarks/bench_predict.py --table CSV --column NAME [--json]   # any table of that form
     python benchmarks/bench_predict.py --here [--minutes 30]                # this CPU, real launches
 
-`--here` adds launches to `results/predict_here.jsonl.gz` for as many minutes (0: none, what is there is replayed) and goes
-on where it stopped: both runtimes, forward passes and decoding, `lts-gpt2` and `hybrid`, each architecture once.
+`--here` adds launches to `results/predict_here.jsonl.gz` for as many minutes (0: none, what is there is replayed) and
+goes on where it stopped: both runtimes, forward passes and decoding, `lts-gpt2` and `hybrid`, each architecture once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LEAST_UNSEEN = 5
 SEED = 11
 Row = dict[str, float | int | None]
 
-# Launches on this machine ----------------------------------------------------------------------------------------------
+# Launches on this machine --------------------------------------------------------------------------------------------
 
 NARROWED: Mapping[str, Mapping[str, Any]] = {
     "lts-gpt2": {
@@ -225,9 +225,7 @@ def line(name: str, rows: Sequence[Row], what: str) -> dict[str, str]:
 def judge_table(options: argparse.Namespace) -> None:
     found = read_table(options.table, [options.column])
     measured = found.columns[options.column]
-    both = {
-        choice: judge(found.shapes, PROTOCOL, measured, choice=choice, splits=options.splits) for choice in CHOICES
-    }
+    both = {choice: judge(found.shapes, PROTOCOL, measured, choice=choice, splits=options.splits) for choice in CHOICES}
     if not options.json:
         table(f"{options.column} of {options.table.name}", [line(options.column, both[one], one) for one in CHOICES])
     print(
@@ -253,7 +251,7 @@ def judge_published(options: argparse.Namespace) -> None:
     lines, kept = [], []
     for name, measured in found.columns.items():
         others = [values for other, values in found.columns.items() if other != name]
-        for what, prior in ((*((choice, ()) for choice in CHOICES), ("spread", others))):
+        for what, prior in (*((choice, ()) for choice in CHOICES), ("spread", others)):
             rows = judge(found.shapes, PROTOCOL, measured, choice=what, splits=options.splits, others=prior)
             what = f"{what}, other devices known" if prior else what
             lines.append(line(name, rows, what))

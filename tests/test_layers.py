@@ -30,6 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "core.spaces": LEAVES,
     "core.cost": LEAVES | {"core.spaces"},
     "core.measurement": LEAVES | {"core.spaces", "core.cost"},
+    "core.prediction": LEAVES | {"core.spaces", "core.cost", "core.measurement"},
     "core.pareto": LEAVES,
     "core.search": LEAVES | {"core.spaces", "core.pareto", "core.cost", "core.supernet.settings"},  # data, no torch
     "core.wire": LEAVES | {"core.measurement"},
@@ -47,7 +48,10 @@ ALLOWED: dict[str, set[str]] = {
     "migrations": {"core.store", "core.services.settings"},  # alembic's command line reads the settings
     "core.services": LEAVES
     | TRAINING
-    | {f"core.{name}" for name in ("measurement", "pareto", "proxies", "search", "store", "supernet", "wire")},
+    | {
+        f"core.{name}"
+        for name in ("measurement", "pareto", "prediction", "proxies", "search", "store", "supernet", "wire")
+    },
     "api": {"core"},
     "workers": {"core"},
     "agents": LEAVES | MODELS | {"core.processes", "core.retry", "core.measurement", "core.wire"},
@@ -153,6 +157,8 @@ HEAVY_FREE = {
     "edgefront.core.search.registry": ("torch", "sqlalchemy", "matplotlib"),
     "edgefront.core.spaces.catalogue": ("torch", "sqlalchemy", "onnx"),
     "edgefront.core.cost.costs": ("torch", "sqlalchemy", "numpy"),
+    "edgefront.core.prediction.latency": ("torch", "sqlalchemy", "onnx", "sklearn"),
+    "edgefront.core.prediction.memory": ("torch", "sqlalchemy", "onnx", "sklearn"),
     "edgefront.core.wire.jobs": ("torch", "sqlalchemy", "numpy"),
     "edgefront.core.services.search.advance": ("torch", "fastapi", "matplotlib"),
     "edgefront.core.supernet.result": ("torch", "sqlalchemy", "matplotlib"),
