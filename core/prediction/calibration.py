@@ -56,10 +56,22 @@ def half_width(scores: Floats) -> float:
 def widening(errors: Floats, half_widths: Floats) -> float:
     """The factor, at least 1, by which audits ask intervals to be wider.
 
-    Errors and half widths of the logarithms, a pair for each audit. The audits' variance, in units of the one that the
-    intervals claim, together with what the predictor's own word counts for.
+    Errors and half widths of the logarithms, a pair for each audit. Two things ask: the audits' variance, in units of
+    the one that the intervals claim, together with what the predictor's own word counts for; and, where more audits
+    miss their interval than chance explains, the factor with which 95 % would not have.
     """
     if not len(errors):
         return 1.0
-    squares = (_NORMAL_HALF_WIDTH * errors / half_widths) ** 2
-    return max(1.0, math.sqrt((_AUDITS_OF_DOUBT + float(squares.sum())) / (_AUDITS_OF_DOUBT + len(squares))))
+    ratios = np.sort(np.abs(errors) / half_widths)
+    count = len(ratios)
+    squares = float(((_NORMAL_HALF_WIDTH * ratios) ** 2).sum())
+    asked = max(1.0, math.sqrt((_AUDITS_OF_DOUBT + squares) / (_AUDITS_OF_DOUBT + count)))
+    if _chance(int((ratios > 1).sum()), count) < 1 - LEVEL:
+        rank = min(count, math.ceil((count + 1) * LEVEL))
+        asked = max(asked, float(ratios[rank - 1]))
+    return asked
+
+
+def _chance(misses: int, count: int) -> float:
+    """That at least so many of `count` intervals of 95 % miss."""
+    return sum(math.comb(count, k) * (1 - LEVEL) ** k * LEVEL ** (count - k) for k in range(misses, count + 1))

@@ -29,7 +29,7 @@ _UNITS = tuple(feature.unit for feature in FEATURES)
 _LEAST_NOISE = 0.005**2
 """Of a launch, so that few launches which a sum of costs happens to fit do not pass for exact."""
 _LEAST_HALF_WIDTH = 1e-3
-"""Of an interval: no clock and no launch is more certain."""
+"""Of an interval, relative: no launch is more certain."""
 _EARNED = 1.02
 """A process is kept where it lowers the error on unseen launches by this factor."""
 _OUTLIER = 3.0
@@ -109,7 +109,8 @@ class LatencyPredictor:
         tried = [_Trial.of(rows, others, kind, fold) for kind in _kinds(rows, others)]
         # A process has to earn its place.
         best = min(tried, key=lambda trial: trial.error * (_EARNED if trial.model.process.learnt else 1.0))
-        model, reach = best.model, calibration.half_width(best.scores)
+        model = best.model
+        reach = max(calibration.half_width(best.scores), _LEAST_HALF_WIDTH / float(np.sqrt(model.noise)))
         return cls(protocol, len(measured), model.costs, model.process, model.noise, reach, best.error)
 
     def predict(self, shapes: Shapes) -> Prediction:
@@ -151,7 +152,7 @@ class LatencyPredictor:
         model = _Model(self.costs, self.process, self.noise)
         mean, variance = model.distribution(counted, descriptors(shapes, counted), self.noise)
         mean = regression.rounded(mean, _DIGITS)
-        half = np.maximum(self.half_width * np.sqrt(variance), _LEAST_HALF_WIDTH)
+        half = self.half_width * np.sqrt(variance)
         low, high = mean * np.exp(-half), mean * np.exp(half)
         return Prediction(mean, regression.rounded(low, _DIGITS), regression.rounded(high, _DIGITS))
 
