@@ -168,6 +168,8 @@ HEAVY_FREE = {
     "edgefront.core.cost.costs": ("torch", "sqlalchemy", "numpy"),
     "edgefront.core.quality.shipped": ("torch", "sqlalchemy", "sklearn", "scipy"),
     "edgefront.core.proxies.registry": ("torch", "sqlalchemy", "numpy", "sklearn"),
+    "edgefront.core.prediction.latency": ("torch", "sqlalchemy", "onnx", "sklearn"),
+    "edgefront.core.prediction.memory": ("torch", "sqlalchemy", "onnx", "sklearn"),
     "edgefront.core.wire.jobs": ("torch", "sqlalchemy", "numpy"),
     "edgefront.core.services.search.advance": ("torch", "fastapi", "matplotlib"),
     "edgefront.core.supernet.result": ("torch", "sqlalchemy", "matplotlib"),
