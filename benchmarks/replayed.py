@@ -1,7 +1,7 @@
 """Devices that cost nothing to measure on, made of launches of real ones.
 
-The latency is a sum of costs fitted to a published table of launches; each architecture is off by as much as the table's
-rows are off the fit, always by the same (so that the fit alone does not know it), and each launch scatters besides.
+The latency is a sum of costs fitted to a published table of launches; each architecture is off by as much as the
+table's rows are off the fit, always by the same, and each launch scatters besides.
 
 - `arm`: the linear model that fits the latencies which the authors of LTS (arXiv 2203.02094) measured on an ARM CPU,
   192 tokens, with a mean error of 1.4 % (`bench_algorithms.arm`, leave-one-out on 45 GPT-2 models).
@@ -20,7 +20,7 @@ import numpy as np
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.search.forecast import identity
+from edgefront.core.search.population_shapes import identity
 from edgefront.core.spaces.architecture import Architecture
 
 LAUNCH = 0.01

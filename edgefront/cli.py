@@ -20,6 +20,7 @@ from edgefront.commands import (
     jobs,
     measure,
     models,
+    predict,
     proxy,
     quality,
     service,
@@ -53,6 +54,7 @@ app.add_typer(proxy.app, name="proxy")
 app.add_typer(quality.app, name="quality")
 catalogue.add_to(app)
 measure.add_to(app)
+predict.add_to(app)
 generate.add_to(app)
 evaluate.add_to(app)
 finetune.add_to(app)
@@ -82,7 +84,7 @@ def _root(
 
 
 def main() -> None:
-    """Runs the command line and ends the process with one of the documented exit codes."""
+    """Runs the command line and exits with one of the documented exit codes."""
     from edgefront import exits
     from edgefront.extras import advice
 
@@ -107,7 +109,9 @@ def main() -> None:
 
 
 def _expected(error: Exception) -> int:
-    """The message and code of an error that users can cause; anything else is a bug and is raised with its trace."""
+    """The message and code of an error that users can cause; anything else is a bug and is raised with its
+    traceback.
+    """
     from edgefront.core.errors import EdgefrontError, InvalidInput
     from edgefront.exits import ERROR, exit_code
 

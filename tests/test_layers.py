@@ -38,6 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "core.measurement": LEAVES | {"core.spaces", "core.cost"},
     "core.quality": LEAVES | {"core.spaces", "core.cost"},
     "core.pareto": LEAVES,
+    "core.prediction": LEAVES | {"core.spaces", "core.cost", "core.measurement"},
     "core.search": LEAVES
     | {f"core.{name}" for name in ("spaces", "pareto", "cost", "measurement", "prediction")}
     | {"core.supernet.settings"},  # data, no torch
@@ -58,7 +59,7 @@ ALLOWED: dict[str, set[str]] = {
     | TRAINING
     | {
         f"core.{name}"
-        for name in ("measurement", "pareto", "proxies", "quality", "search", "store", "supernet", "wire")
+        for name in ("measurement", "pareto", "prediction", "proxies", "quality", "search", "store", "supernet", "wire")
     },
     "api": {"core"},
     "workers": {"core"},

@@ -52,7 +52,7 @@ _TYPES = {
     **dict.fromkeys(("on_frontier", "extrapolated"), pa.bool_()),
     **dict.fromkeys(("created_at", "measured_at"), pa.timestamp("us", "UTC")),
 }
-"""Of the columns that are not text."""
+"""Types of the columns that are not text."""
 
 FRONTIER_COLUMNS = (
     "id",
@@ -76,7 +76,7 @@ FRONTIER_COLUMNS = (
 
 
 def write_export(database: Database, rows: Rows, format: str) -> IO[bytes]:  # noqa: A002
-    """All rows in a temporary file without a name, at its beginning: gone with its last reader."""
+    """Writes all rows to an anonymous temporary file and rewinds it; the file is deleted when it is closed."""
     file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115  (whoever sends it closes it)
     try:
         with database.read() as session:
@@ -96,7 +96,7 @@ def chunks(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def frontier_csv(view: FrontierView) -> str:
-    """The frontier's points, then the baseline's, with what the points gain over it."""
+    """The frontier's points, then the baseline's, with speed-up and memory ratio."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(
@@ -142,7 +142,7 @@ def _write_parquet(file: IO[bytes], rows: Iterator[dict[str, Any]]) -> None:
 
 
 def _schema() -> pa.Schema:
-    """Types are fixed: a first batch without a measurement must not make a column of nothing."""
+    """Types are fixed: a first batch without measurements must not get a column of type null."""
     return pa.schema(
         [
             pa.field(name, _TYPES.get(name, pa.string()), metadata={"description": meaning})

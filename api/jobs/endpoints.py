@@ -52,7 +52,7 @@ def list_jobs(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     state: Annotated[JobState | None, Query(description="Only jobs in this state")] = None,
 ) -> JobPage:
-    """One's own jobs; an admin sees all."""
+    """The caller's own jobs; an admin sees all."""
     with here.database.read() as session:
         now = here.database.now(session)
         return jobs.list_jobs(session, person, now, cursor=cursor, limit=limit, state=state)

@@ -68,6 +68,8 @@ class LatencyPredictor:
     """Variance of the logarithm of a launch, as far as it is not explained."""
     half_width: float
     """Standard deviations that an interval reaches to either side."""
+    error: float
+    """Mean relative error on launches that were predicted from the others."""
 
     @classmethod
     def fit(
@@ -99,9 +101,10 @@ class LatencyPredictor:
         others = [one.costs.per_unit for one in prior]
         fold = calibration.folds(rows.features, rows.latency_ms)
         tried = [_Trial.of(rows, others, kind, fold) for kind in _kinds(rows, others)]
-        best = min(tried, key=lambda trial: trial.error)
+        best = min(tried, key=lambda trial: trial.rank)
         reach = calibration.half_width(best.scores)
-        return cls(protocol, len(measured), best.model.costs, best.model.process, best.model.noise, reach)
+        model = best.model
+        return cls(protocol, len(measured), model.costs, model.process, model.noise, reach, best.error)
 
     def predict(self, shapes: Shapes) -> Prediction:
         """Latencies of these architectures under the predictor's protocol."""
@@ -199,6 +202,7 @@ class _Trial:
 
     model: _Model
     error: float
+    rank: float
     scores: Floats
 
     @classmethod
@@ -211,8 +215,9 @@ class _Trial:
             mean, variance = kind.learn(rest, others).distribution(asked.features, asked.near, model.noise)
             errors[unseen] = np.abs(mean / asked.latency_ms - 1)
             scores[unseen] = np.log(asked.latency_ms / mean) / np.sqrt(variance)
+        error = float(errors.mean())
         # A process has to earn its place.
-        return cls(model, float(errors.mean()) * (_EARNED if kind.kernel.ratio else 1.0), scores)
+        return cls(model, error, error * (_EARNED if kind.kernel.ratio else 1.0), scores)
 
 
 def _kinds(rows: _Rows, others: Sequence[Floats]) -> list[_Kind]:

@@ -53,6 +53,8 @@ class MemoryPredictor:
     """(p,) by `MEMORY_FEATURES`: bytes, and for the others how many times they are held."""
     half_width: float
     """Of the 95 % interval, relative."""
+    error: float
+    """Mean relative error on launches that were predicted from the others."""
 
     @classmethod
     def fit(cls, shapes: Shapes, protocol: MeasurementProtocol, peak_bytes: ArrayLike) -> MemoryPredictor:
@@ -68,7 +70,8 @@ class MemoryPredictor:
             copies = _solve(counted[seen], known[seen], measured[seen])
             errors[row] = np.log(measured[row] / (known[row] + counted[row] @ copies))
         reach = max(half_width(errors), _LEAST_HALF_WIDTH)
-        return cls(protocol, len(order), _solve(counted, known, measured), reach)
+        error = float(np.mean(np.abs(np.expm1(errors))))
+        return cls(protocol, len(order), _solve(counted, known, measured), reach, error)
 
     def predict(self, shapes: Shapes) -> tuple[Floats, Floats, Floats]:
         """(n,) bytes each: the peak that is expected, and the ends of the 95 % interval.

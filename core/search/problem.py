@@ -42,7 +42,7 @@ class Problem:
     scores: Scores | None = None
     """Needed for a proxy that is no count of parameters, such as a quality law."""
     permitted: Callable[[Shapes], NDArray[np.bool_]] | None = None
-    """What `accept` says, of many architectures at once; None permits all and leaves it to `accept`."""
+    """What `accept` says, of many architectures at once, so that no prediction is spent on what it refuses."""
 
     def score(self) -> Scores:
         """The proxy of many architectures. `InvalidInput` for one that takes a model to be built."""

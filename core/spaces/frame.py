@@ -159,7 +159,7 @@ class FramedSpace(SearchSpace, ABC):
         return width if value == LIKE_D_MODEL else int(value)
 
     def _embeddings(self, width: int) -> list[Genome]:
-        """The genes of each embedding that a model of this width may have, the first values first."""
+        """The genes of each permitted embedding of a model of this width, in the order of their values."""
         chosen = list(reversed(self._d_embeds(width).values()))
         every = [{"div": div, "d_embed": value} for div in self._divs() for value in chosen]
         return [{name: value for name, value in genes.items() if name in self._genes} for genes in every]

@@ -227,7 +227,7 @@ def _watch(session: Session, job_id: str, after: int) -> None:
     from edgefront.show import progress
     from edgefront.show.output import print_json
 
-    session.client.jobs.get(job_id)  # what is wrong from the start is said at once
+    session.client.jobs.get(job_id)  # report an error of the request at once
     client = session.watching_client
     if session.json:
         ended: JobView | None = follow.each_event(client, job_id, after, lambda event: print_json(event, line=True))

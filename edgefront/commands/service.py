@@ -90,7 +90,7 @@ def agent(
     if end_with_parent:
         from edgefront.core.processes.child import end_with_input
 
-        end_with_input(grace_s=5.0)  # to put its results away
+        end_with_input(grace_s=5.0)  # seconds to store its results
     code = main(
         server,
         token_file,

@@ -15,6 +15,7 @@ from edgefront.core.validation import invalid_input
 from edgefront.core.wire.jobs import JobRequest
 
 _RUNTIMES = get_args(Runtime)
+_SAMPLES = {"set": "population=20", "protocol": "mode=decode"}
 
 
 def read_request(path: Path) -> JobRequest:
@@ -63,14 +64,14 @@ def _values(part: str, values: str) -> Any:
     return found
 
 
-def settings(given: Iterable[str]) -> dict[str, Any]:
-    """`population=20 mutation=0.3` → {"population": 20, "mutation": 0.3}: the algorithm's own settings."""
+def settings(given: Iterable[str], *, option: str = "set") -> dict[str, Any]:
+    """`population=20 mutation=0.3` → {"population": 20, "mutation": 0.3}; `option` is the one that errors name."""
     found: dict[str, Any] = {}
     for text in given:
         for part in text.split():
             name, equals, value = part.partition("=")
             if not (name and equals and value):
-                raise _bad("set", part, "NAME=VALUE such as population=20")
+                raise _bad(option, part, f"NAME=VALUE such as {_SAMPLES[option]}")
             found[name] = _scalar(value)
     return found
 
@@ -99,10 +100,10 @@ def preset(name: str | None, algorithm: str, given: Mapping[str, Any], proxy: st
     return {**chosen, "algorithm": {**chosen["algorithm"], "settings": {**chosen["algorithm"]["settings"], **given}}}
 
 
-def target(given: str) -> dict[str, Any]:
+def target(given: str, *, option: str = "target") -> dict[str, Any]:
     """`DEVICE[:RUNTIME[:THREADS]]` → the place and the protocol fields; `class=NAME` names a device class.
 
-    Device names may hold colons: only a runtime's name, and a number behind it, are taken off the end.
+    Device names may contain colons: only the name of a runtime, and a number after it, are split off the end.
     """
     place, threads = given, None
     head, colon, tail = place.rpartition(":")
@@ -114,7 +115,7 @@ def target(given: str) -> dict[str, Any]:
         place, runtime = head, tail
     if not place or place == "class=":
         allowed = "DEVICE[:RUNTIME[:THREADS]] or class=NAME[:…], as in jetson:onnxruntime:2"
-        raise _bad("target", given, allowed)
+        raise _bad(option, given, allowed)
     protocol: dict[str, Any] = {}
     if runtime is not None:
         protocol["runtime"] = runtime
@@ -126,7 +127,7 @@ def target(given: str) -> dict[str, Any]:
 
 
 def _scalar(text: str) -> Any:
-    """A JSON value if it reads as one, else the word itself."""
+    """The JSON value of the text if it is valid JSON, else the text itself."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -46,7 +46,7 @@ class Catalogue:
         memory_length: int | None = None,
         weights: str | None = None,
     ) -> Costs:
-        """What an architecture costs in one pass, exactly; the server's defaults hold for what is not given.
+        """The exact costs of an architecture in one pass; options that are not given have the server's defaults.
 
         Raises `ArchitectureError` that names the field of the description, `InvalidInput` that names the option.
         """
@@ -60,7 +60,7 @@ class Catalogue:
             "memory_length": memory_length,
             "weights": weights,
         }
-        # It changes nothing, so it may be sent again.
+        # It has no side effects, so it may be retried.
         response = self._transport.request(
             "POST", "/v1/catalogue/describe", params=params, content=description, repeatable=True
         )

@@ -1,4 +1,4 @@
-"""Jobs: create, follow, steer."""
+"""Jobs: create, follow, control."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgefront.core.wire.jobs import EventView, JobPage, JobRequest, JobView, Re
 from edgefront.resources.logs import follow_log
 from edgefront.transport import Transport, segment
 
-"""Job states that nothing follows."""
+"""Final states of a job."""
 
 
 class Jobs:
@@ -26,9 +26,9 @@ class Jobs:
         self._transport = transport
 
     def create(self, request: JobRequest | Mapping[str, Any], *, idempotency_key: str | None = None) -> JobView:
-        """Submits a job. Sent again safely: the same key and request give the same job.
+        """Submits a job. It can be retried safely: the same key and request return the same job.
 
-        Raises `InvalidInput` that names the field, here for what the client can see and else from the server.
+        Raises `InvalidInput` that names the field, from the client's own validation or the server's.
         """
         if not isinstance(request, JobRequest):
             try:
@@ -79,7 +79,7 @@ class Jobs:
         return self._steer(job_id, "cancel")
 
     def delete(self, job_id: str) -> None:
-        """Deletes a job with its candidates, cancelling it if it runs. Measurements stay known."""
+        """Deletes a job with its candidates, cancelling it if it runs. Measurements are kept for other jobs."""
         self._transport.request("DELETE", f"/v1/jobs/{segment(job_id)}")
 
     def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
@@ -98,11 +98,11 @@ class Jobs:
     def events(
         self, job_id: str, *, after: int = 0, kinds: Collection[str] | None = None, follow: bool = True
     ) -> Iterator[EventView]:
-        """The job's log from the event behind `after`, then live until the job has ended. None is skipped or doubled.
+        """The job's events after number `after`, then live until the job has ended. None is skipped or repeated.
 
-        A broken connection is taken up again from the last event; `Unavailable` if that fails for as long as the
-        client's patience. With `follow=False` it ends with the last event that was there at the call. `kinds` keeps
-        only these; the numbers then have gaps.
+        After a broken connection it resumes from the last event; `Unavailable` if that fails for the client's patience.
+        With `follow=False` it ends with the last event at the time of the call. `kinds` selects kinds of events; the
+        numbers then have gaps.
         """
         path = f"/v1/jobs/{segment(job_id)}/events"
         following = follow_log(
@@ -118,6 +118,6 @@ class Jobs:
         yield from (event for event in following if kinds is None or event.kind in kinds)
 
     def _steer(self, job_id: str, verb: str) -> JobView:
-        # Pausing a paused job changes nothing, nor do the others: they may be sent again.
+        # Pausing a paused job changes nothing, likewise the others: they may be retried.
         response = self._transport.request("POST", f"/v1/jobs/{segment(job_id)}/{verb}", repeatable=True)
         return JobView.model_validate_json(response.content)

@@ -1,6 +1,6 @@
-"""What people and scripts read: consoles, JSON, and how numbers look.
+"""Output for people and scripts: consoles, JSON, and the format of numbers.
 
-Standard output holds the answer and nothing else; notes, progress and errors go to standard error.
+Standard output has only the result; notes, progress and errors go to standard error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WHOLE = ("id", "job", "training", "model")
 
 
 def table(*columns: str, title: str | None = None, right: Iterable[str] = ()) -> Table:
-    """An empty table in the house style; the columns named in `right` hold numbers."""
+    """An empty table in the house style; the columns named in `right` are right-aligned numbers."""
     from rich import box
     from rich.table import Table
 
@@ -46,13 +46,13 @@ def table(*columns: str, title: str | None = None, right: Iterable[str] = ()) ->
     numbers = set(right)
     for column in columns:
         whole = column in numbers or column in _WHOLE
-        # What is too long for the terminal is broken, not cut: an id is there to be copied.
+        # Long cells are wrapped, not truncated, so that ids can be copied.
         made.add_column(column, justify="right" if column in numbers else "left", no_wrap=whole, overflow="fold")
     return made
 
 
 def plain(value: Any) -> Any:
-    """`value` in types that JSON has."""
+    """`value` in JSON types."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A picture of frontiers: latency and peak memory against decoder parameters, with the baseline, a row a target."""
+"""A plot of frontiers: latency and peak memory against decoder parameters, with the baseline; one row per target."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def draw(
 ) -> None:
     """Draws the frontiers into a PNG, SVG or PDF file.
 
-    `others` holds, by target id, the candidates that are shown faintly behind their frontier.
+    `others` are, by target id, the candidates that are shown faintly behind their frontier.
     """
     check_ending(path)
     import matplotlib
@@ -76,7 +76,7 @@ def draw(
 
 
 def check_ending(path: Path) -> None:
-    """`InvalidInput` unless the name is that of a picture file."""
+    """Raises `InvalidInput` unless the name is that of an image file."""
     if path.suffix.lstrip(".").lower() not in _ENDINGS:
         allowed = "a file that ends in ." + ", .".join(_ENDINGS)
         raise InvalidInput(f"{path} is not an image file: use {allowed}", field="picture", allowed=allowed)
@@ -117,7 +117,7 @@ def _panel(
         axes.errorbar(x, y, yerr=widths, fmt="none", ecolor=_FRONTIER, elinewidth=1, capsize=2, zorder=3)
     axes.set_xlabel("decoder parameters (millions), more is better")
     axes.set_ylabel(f"{label}, less is better")
-    # Not by the intervals: one that is very wide would press everything else together.
+    # Axis limits ignore the intervals, because a very wide one would compress everything else.
     highest = max((getattr(point, field) / unit for point in (*points, *baseline, *behind)), default=1.0)
     axes.set_xlim(left=0)
     axes.set_ylim(0, highest * 1.15)

@@ -86,7 +86,7 @@ def _cells(point: CandidateView) -> list[str]:
 
 
 def frontier_csv(views: Iterable[FrontierView]) -> str:
-    """Every point and every baseline of these frontiers, a line each, under a header."""
+    """Every point and every baseline of these frontiers, one per line, with a header."""
     text = io.StringIO()
     writer = csv.DictWriter(text, _CSV, lineterminator="\n")
     writer.writeheader()

@@ -1,4 +1,4 @@
-"""`edgefront demo`: the main job from end to end on this machine, in minutes."""
+"""`edgefront demo`: a whole search on this machine, in minutes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BASELINES = (1, 2, 4, 6, 8)
 # With the output of every token, as the paper measures; its 192 tokens would take PyTorch too long here.
 PROTOCOL: dict[str, Any] = {"sequence_length": 64, "logits": "all", "threads": 1}
 POPULATION = {"parents": 2, "mutants": 4, "crossovers": 4}
-# Submitting, the last reports and the way there take part of the minutes.
+# Submission and the last reports take part of the minutes.
 _RESERVE = 0.9
 _ONLINE_S = 90.0
 
@@ -76,7 +76,7 @@ class Demo:
     ending: threading.Event
 
     def show(self, *, minutes: float, candidates: int) -> dict[str, Any]:
-        """All of it, for people on `out`; the return value is the same for scripts."""
+        """Runs the demonstration, printing to `out`; returns the same results for scripts."""
         self._say("Waiting for this machine's agent")
         self._wait_for_agent()
         request = job_request(minutes=minutes, candidates=candidates)
@@ -204,7 +204,7 @@ def job_request(*, minutes: float, candidates: int) -> JobRequest:
 
 
 def best_point(frontiers: list[FrontierView]) -> CandidateView | None:
-    """The frontier model that is best worth having: ahead of the baseline in both ways, and larger if equal."""
+    """The frontier model to download: better than the baseline in both latency and memory, then the largest."""
 
     def worth(point: CandidateView) -> tuple[float, int]:
         versus = point.versus_baseline

@@ -234,3 +234,29 @@ def test_completion_asks_the_server(running: Running, words: str) -> None:
         timeout=60,
     )
     assert done.stdout.split()[0].startswith(words.split()[-1])
+
+
+def test_predictions_say_where_the_milliseconds_go(running: Running) -> None:
+    point = running.client.frontier(running.job.id).points[0]
+    place = ("--device", f"class={BOARD}")
+    found = read(running, "predict", "gpt2-small", *place)
+    assert found["learnt_from"] >= running.job.targets[0].candidates
+    (one,) = found["predictions"]
+    assert one["predicted"]["law"] == "lts-gpt2-wikitext103"
+    shown = show(running, "predict", "gpt2-small", *place)
+    for words in ("latency (ms)", "perplexity", "attention, 12 heads", "feed-forward, 3072 inner", "extrapolated"):
+        assert words in shown
+    (known,) = running.client.predict([point.architecture], device_class=BOARD).predictions
+    assert known.measured is not None
+    assert known.measured.latency_ms == point.latency_ms
+    few = edgefront("predict", "gpt2-small", *place, "--protocol", "mode=decode memory_length=77", home=running.home)
+    assert few.returncode == exits.REFUSED
+    assert "forward pass of 192 tokens by onnxruntime on cpu" in few.stderr
+    for wrong, words in (
+        (("--protocol", "mode"), "NAME=VALUE such as mode=decode"),
+        (("--protocol", "mode=backward"), "protocol.mode"),
+        (("--device", "no such board"), "no such board"),
+    ):
+        refused = edgefront("predict", "gpt2-small", *place, *wrong, home=running.home)
+        assert refused.returncode in (exits.REFUSED, exits.NOT_FOUND)
+        assert words in refused.stderr

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 
 from edgefront.core.cost.costs import costs
 from edgefront.core.cost.parameters import count, linear_maps
-from edgefront.core.graph.formats import BYTES, Precision, format_of, is_linear_map
+from edgefront.core.graph.formats import BYTES, format_of, is_linear_map
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.number_formats import Quantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_models
 
@@ -60,9 +61,9 @@ def test_named_models_are_counted_as_built(name: str) -> None:
     assert found.digest == architecture.digest
 
 
-def file_bytes(architecture: Architecture, dtype: str, precision: Precision) -> int:
+def file_bytes(architecture: Architecture, dtype: str, quantisation: Quantisation) -> int:
     """Bytes of the weights as they are kept for a launch, an int8 tensor with its scale."""
-    formats = [(spec.size, format_of(spec.name, dtype, precision)) for spec in parameters(architecture)]
+    formats = [(spec.size, format_of(spec.name, dtype, quantisation)) for spec in parameters(architecture)]
     return sum(size * BYTES[kind] + (BYTES["f32"] if kind == "s7" else 0) for size, kind in formats)
 
 

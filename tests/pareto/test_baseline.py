@@ -24,7 +24,7 @@ def test_between_two_depths_it_is_linear() -> None:
     assert baseline.proxies == (10e6, 40e6)
 
 
-def test_beyond_the_depths_it_goes_on_and_says_so() -> None:
+def test_beyond_the_depths_it_is_extrapolated_and_marked() -> None:
     baseline = Baseline(DEPTHS)
     assert baseline.at(50e6) == (pytest.approx(70.0), pytest.approx(250 * MIB), True)
     assert baseline.at(5e6) == (pytest.approx(25.0), pytest.approx(70 * MIB), True)
@@ -80,7 +80,7 @@ def test_a_proxy_may_be_below_zero() -> None:
 @pytest.mark.parametrize(
     "wrong", [[], [(1.0, 2.0)], [(float("inf"), 1.0, 1.0)], [(1.0, float("nan"), 1.0)], [(1.0, -1.0, 1.0)]]
 )
-def test_what_is_no_baseline_is_refused(wrong: list[tuple[float, ...]]) -> None:
+def test_invalid_baselines_are_refused(wrong: list[tuple[float, ...]]) -> None:
     for function in (Baseline, reference):
         with pytest.raises(ValueError, match=r"rows|finite|at least one"):
             function(wrong)

@@ -36,15 +36,15 @@ def place(session: Session, request: JobRequest) -> list[Place]:
     found: list[Place] = []
     for index, target in enumerate(request.targets):
         with within("targets", index):
-            device_key, label, candidates = _devices(session, target)
-            _check_runtime(target, candidates, label)
+            device_key, label, candidates = find_devices(session, target)
+            check_runtime(target, candidates, label)
             name = _name(target, label, found)
         found.append(Place(device_key, name))
     return found
 
 
-def _devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequence[Device]]:
-    """Device key, its name for people, and the devices behind it."""
+def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequence[Device]]:
+    """Device key, its name for people, and the devices behind it. Errors as in `place`."""
     if target.device is not None:
         device = device_rows.find(session, target.device)
         if device is None:
@@ -72,7 +72,8 @@ def _devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequenc
     return device_key, name, rows.devices_of(session, device_key)
 
 
-def _check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) -> None:
+def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) -> None:
+    """`InvalidInput` that names the field unless one of the devices can measure by the target's protocol."""
     protocol = target.protocol
     if any(can_run(device.facts, protocol) for device in devices):
         return

@@ -23,6 +23,7 @@ from edgefront.core.search.interface import Algorithm, Snapshot
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.proposals import DRAWS, WALKABLE
 from edgefront.core.search.registry import make
+from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space as catalogued
 from edgefront.core.spaces.space import SearchSpace
@@ -49,21 +50,7 @@ class SearchPlan:
 
     def perplexities(self, architectures: Sequence[Architecture]) -> list[dict[str, Any]]:
         """What the space's quality law expects of each: fields of `core.wire.jobs.PredictedView`; empty without one."""
-        law = quality_law_of(self.request, self.space)
-        if law is None or not architectures:
-            return [{} for _ in architectures]
-        found = law.predict(Shapes.of(architectures))
-        columns = zip(found.perplexity, found.low, found.high, found.beyond, strict=True)
-        return [
-            {
-                "perplexity": float(median),
-                "perplexity_low": float(low),
-                "perplexity_high": float(high),
-                "extrapolated": bool(beyond > 0),
-                "law": law.origin.name,
-            }
-            for median, low, high, beyond in columns
-        ]
+        return perplexities(quality_law_of(self.request, self.space), architectures)
 
     def permitted(self) -> bool:
         """Whether the search can find any architecture within the limits."""

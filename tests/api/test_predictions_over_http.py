@@ -1,0 +1,37 @@
+"""Predictions over HTTP."""
+
+from __future__ import annotations
+
+from running_api import Service, problem
+from simulated_agent import CLASS, SimulatedAgent, by_work
+
+STOCK = {
+    "d_model": 128,
+    "embedding": {"vocab_size": 50264, "cutoffs": [19997, 39997], "div": 4},
+    "blocks": [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 512}],
+}
+
+
+def test_predictions_of_models_by_name_and_by_description(sqlite_service: Service) -> None:
+    client = sqlite_service.client("user", "bob")
+    agent = SimulatedAgent(sqlite_service.database, by_work)
+    sqlite_service.submit(client)
+    asked = {"device_class": CLASS, "architectures": [STOCK, "gpt2-small"]}
+    early = problem(client.post("/v1/predictions", json=asked), 409)
+    assert early["field"] == "device_class"
+    assert "3 different architectures" in early["allowed"]
+    sqlite_service.measure(agent)
+    found = client.post("/v1/predictions", json=asked)
+    assert found.status_code == 200, found.text
+    own, large = found.json()["predictions"]
+    assert own["predicted"]["latency_low_ms"] < own["predicted"]["latency_ms"] < large["predicted"]["latency_ms"]
+    assert [part["kind"] for part in own["parts"]] == ["attention", "feed_forward", "ends"]
+
+
+def test_what_is_wrong_is_named(sqlite_service: Service) -> None:
+    client = sqlite_service.client("user", "bob")
+    assert client.post("/v1/predictions", json={"architectures": []}).json()["field"] == "architectures"
+    both = {"architectures": ["gpt2-small"], "device": "a", "device_class": "b"}
+    assert "not both" in problem(client.post("/v1/predictions", json=both), 422)["detail"]
+    wrong = {"architectures": ["gpt2-small", {**STOCK, "d_model": 0}]}
+    assert problem(client.post("/v1/predictions", json=wrong), 422)["field"] == "architectures.1.d_model"
