@@ -90,8 +90,9 @@ _JOB_TARGET = jobs.TargetView(
     seconds_left=95.0,
     devices_online=2,
     note="",
-    summary="At equal decoder parameters up to 1.8× (1.7–1.9×) faster and 1.4× smaller in peak memory than the layer-scaled "
-    "baseline; median 1.3× (1.2–1.4×) faster and 1.2× smaller (9 frontier points, 8 both measurably faster and smaller).",
+    summary="At equal decoder parameters up to 1.8× (1.7–1.9×) faster and 1.4× smaller in peak memory than the "
+    "layer-scaled baseline; median 1.3× (1.2–1.4×) faster and 1.2× smaller (9 frontier points, 8 both measurably "
+    "faster and smaller).",
 )
 _JOB_VIEW = jobs.JobView(
     id=_JOB,
