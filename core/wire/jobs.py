@@ -131,6 +131,9 @@ class Versus(_View):
     memory_bytes: float
     speedup: float
     """Baseline latency over the candidate's: 1.5 is one and a half times as fast."""
+    speedup_low: float | None = None
+    """The ends of its 95 % interval, which holds the launches of both sides; None while that is not known."""
+    speedup_high: float | None = None
     memory_ratio: float
     """Baseline peak memory over the candidate's."""
     extrapolated: bool
