@@ -50,7 +50,7 @@ class SpaceRequest(_Request):
 
 
 class Limits(_Request):
-    """Beyond these a measured candidate is out of bounds: kept and shown, never on the frontier, never a parent."""
+    """Beyond these a measured candidate is out of bounds: kept and shown, never on the frontier."""
 
     latency_ms: Positive | None = None
     memory_mb: Positive | None = None

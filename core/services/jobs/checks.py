@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from edgefront.core.errors import InvalidInput, SpaceError, within
+from edgefront.core.errors import EdgefrontError, InvalidInput, SpaceError, within
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.defaults import with_defaults
 from edgefront.core.services.jobs.plan import SearchPlan, plan_for
@@ -40,11 +42,40 @@ def checked(request: JobRequest, settings: Settings | None = None) -> CheckedReq
     """
     _check_narrowing(request)
     request = with_defaults(request)
-    scoring.proxy_of(request)
-    for index, target in enumerate(request.targets):
-        _check_search(request, target, index)
-    supernet_plan.check(request, settings)
+    for check in _checks(request, settings):
+        check()
     return CheckedRequest(request, scoring.check_data(request, settings))
+
+
+def refusals(request: JobRequest, settings: Settings | None = None) -> tuple[JobRequest, list[EdgefrontError]]:
+    """The request with its defaults, as far as they can be settled, and every error that `checked` could raise.
+
+    What depends on something wrong repeats that error; each is listed once.
+    """
+    found: dict[tuple[str, str], EdgefrontError] = {}
+
+    def attempt(check: Callable[[], object]) -> None:
+        try:
+            check()
+        except EdgefrontError as error:
+            found.setdefault((error.field, error.detail), error)
+
+    attempt(lambda: _check_narrowing(request))
+    try:
+        settled = with_defaults(request)
+    except EdgefrontError as error:
+        found.setdefault((error.field, error.detail), error)
+        return request, list(found.values())
+    for check in (*_checks(settled, settings), lambda: scoring.check_data(settled, settings)):
+        attempt(check)
+    return settled, list(found.values())
+
+
+def _checks(request: JobRequest, settings: Settings | None) -> Iterator[Callable[[], object]]:
+    yield partial(scoring.proxy_of, request)
+    for index, target in enumerate(request.targets):
+        yield partial(_check_search, request, target, index)
+    yield partial(supernet_plan.check, request, settings)
 
 
 def _check_narrowing(request: JobRequest) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict, InvalidInput, NotFound, within
+from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput, NotFound, within
 from edgefront.core.services.fleet import queries as device_rows
 from edgefront.core.services.fleet.capability import can_run, lacking, numbers_of, refusal
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
@@ -35,12 +35,26 @@ def place(session: Session, request: JobRequest) -> list[Place]:
     """
     found: list[Place] = []
     for index, target in enumerate(request.targets):
-        with within("targets", index):
-            device_key, label, candidates = find_devices(session, target)
-            check_runtime(target, candidates, label)
-            name = _name(target, label, found)
-        found.append(Place(device_key, name))
+        found.append(_place(session, target, index, found))
     return found
+
+
+def try_places(session: Session, request: JobRequest) -> list[Place | EdgefrontError]:
+    """For each target its place, or the error that `place` raises for it."""
+    found: list[Place | EdgefrontError] = []
+    for index, target in enumerate(request.targets):
+        try:
+            found.append(_place(session, target, index, [one for one in found if isinstance(one, Place)]))
+        except EdgefrontError as error:
+            found.append(error)
+    return found
+
+
+def _place(session: Session, target: TargetRequest, index: int, others: Sequence[Place]) -> Place:
+    with within("targets", index):
+        device_key, label, candidates = find_devices(session, target)
+        check_runtime(target, candidates, label)
+        return Place(device_key, _name(target, label, others))
 
 
 def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequence[Device]]:

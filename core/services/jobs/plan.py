@@ -54,8 +54,12 @@ class SearchPlan:
 
     def permitted(self) -> bool:
         """Whether the search can find any architecture within the limits."""
-        one = make("random", {"population": 1}, self.space, _acceptance(self.request, self.protocol, self.limits))
-        return bool(one.ask(self.request.seed, 0, Snapshot()))
+        return bool(self.examples(1))
+
+    def examples(self, count: int) -> list[Architecture]:
+        """So many permitted architectures, drawn by the job's seed; fewer where hardly any are permitted."""
+        one = make("random", {"population": count}, self.space, _acceptance(self.request, self.protocol, self.limits))
+        return [proposal.architecture for proposal in one.ask(self.request.seed, 0, Snapshot())]
 
     def exhausted(self) -> str:
         """The reason why nothing is left to propose, as text."""

@@ -14,6 +14,8 @@ from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import Measurement
 
+_NO_MORE = 1 << 30
+
 
 class Extent(NamedTuple):
     """How much there is to learn from, and as of when: another measurement or launch changes it."""
@@ -37,6 +39,21 @@ def measured(
     query = select(Measurement).where(*_there(device_key, protocol_digest), any_of(Measurement.digest, digests))
     found = session.scalars(query.order_by(Measurement.launches, Measurement.id.desc()))
     return {row.digest: row for row in found}
+
+
+def launches_of(
+    session: Session, device_key: str, protocol_digest: str, seed: int, digests: Collection[str]
+) -> dict[str, int]:
+    """Digest → launches that were made of it there with weights of this seed; many where no more will be."""
+    rows = session.execute(
+        select(Measurement.digest, Measurement.launches, Measurement.state).where(
+            Measurement.device_key == device_key,
+            Measurement.protocol_digest == protocol_digest,
+            Measurement.seed == seed,
+            any_of(Measurement.digest, digests),
+        )
+    )
+    return {row.digest: row.launches if row.state in ("wanted", "measured") else _NO_MORE for row in rows}
 
 
 def protocols(session: Session, device_key: str, most: int) -> list[tuple[MeasurementProtocol, int]]:
