@@ -11,6 +11,10 @@ The best known is the better of what any search measured and what evolution find
 best measured perplexity within the limits relative to it after so many launches, baselines included, and the launches
 until it is within 1 %. A search that has ended keeps what it found.
 
+With `--devices here` every launch is a real one, by the agent's measuring loop with ONNX Runtime on one thread of this
+machine; a launch that fails is infeasible. The best known is then the best that any search measured.
+
+    python benchmarks/bench_find.py --devices here --launches 40 --limits 2
     python benchmarks/bench_find.py [--launches 400] [--seeds 1] [--devices arm v100] [--searches surrogate lts …]
 """
 
@@ -18,16 +22,22 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from record import append, table
 from replayed import DEVICES, Replayed
 
+from edgefront.agents.measuring.measure import Measurer
 from edgefront.core.cost.shapes import Shapes
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.statistics import median
 from edgefront.core.quality.features import features
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.search.evolution import Evolution
@@ -44,6 +54,7 @@ BASELINES = (1, 4, 8, 16)
 DEPTHS = (2, 3, 5, 7, 10, 14)
 """Of the stock model, whose latency and memory are the limits."""
 AFTER = (20, 25, 40, 80, 160, 400)
+LIMITS_SEED = 99
 WITHIN = 0.01
 LAW = "lts-gpt2-wikitext103"
 SETTINGS: dict[str, dict[str, Any]] = {"surrogate": {"least_gain": 0.001}}
@@ -51,11 +62,33 @@ GP_LAUNCHES = 40
 """Optuna's Gaussian process takes many minutes for more."""
 
 
+class Here:
+    """This machine, measured as an agent does. A context manager."""
+
+    name, protocol = "here", MeasurementProtocol()
+
+    def __enter__(self) -> Here:
+        self._folder = tempfile.TemporaryDirectory()
+        self._measurer = Measurer(Path(self._folder.name)).__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._measurer.__exit__(*error)
+        self._folder.cleanup()
+
+    def launch(self, architecture: Architecture, seed: int) -> tuple[float, int]:
+        """Median latency (ms) and peak memory (bytes); without end where it cannot be run."""
+        result = self._measurer.measure(architecture, self.protocol, seed)
+        if result.latency is None or result.memory is None:
+            return np.inf, 1 << 50
+        return median(result.latency.samples_ms), result.memory.peak_bytes
+
+
 @dataclass(frozen=True)
 class Task:
     """A device, its limits, and quality."""
 
-    device: Replayed
+    device: Replayed | Here
     problem: Problem
 
     @property
@@ -70,8 +103,7 @@ class Task:
         return bool(self.problem.violation(np.array([latency_ms]), np.array([memory_bytes]))[0] == 0)
 
 
-def tasks(device: Replayed, scores: Callable[[Shapes], np.ndarray], launches: int) -> list[Task]:
-    stock = Shapes.of(SPACE.baselines(DEPTHS))
+def tasks(device: Replayed | Here, scores: Callable[[Shapes], np.ndarray], launches: int) -> list[Task]:
     return [
         Task(
             device,
@@ -85,7 +117,7 @@ def tasks(device: Replayed, scores: Callable[[Shapes], np.ndarray], launches: in
                 scores=scores,
             ),
         )
-        for latency, memory in zip(device.latency_ms(stock), device.memory_bytes(stock), strict=True)
+        for latency, memory in (device.launch(one, LIMITS_SEED) for one in SPACE.baselines(DEPTHS))
     ]
 
 
@@ -95,9 +127,12 @@ def best_known(task: Task) -> float:
     Nothing could find the few of a million architectures that happen to be far faster than all that resemble them.
     """
 
+    device = task.device
+    if isinstance(device, Here):
+        return -np.inf
+
     def exact(shapes: Shapes) -> Forecast:
         nothing = np.zeros(len(shapes))
-        device = task.device
         return Forecast(task.score(shapes), device.fit(shapes), nothing, device.memory_bytes(shapes), nothing)
 
     population = Population(SPACE)
@@ -129,10 +164,10 @@ def ours(name: str, task: Task, seed: int, launches: int) -> Iterator[tuple[floa
                     id=str(len(results)),
                     genome=one.genome,
                     digest=one.architecture.digest,
-                    state="measured" if task.within(latency, memory) else "out_of_bounds",
+                    state=state(task, latency, memory),
                     proxy=quality,
-                    latency_ms=latency,
-                    memory_bytes=memory,
+                    latency_ms=latency if np.isfinite(latency) else None,
+                    memory_bytes=memory if np.isfinite(latency) else None,
                     generation=generation,
                     parents=one.parents,
                     operator=one.operator,
@@ -141,6 +176,12 @@ def ours(name: str, task: Task, seed: int, launches: int) -> Iterator[tuple[floa
             )
             yield quality, latency, memory
         generation += 1
+
+
+def state(task: Task, latency: float, memory: int) -> str:
+    if not np.isfinite(latency):
+        return "infeasible"
+    return "measured" if task.within(latency, memory) else "out_of_bounds"
 
 
 def optuna(name: str, task: Task, seed: int, launches: int) -> Iterator[tuple[float, float, int]]:
@@ -163,6 +204,7 @@ def optuna(name: str, task: Task, seed: int, launches: int) -> Iterator[tuple[fl
             values, place = locus.gene.values, f"{locus.gene.name}.{locus.layer}"
             locus.write(genome, values[trial.suggest_int(place, 0, len(values) - 1)])
         quality, latency, memory = task.launch(SPACE.architecture(SPACE.repair(genome)), seed)
+        latency = min(latency, 1e9)
         trial.set_constraint("latency", float(np.log(latency / task.problem.latency_ms)))
         trial.set_constraint("memory", float(np.log(memory / task.problem.memory_bytes)))
         study.tell(trial, [-quality, latency, memory])
@@ -190,38 +232,40 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--launches", type=int, default=400)
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--devices", nargs="+", choices=list(DEVICES), default=list(DEVICES))
+    parser.add_argument("--devices", nargs="+", choices=[*DEVICES, "here"], default=list(DEVICES))
     parser.add_argument("--limits", type=int, default=len(DEPTHS), help="pairs of limits")
     names = ["surrogate", "lts", "nsga2", "random", "optuna-tpe", "optuna-gp"]
     parser.add_argument("--searches", nargs="+", choices=names, default=names)
     options = parser.parse_args()
-    scores = scores_of_law()
-    rows = []
+    scores, rows = scores_of_law(), []
     for device in options.devices:
-        curves: dict[str, list[np.ndarray]] = {name: [] for name in options.searches}
-        for task in tasks(DEVICES[device], scores, options.launches)[: options.limits]:
-            aim = best_known(task)
-            for seed in range(options.seeds):
-                found = {}
-                for name in options.searches:
-                    started = time.process_time()
-                    found[name] = search(name, task, seed, options.launches)
-                    print(
-                        device,
-                        f"{task.problem.latency_ms:.0f} ms",
-                        name,
-                        seed,
-                        f"{time.process_time() - started:.0f} s",
-                        end=" ",
-                    )
-                    print([f"{100 * (found[name][min(n, len(found[name])) - 1] / aim - 1):.2f}" for n in AFTER])
-                best = max(aim, *(float(one[-1]) for one in found.values()))
-                for name, one in found.items():
-                    curves[name].append(one / best - 1)  # perplexity: both are negative, so this is its excess
+        with Here() if device == "here" else nullcontext(DEVICES[device]) as opened:
+            curves = compared(opened, scores, options)
         for name, every in curves.items():
             rows.append({"device": device, "search": name, **summary(every, options.launches)})
             append("bench_find", rows[-1])
     table(f"Excess of predicted perplexity over the best known, % (median and worst of {options.limits} limits)", rows)
+
+
+def compared(
+    device: Replayed | Here, scores: Callable[[Shapes], np.ndarray], options: argparse.Namespace
+) -> dict[str, list[np.ndarray]]:
+    """Search → for each limits and seed the excess of its best over the best known, after each launch."""
+    curves: dict[str, list[np.ndarray]] = {name: [] for name in options.searches}
+    for task in tasks(device, scores, options.launches)[: options.limits]:
+        aim = best_known(task)
+        for seed in range(options.seeds):
+            found = {}
+            for name in options.searches:
+                started = time.process_time()
+                found[name] = search(name, task, seed, options.launches)
+                seconds = time.process_time() - started
+                print(f"{device.name} {task.problem.latency_ms:.0f} ms: {name} took {seconds:.0f} s of CPU", flush=True)
+            best = max(aim, *(float(one[-1]) for one in found.values()))
+            for name, one in found.items():
+                curves[name].append(one / best - 1)  # perplexity: both are negative, so this is its excess
+                print("  ", name, [f"{100 * curves[name][-1][min(n, len(one)) - 1]:.2f}" for n in AFTER], flush=True)
+    return curves
 
 
 def summary(curves: list[np.ndarray], launches: int) -> dict[str, Any]:
@@ -231,8 +275,9 @@ def summary(curves: list[np.ndarray], launches: int) -> dict[str, Any]:
         if after <= launches:
             row[f"after {after}"] = f"{statistics.median(reached):.2f} ({max(reached):.2f})"
     until = [int(np.argmax(one <= WITHIN)) + 1 if one[-1] <= WITHIN else np.inf for one in curves]
-    row["launches until within 1 %"] = float(statistics.median(until))
-    row["never"] = sum(one == np.inf for one in until)
+    middle = statistics.median(until)
+    row["launches until within 1 %"] = "never" if middle == np.inf else round(middle)
+    row["limits never within 1 %"] = sum(one == np.inf for one in until)
     return row
 
 

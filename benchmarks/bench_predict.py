@@ -1,14 +1,14 @@
 """How well latency is predicted from a few launches: mean error, and how many 95 % intervals hold.
 
-Of a table of launches some are learnt from and the others predicted, in many random splits; what is printed are means over
-them. `spread` chooses the launches as the search does (`core.prediction.spread`), `random` at random.
+Of a table of launches some are learnt from and the others predicted, in many random splits; what is printed are means
+over them. `spread` chooses the launches as the search does (`core.prediction.spread`), `random` at random.
 
     python benchmarks/bench_predict.py [--data FOLDER]                      # the six devices of HW-GPT-Bench
     python benchmarks/bench_predict.py --table CSV --column NAME [--json]   # any table of that form
     python benchmarks/bench_predict.py --here [--minutes 30]                # this CPU, real launches
 
-`--here` adds launches to `results/predict_here.jsonl.gz` for as many minutes (0: none, what is there is replayed) and goes
-on where it stopped: both runtimes, forward passes and decoding, `lts-gpt2` and `hybrid`, each architecture once.
+`--here` adds launches to `results/predict_here.jsonl.gz` for as many minutes (0: none, what is there is replayed) and
+goes on where it stopped: both runtimes, forward passes and decoding, `lts-gpt2` and `hybrid`, each architecture once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LEAST_UNSEEN = 5
 SEED = 11
 Row = dict[str, float | int | None]
 
-# Launches on this machine ----------------------------------------------------------------------------------------------
+# Launches on this machine --------------------------------------------------------------------------------------------
 
 NARROWED: Mapping[str, Mapping[str, Any]] = {
     "lts-gpt2": {

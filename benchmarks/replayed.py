@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtri
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -64,8 +65,6 @@ class Replayed:
 
 def _normal(keys: np.ndarray) -> np.ndarray:
     """A standard normal number for each key, always the same (splitmix64, then the quantile function)."""
-    from scipy.special import ndtri
-
     mixed = keys.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)

@@ -45,7 +45,10 @@ _TYPES = {
         pa.int64(),
     ),
     **dict.fromkeys(("proxy", "latency_ms", "latency_half_width_ms", "latency_p90_ms"), pa.float64()),
-    **dict.fromkeys(("speedup", "memory_ratio", "baseline_latency_ms", "baseline_memory_bytes"), pa.float64()),
+    **dict.fromkeys(
+        ("speedup", "speedup_low", "speedup_high", "memory_ratio", "baseline_latency_ms", "baseline_memory_bytes"),
+        pa.float64(),
+    ),
     **dict.fromkeys(("on_frontier", "extrapolated"), pa.bool_()),
     **dict.fromkeys(("created_at", "measured_at"), pa.timestamp("us", "UTC")),
 }
@@ -96,7 +99,9 @@ def frontier_csv(view: FrontierView) -> str:
     """The frontier's points, then the baseline's, with speed-up and memory ratio."""
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow((*FRONTIER_COLUMNS, "speedup", "memory_ratio", "perplexity", "architecture"))
+    writer.writerow(
+        (*FRONTIER_COLUMNS, "speedup", "speedup_low", "speedup_high", "memory_ratio", "perplexity", "architecture")
+    )
     perplexities = {one.candidate_id: one.perplexity for one in view.trained}
     for candidate in (*view.points, *view.baseline):
         writer.writerow(_frontier_row(candidate, perplexities.get(candidate.id)))
@@ -108,6 +113,8 @@ def _frontier_row(candidate: CandidateView, perplexity: float | None) -> tuple[A
     return (
         *(getattr(candidate, column) for column in FRONTIER_COLUMNS),
         versus.speedup if versus else None,
+        versus.speedup_low if versus else None,
+        versus.speedup_high if versus else None,
         versus.memory_ratio if versus else None,
         perplexity,
         json.dumps(candidate.architecture, separators=(",", ":")),

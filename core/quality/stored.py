@@ -126,7 +126,7 @@ def checked_name(name: str) -> str:
     try:
         return _NAME.validate_python(name)
     except ValidationError as error:
-        raise invalid_input(error, InvalidInput, "name") from None
+        raise invalid_input(error, InvalidInput).under("name") from None
 
 
 def from_json(value: Mapping[str, Any] | str | bytes) -> QualityLaw:

@@ -66,10 +66,10 @@ class Architecture(Part):
         nested = source.get("source") if isinstance(source, Mapping) else getattr(source, "source", None)
         if nested is not None:
             raise ArchitectureError(
-                "source.source: a source has no source of its own",
+                "source.source: a source cannot have a source",
                 field="source.source",
                 value="an architecture",
-                allowed="leave it out",
+                allowed="omit it",
             )
         return value
 
@@ -301,7 +301,7 @@ class Architecture(Part):
                 "source: no block of this model attends to it",
                 field="source",
                 value="an architecture",
-                allowed="leave it out, or give a block attends source or both",
+                allowed="omit it, or give a block attends source or both",
             )
         for field, value, allowed, holds in rules:
             if not holds:
@@ -329,7 +329,7 @@ def _expanded(blocks: Mapping[str, Any]) -> list[Any]:
     for letter in letters:
         if len(letter) != 1 or not letter.islower() or letter == "x":
             raise ArchitectureError(
-                f"blocks.{letter}: the pattern needs its letters beside it, each with its block",
+                f"blocks.{letter}: every key other than pattern must be one letter, with its block",
                 field=f"blocks.{letter}",
                 value=letter,
                 allowed="one small letter other than x",

@@ -251,7 +251,7 @@ class StackSpace(FramedSpace):
                 f"no architecture is left in {self.name}: kind is {kinds} alone",
                 field="kind",
                 value=list(self._kinds),
-                allowed="at least one kind beside identity",
+                allowed="at least one kind other than identity",
             )
         left: dict[str, set[int]] = {}
         for name, able in ((MIN_ATTENTION, self._can_attend), (MIN_MIXING, _MIXING.intersection(self._kinds))):

@@ -50,7 +50,7 @@ class SpaceRequest(_Request):
 
 
 class Limits(_Request):
-    """Beyond these a measured candidate is out of bounds: kept and shown, never on the frontier, never a parent."""
+    """Beyond these a measured candidate is out of bounds: kept and shown, never on the frontier."""
 
     latency_ms: Positive | None = None
     memory_mb: Positive | None = None
@@ -131,6 +131,9 @@ class Versus(_View):
     memory_bytes: float
     speedup: float
     """Baseline latency over the candidate's: 1.5 is one and a half times as fast."""
+    speedup_low: float | None = None
+    """The ends of its 95 % interval, which holds the launches of both sides; None while that is not known."""
+    speedup_high: float | None = None
     memory_ratio: float
     """Baseline peak memory over the candidate's."""
     extrapolated: bool

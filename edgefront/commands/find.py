@@ -86,8 +86,10 @@ def find(
     }
     protocol = {field: value for field, value in protocol.items() if value is not None}
     request = find_request(
-        [{**where, "protocol": {**protocol, "runtime": one}} for one in runtime or ["onnxruntime"]],
-        limits,
+        [
+            {**where, "protocol": {**protocol, "runtime": one}, "limits": limits}
+            for one in dict.fromkeys(runtime or ["onnxruntime"])
+        ],
         space=space,
         narrow=narrowing(narrow or []),
         budget={"candidates": candidates, "minutes": minutes},

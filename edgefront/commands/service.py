@@ -110,7 +110,7 @@ def agent(
 def demo(
     session: Session,
     once: Annotated[bool, typer.Option("--once", help="Exit when done, also in a terminal.")] = False,
-    minutes: Annotated[float, typer.Option(min=0.1, help="Maximum minutes of the search.")] = 4.0,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Maximum minutes of the search.")] = 3.0,
     candidates: Annotated[int, typer.Option(min=2, help="Number of candidates for each target.")] = 30,
     output: Annotated[Path, typer.Option(help="Folder for the plot, the models and the service's data.")] = Path(
         "demo-output"

@@ -8,11 +8,10 @@ from typing import Any
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.passes import protocol_costs
-from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.spaces import catalogue
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.units import MIB
-from edgefront.core.wire.jobs import JobRequest
+from edgefront.core.wire.jobs import JobRequest, TargetRequest
 from edgefront.requests.jobs import parse_request
 
 EMBEDDING = ("div", "d_embed")
@@ -20,8 +19,7 @@ EMBEDDING = ("div", "d_embed")
 
 
 def find_request(
-    places: Sequence[Mapping[str, Any]],
-    limits: Mapping[str, float | None],
+    targets: Sequence[Mapping[str, Any]],
     *,
     space: str,
     narrow: Mapping[str, Any],
@@ -29,13 +27,14 @@ def find_request(
     seed: int = 0,
     name: str = "find",
     settings: Mapping[str, Any] | None = None,
+    baseline_layers: Sequence[int] | None = None,
 ) -> JobRequest:
-    """The request for these targets (device or class, protocol) within limits (`latency_ms`, `memory_mb`).
+    """The request for these targets: device or class, protocol, and limits (`latency_ms`, `memory_mb`).
 
-    The embedding is free unless `narrow` says otherwise. Baselines are all depths whose weights are within the memory
-    limit. `InvalidInput` names the option where a limit makes no sense.
+    The embedding is free unless `narrow` says otherwise. Baselines are, unless they are named, all depths whose weights
+    are within a memory limit. `InvalidInput` names the option where a limit makes no sense.
     """
-    kept = check_limits(limits)
+    limited = [{**target, "limits": check_limits(target["limits"])} for target in targets]
     genes = {gene.name: gene for gene in catalogue.space(space).gene_list}
     free = {gene: list(genes[gene].options) for gene in EMBEDDING if gene in genes and gene not in narrow}
     freed = {gene: values for gene, values in free.items() if len(values) > len(genes[gene].values)}
@@ -45,14 +44,16 @@ def find_request(
             "name": name,
             "goal": "best_within_limits",
             "space": {"name": space, "narrow": narrowed},
-            "targets": [{**place, "limits": kept} for place in places],
+            "targets": limited,
             "algorithm": {"settings": dict(settings or {})},
             "budget": dict(budget),
             "seed": seed,
+            "baseline_layers": baseline_layers,
         }
     )
-    chosen = catalogue.space(space).narrow(narrowed)
-    depths = depths_within(chosen, [target.protocol for target in request.targets], kept.get("memory_mb"))
+    if baseline_layers is not None:
+        return request
+    depths = _depths_within(catalogue.space(space).narrow(narrowed), request.targets)
     return request.model_copy(update={"baseline_layers": depths})
 
 
@@ -78,15 +79,14 @@ def check_limits(limits: Mapping[str, float | None]) -> dict[str, float]:
     return kept
 
 
-def depths_within(
-    space: SearchSpace, protocols: Sequence[MeasurementProtocol], memory_mb: float | None
-) -> tuple[int, ...] | None:
+def _depths_within(space: SearchSpace, targets: Sequence[TargetRequest]) -> tuple[int, ...] | None:
     """Depths of the stock model whose weights alone leave it a chance; at least the least one. None: every depth."""
-    if memory_mb is None:
-        return None
-    depths = range(1, len(space.baselines()) + 1)
-    weights = [
-        min(protocol_costs(architecture, protocol).weight_bytes for protocol in protocols)
-        for architecture in space.baselines(tuple(depths))
-    ]
-    return tuple(depth for depth, size in zip(depths, weights, strict=True) if size <= memory_mb * MIB) or (1,)
+    within: set[int] = set()
+    for target in targets:
+        memory_mb = target.limits.memory_mb
+        if memory_mb is None:
+            return None
+        for depth, architecture in enumerate(space.baselines(), start=1):
+            if protocol_costs(architecture, target.protocol).weight_bytes <= memory_mb * MIB:
+                within.add(depth)
+    return tuple(sorted(within)) or (1,)

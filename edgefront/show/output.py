@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from edgefront.core.wire.jobs import Versus
+
 NONE = "–"
 
 
@@ -88,6 +90,13 @@ def milliseconds(value: float | None, half_width: float | None = None) -> str:
 def times(ratio: float | None) -> str:
     """A ratio: 1.38×."""
     return NONE if ratio is None else f"{ratio:.2f}×"
+
+
+def speedup(versus: Versus) -> str:
+    """How many times as fast as the baseline, with its interval: 1.38× (1.31–1.45)."""
+    if versus.speedup_low is None or versus.speedup_high is None:
+        return times(versus.speedup)
+    return f"{times(versus.speedup)} ({versus.speedup_low:.2f}–{versus.speedup_high:.2f})"
 
 
 def share(value: float | None) -> str:

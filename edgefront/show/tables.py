@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgefront.core.spaces.words import layers_in_words, spread, stack_in_words
 from edgefront.core.wire.jobs import CandidateView, FrontierView
-from edgefront.show.output import NONE, mebibytes, millions, milliseconds, table, times
+from edgefront.show.output import NONE, mebibytes, millions, milliseconds, speedup, table, times
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,6 +25,8 @@ _CSV = (
     "latency_half_width_ms",
     "memory_bytes",
     "speedup",
+    "speedup_low",
+    "speedup_high",
     "memory_ratio",
     "perplexity",
     "launches",
@@ -77,7 +79,7 @@ def _cells(point: CandidateView) -> list[str]:
         spread(_inner_widths(point)),
         milliseconds(point.latency_ms, point.latency_half_width_ms),
         mebibytes(point.memory_bytes),
-        times(versus.speedup) + mark if versus else "",
+        speedup(versus) + mark if versus else "",
         times(versus.memory_ratio) + mark if versus else "",
         str(point.launches),
     ]
@@ -97,7 +99,7 @@ def frontier_csv(views: Iterable[FrontierView]) -> str:
 def _field(view: FrontierView, point: CandidateView, name: str) -> Any:
     if name == "target":
         return view.target
-    if name in ("speedup", "memory_ratio"):
+    if name in ("speedup", "speedup_low", "speedup_high", "memory_ratio"):
         return getattr(point.versus_baseline, name, None)
     if name == "perplexity":
         return next((one.perplexity for one in view.trained if one.candidate_id == point.id), None)

@@ -22,7 +22,7 @@ BUDGET = {"candidates": 5}
 
 def request(limits: dict[str, float | None], **changes: Any) -> Any:
     given: dict[str, Any] = {"space": "lts-gpt2", "narrow": {}, "budget": BUDGET}
-    return find_request([{"device": "here", "protocol": {}}], limits, **given | changes)
+    return find_request([{"device": "here", "protocol": {}, "limits": limits}], **given | changes)
 
 
 def test_limits_in_answer_out(running: Running) -> None:

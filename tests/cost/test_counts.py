@@ -25,7 +25,13 @@ def built(architecture: Architecture) -> LanguageModel:
 
 @given(descriptions())
 @settings(max_examples=300)
-def test_counts_are_those_of_the_list_of_parameters(architecture: Architecture) -> None:
+def test_counts_and_bytes_of_any_description(architecture: Architecture) -> None:
+    counts_are_those_of_the_list_of_parameters(architecture)
+    counts_are_those_of_the_built_model(architecture)
+    weight_bytes_are_those_of_the_files(architecture)
+
+
+def counts_are_those_of_the_list_of_parameters(architecture: Architecture) -> None:
     listed = {"decoder": 0, "position": 0, "embedding": 0}
     weights = maps = 0
     for spec in parameters(architecture):
@@ -38,9 +44,7 @@ def test_counts_are_those_of_the_list_of_parameters(architecture: Architecture) 
     assert linear_maps(architecture) == (weights, maps)
 
 
-@given(descriptions())
-@settings(max_examples=300)
-def test_counts_are_those_of_the_built_model(architecture: Architecture) -> None:
+def counts_are_those_of_the_built_model(architecture: Architecture) -> None:
     model, found = built(architecture), count(architecture)
     assert sum(parameter.numel() for parameter in model.parameters()) == found.total
     decoder = 0
@@ -67,9 +71,7 @@ def file_bytes(architecture: Architecture, dtype: str, quantisation: Quantisatio
     return sum(size * BYTES[kind] + (BYTES["f32"] if kind == "s7" else 0) for size, kind in formats)
 
 
-@given(descriptions())
-@settings(max_examples=150)
-def test_weight_bytes_are_those_of_the_files(architecture: Architecture) -> None:
+def weight_bytes_are_those_of_the_files(architecture: Architecture) -> None:
     options = {"sequence_length": 1}
     for dtype, width in (("float64", 8), ("float32", 4), ("float16", 2), ("bfloat16", 2)):
         found = costs(architecture, dtype=dtype, **options)

@@ -200,7 +200,7 @@ def test_any_heads_go_together_in_a_hybrid() -> None:
     ("space", "changes", "field", "words"),
     [
         (PAR_32, {"kind": "feed_forward"}, MIN_ATTENTION, "attends to other tokens"),
-        (PAR_32, {"kind": "identity"}, "kind", "at least one kind beside identity"),
+        (PAR_32, {"kind": "identity"}, "kind", "at least one kind other than identity"),
         (PAR_32, {"kind": ["feed_forward", "identity"], MIN_ATTENTION: [10, 20]}, MIN_ATTENTION, "0, or a kind"),
         (HYBRID, {"kind": ["srupp", "feed_forward"], "attends": "none"}, MIN_ATTENTION, "attends to other tokens"),
         (HYBRID, {"kind": ["feed_forward"], MIN_ATTENTION: 0}, MIN_MIXING, "sees other tokens"),

@@ -174,7 +174,7 @@ def _check(level: Level, unit: Unit, corpus: Corpus, settings: Preparation) -> N
     if corpus.sources and (unit != "line" or settings.vocabulary):
         field = "unit" if unit != "line" else "vocabulary"
         raise InvalidInput(
-            "parallel text is prepared by lines, each language with a vocabulary of its own", field=field
+            "parallel text is prepared by lines, with a separate vocabulary for each language", field=field
         )
     if corpus.form == "jsonl" and unit == "line":
         raise InvalidInput("JSON lines are prepared by documents", field="unit", value=unit, allowed="document")

@@ -55,7 +55,7 @@ def _all() -> Iterator[DataSet]:
     yield DataSet(
         name="lm1b",
         title="One billion words of news in shuffled sentences",
-        origin=f"{_LM1B}, unpacked, and beside it {_LM1B_WORDS}",
+        origin=f"{_LM1B}, unpacked, and {_LM1B_WORDS} in the same folder",
         archives=(_LM1B, _LM1B_WORDS),
         level="words",
         unit="line",

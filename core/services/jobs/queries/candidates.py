@@ -40,6 +40,7 @@ class Point(NamedTuple):
     proxy: float
     latency_ms: float
     memory_bytes: int
+    latency_half_width_ms: float | None = None
 
 
 _POINT = (
@@ -48,6 +49,7 @@ _POINT = (
     Candidate.proxy,
     Candidate.latency_ms,
     Candidate.memory_bytes,
+    Candidate.latency_half_width_ms,
 )
 _IS_BASELINE = and_(Candidate.number < MAX_BASELINES, Candidate.role == "baseline")
 
@@ -141,9 +143,9 @@ _BASELINE_POINTS = _points_where(and_(_IS_BASELINE, Candidate.state.in_(MEASURED
 def _points(session: Session, target_ids: Collection[str], query: Any) -> dict[str, list[Point]]:
     rows = session.execute(query, {"targets": list(target_ids)}).all()
     found: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
-    for target_id, id_, parameters, proxy, latency, memory in rows:
+    for target_id, id_, parameters, proxy, latency, memory, half_width in rows:
         if latency is not None and memory is not None:
-            found[target_id].append(Point(id_, parameters, proxy, latency, memory))
+            found[target_id].append(Point(id_, parameters, proxy, latency, memory, half_width))
     return found
 
 
