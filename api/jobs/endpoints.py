@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Query, Response
@@ -17,6 +18,7 @@ from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId, Latency
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.jobs import recommendation
+from edgefront.core.services.prediction.limits import check_latency_limits
 from edgefront.core.states import JobState
 from edgefront.core.wire.jobs import JobPage, JobRequest, JobView, RecommendationView
 
@@ -38,7 +40,8 @@ def create_job(
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
     """Stores the job; its search begins at once. With no device online it waits, and `note` says so."""
-    job = jobs.submit_job(here.database, person, request, idempotency_key, here.settings)
+    in_reach = partial(check_latency_limits, here.database, person, fits=here.fits)
+    job = jobs.submit_job(here.database, person, request, idempotency_key, here.settings, in_reach)
     here.changed()
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return job
