@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefront.api.docs.examples import ARCHITECTURE, COSTS, PROTOCOL
-from edgefront.core.wire import jobs, predictions
+from edgefront.api.docs.examples import ARCHITECTURE, COSTS, JOB_REQUEST, PROTOCOL
+from edgefront.core.wire import estimates, jobs, predictions
 
 PREDICTION_REQUEST: dict[str, Any] = {
     "device": "lab-7",
@@ -56,4 +56,42 @@ PREDICTIONS: dict[str, Any] = predictions.PredictionsView(
             measured=None,
         ),
     ),
+).model_dump(mode="json")
+
+_LAUNCHES = estimates.Count(expected=57, at_most=102)
+ESTIMATE: dict[str, Any] = estimates.JobEstimate(
+    request=jobs.JobRequest.model_validate(
+        JOB_REQUEST | {"proxy": "quality_law", "algorithm": {"name": "surrogate", "settings": {}}}
+    ),
+    refusals=(
+        estimates.Refusal(
+            status=422,
+            kind="invalid-input",
+            detail="targets.1.protocol.threads: 'lab-9' cannot measure ...; up to 4 threads",
+            field="targets.1.protocol.threads",
+            value=8,
+            allowed="at most 4",
+        ),
+    ),
+    targets=(
+        estimates.TargetEstimate(
+            name="laptop, onnxruntime",
+            device="laptop",
+            baseline_launches=12,
+            candidates=estimates.Count(expected=30, at_most=60),
+            refinements=estimates.Count(expected=15, at_most=30),
+            launches=_LAUNCHES,
+            seconds_per_launch=0.8,
+            seconds_from="predicted",
+            minutes=1.8,
+            minutes_at_most=3.4,
+            note="",
+        ),
+    ),
+    launches=_LAUNCHES,
+    minutes=1.8,
+    minutes_at_most=3.4,
+    candidates=estimates.Count(expected=34, at_most=64),
+    event_bytes=estimates.Count(expected=130_000, at_most=245_000),
+    model_bytes=61_000_000,
 ).model_dump(mode="json")

@@ -7,10 +7,11 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated
 
+import anyio.to_thread
 from fastapi import APIRouter, Body, Query, Response
 from sqlalchemy.orm import Session
 
-from edgefront.api.docs import examples
+from edgefront.api.docs import examples, prediction_examples
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Here, Person
 from edgefront.api.http.json_body import JsonRoute
@@ -18,8 +19,10 @@ from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId, Latency
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.jobs import recommendation
+from edgefront.core.services.prediction import estimates
 from edgefront.core.services.prediction.limits import check_latency_limits
 from edgefront.core.states import JobState
+from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.jobs import JobPage, JobRequest, JobView, RecommendationView
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
@@ -45,6 +48,20 @@ def create_job(
     here.changed()
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return job
+
+
+@router.post(
+    "/estimate",
+    operation_id="estimate_job",
+    summary="What a job would take, without submitting it",
+    responses=answer(prediction_examples.ESTIMATE),
+)
+async def estimate_job(
+    request: Annotated[JobRequest, Body(openapi_examples=sample(examples.JOB_REQUEST))], person: Person, here: Here
+) -> JobEstimate:
+    """Nothing is stored. `refusals` lists everything that a submission would be refused for, not only the first."""
+    work = partial(estimates.estimate, here.database, person, request, here.fits, here.settings)
+    return await anyio.to_thread.run_sync(work, limiter=here.slow)
 
 
 @router.get("", operation_id="list_jobs", summary="List jobs, newest first", responses=answer(examples.JOB_PAGE))

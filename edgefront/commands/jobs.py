@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,19 +29,18 @@ from edgefront.commands.options import (
 if TYPE_CHECKING:
     from edgefront.core.wire.jobs import JobRequest, JobView
 
-app = group("Search jobs: submit, watch, control.")
+app = group("Search jobs: estimate, submit, watch, control.")
 
 
-@command(
-    app,
-    "submit",
-    panels={
-        "Search": "preset space narrow goal algorithm setting candidates minutes min_parameters max_parameters seed",
-        "Measuring": "target mode sequence_length memory_length dtype weights precision",
-        "Limits": "max_latency_ms max_memory_mb",
-        "Proxy": "proxy proxy_setting",
-    },
-)
+_PANELS = {
+    "Search": "preset space narrow goal algorithm setting candidates minutes min_parameters max_parameters seed",
+    "Measuring": "target mode sequence_length memory_length dtype weights precision",
+    "Limits": "max_latency_ms max_memory_mb",
+    "Proxy": "proxy proxy_setting",
+}
+
+
+@command(app, "submit", panels=_PANELS)
 def submit(
     session: Session,
     file: Annotated[
@@ -103,6 +103,9 @@ def submit(
         str | None, typer.Option(help="Submitting again with the same key returns the same job.")
     ] = None,
     watch: Watch = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what the job would take, as `job estimate` does.")
+    ] = False,
 ) -> None:
     """Submit a search job."""
     from edgefront.requests import jobs as submission
@@ -137,7 +140,34 @@ def submit(
                 "seed": seed,
             }
         )
-    _submit(session, request, idempotency_key, watch)
+    if dry_run:
+        _estimate(session, request)
+    else:
+        _submit(session, request, idempotency_key, watch)
+
+
+def estimate(session: Session, **given: Any) -> None:
+    """Say what a job would take and what it would be refused for, without submitting it."""
+    submit(session, **given, dry_run=True)
+
+
+_SUBMITTING = inspect.signature(submit, eval_str=True)
+estimate.__signature__ = _SUBMITTING.replace(  # type: ignore[attr-defined]
+    parameters=[
+        one for name, one in _SUBMITTING.parameters.items() if name not in ("idempotency_key", "watch", "dry_run")
+    ]
+)
+command(app, "estimate", panels=_PANELS)(estimate)
+
+
+def _estimate(session: Session, request: JobRequest) -> None:
+    from edgefront import exits
+    from edgefront.show.estimate import show_estimate
+
+    found = session.client.jobs.estimate(request)
+    session.put(found, lambda: show_estimate(session.out, session.err, found))
+    if found.refusals:
+        raise typer.Exit(exits.REFUSED)
 
 
 def _submit(session: Session, request: JobRequest, idempotency_key: str | None, watch: bool) -> None:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from edgefront.core.errors import InvalidInput
 from edgefront.core.states import ENDED_JOBS
 from edgefront.core.validation import invalid_input
+from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.jobs import EventView, JobPage, JobRequest, JobView, RecommendationView
 from edgefront.resources.logs import follow_log
 from edgefront.transport import Transport, segment
@@ -30,14 +31,16 @@ class Jobs:
 
         Raises `InvalidInput` that names the field, from the client's own validation or the server's.
         """
-        if not isinstance(request, JobRequest):
-            try:
-                request = JobRequest.model_validate(dict(request))
-            except ValidationError as error:
-                raise invalid_input(error, InvalidInput) from None
+        request = _parsed(request)
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         response = self._transport.request("POST", "/v1/jobs", body=request, headers=headers, repeatable=True)
         return JobView.model_validate_json(response.content)
+
+    def estimate(self, request: JobRequest | Mapping[str, Any]) -> JobEstimate:
+        """What a job would take (launches, minutes, size of the result), and everything that `create` would be refused
+        for. Nothing is stored."""
+        response = self._transport.request("POST", "/v1/jobs/estimate", body=_parsed(request), repeatable=True)
+        return JobEstimate.model_validate_json(response.content)
 
     def list(self, *, state: str | None = None, limit: int = 50) -> Iterator[JobView]:
         """Jobs (in this state), newest first, over all pages. `limit` is the size of a page."""
@@ -121,3 +124,12 @@ class Jobs:
         # Pausing a paused job changes nothing, likewise the others: they may be retried.
         response = self._transport.request("POST", f"/v1/jobs/{segment(job_id)}/{verb}", repeatable=True)
         return JobView.model_validate_json(response.content)
+
+
+def _parsed(request: JobRequest | Mapping[str, Any]) -> JobRequest:
+    if isinstance(request, JobRequest):
+        return request
+    try:
+        return JobRequest.model_validate(dict(request))
+    except ValidationError as error:
+        raise invalid_input(error, InvalidInput) from None

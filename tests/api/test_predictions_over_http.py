@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from running_api import Service, problem
+from running_api import Service, job, problem
 from simulated_agent import CLASS, SimulatedAgent, by_work
 
 STOCK = {
@@ -35,3 +35,21 @@ def test_what_is_wrong_is_named(sqlite_service: Service) -> None:
     assert "not both" in problem(client.post("/v1/predictions", json=both), 422)["detail"]
     wrong = {"architectures": ["gpt2-small", {**STOCK, "d_model": 0}]}
     assert problem(client.post("/v1/predictions", json=wrong), 422)["field"] == "architectures.1.d_model"
+
+
+def test_an_estimate_lists_every_refusal(sqlite_service: Service) -> None:
+    client = sqlite_service.client("user", "bob")
+    SimulatedAgent(sqlite_service.database, by_work)
+    found = client.post("/v1/jobs/estimate", json=job())
+    assert found.status_code == 200, found.text
+    (target,) = found.json()["targets"]
+    assert target["baseline_launches"] == 2 * 3
+    assert target["launches"]["at_most"] == 2 * 3 + target["candidates"]["at_most"]
+    wrong = job(targets=[{"device": "nowhere"}, {"device_class": CLASS, "protocol": {"threads": 99}}])
+    refusals = client.post("/v1/jobs/estimate", json=wrong).json()["refusals"]
+    assert [(one["status"], one["field"]) for one in refusals] == [
+        (404, "targets.0.device"),
+        (422, "targets.1.protocol.threads"),
+    ]
+    assert client.get("/v1/jobs").json()["items"] == []
+    assert problem(client.post("/v1/jobs/estimate", json={"targets": []}), 422)["field"] == "targets"

@@ -260,3 +260,26 @@ def test_predictions_say_where_the_milliseconds_go(running: Running) -> None:
         refused = edgefront("predict", "gpt2-small", *place, *wrong, home=running.home)
         assert refused.returncode in (exits.REFUSED, exits.NOT_FOUND)
         assert words in refused.stderr
+
+
+def test_an_estimate_submits_nothing(running: Running, tmp_path: Path) -> None:
+    jobs = {job.id for job in running.client.jobs.list()}
+    flags = ("--target", f"class={BOARD}", "--narrow", "n_layer=2..3 d_model=128,192", "--candidates", "20")
+    found = read(running, "job", "estimate", *flags)
+    assert (found["refusals"], found["targets"][0]["seconds_from"]) == ([], "predicted")
+    assert found["targets"][0]["candidates"]["at_most"] == 20
+    shown = edgefront("job", "estimate", *flags, home=running.home)
+    dry = edgefront("job", "submit", *flags, "--dry-run", home=running.home)
+    assert shown.stdout == dry.stdout
+    assert "launches" in shown.stdout
+    assert "predicted from what was measured there" in shown.stderr
+    file = tmp_path / "job.json"
+    file.write_text(
+        json.dumps(
+            {**SMALL, "targets": [{"device_class": "fridge"}], "parameters": {"min_decoder": 10, "max_decoder": 5}}
+        )
+    )
+    wrong = edgefront("job", "estimate", str(file), home=running.home)
+    assert wrong.returncode == exits.REFUSED
+    assert wrong.stderr.count("would be refused") == 2
+    assert {job.id for job in running.client.jobs.list()} == jobs
