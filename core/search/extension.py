@@ -142,19 +142,27 @@ class Extension:
     ) -> tuple[list[int], float]:
         """The predicted frontier within the limits, what adds most to the hypervolume first."""
         points = np.column_stack([quality, forecast.latency, forecast.memory])
-        left = [int(row) for row in np.flatnonzero(self._problem.violation(points[:, 1], points[:, 2]) == 0)]
+        left = np.flatnonzero(self._problem.violation(points[:, 1], points[:, 2]) == 0).tolist()
         reached = objectives(snapshot.in_bounds())
         corner = reference(np.concatenate([points, reached]))
         before = volume = hypervolume(reached, corner)
+
+        def gain_of(row: int) -> float:
+            return round(hypervolume(np.vstack([reached, points[row]]), corner) - volume, 12)
+
+        gains = {row: gain_of(row) for row in left}
         chosen: list[int] = []
-        while left and len(chosen) < BATCH:
-            gains = [hypervolume(np.vstack([reached, points[row]]), corner) - volume for row in left]
-            place = int(np.argmax(np.round(gains, 12)))
-            if gains[place] <= 1e-9:
+        while gains and len(chosen) < BATCH:
+            row = max(gains, key=lambda one: (gains[one], -one))
+            if gains[row] <= 0:
                 break
-            volume += gains[place]
-            reached = np.vstack([reached, points[left[place]]])
-            chosen.append(left.pop(place))
+            now = gain_of(row)  # gains only shrink as others join: what is still the largest is the largest
+            if now < max((gains[one] for one in gains if one != row), default=0.0):
+                gains[row] = now
+                continue
+            chosen.append(row)
+            del gains[row]
+            volume, reached = volume + now, np.vstack([reached, points[row]])
         gain = (volume - before) / max(volume, 1e-12)
         return (chosen if gain >= LEAST_GAIN else []), gain
 
