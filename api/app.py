@@ -32,6 +32,7 @@ from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.waiting import WaitingRoom
 from edgefront.api.models import endpoints as models
 from edgefront.api.predictions import endpoints as predictions
+from edgefront.api.quality import endpoints as quality_laws
 from edgefront.api.trainings import choices as training_choices
 from edgefront.api.trainings import endpoints as trainings
 from edgefront.api.trainings import files as training_files
@@ -99,6 +100,7 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
         devices,
         tokens,
         catalogue,
+        quality_laws,
         keys,
         sessions,
         health,

@@ -10,6 +10,8 @@ from pydantic import BaseModel
 from edgefront.core.cost.costs import costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
+from edgefront.core.quality.shipped import law_named
+from edgefront.core.quality.stored import summary
 from edgefront.core.services.quality.trust import published_trust
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
@@ -323,6 +325,7 @@ MODEL = _json(
         costs=service.Costs.model_validate(costs(_MODEL.architecture).to_json()),
     )
 )
+QUALITY_LAW = _json(service.QualityLawView.model_validate(summary(law_named("lts-gpt2-wikitext103"))))
 ALGORITHM = _json(
     service.AlgorithmView(
         name="random",

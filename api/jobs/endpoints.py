@@ -21,6 +21,7 @@ from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.jobs.extending import extend_job as extend
 from edgefront.core.services.prediction import estimates
+from edgefront.core.services.prediction.limits import check_latency_limits
 from edgefront.core.states import JobState
 from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest, JobView, RecommendationView
@@ -43,7 +44,8 @@ def create_job(
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
     """Stores the job; its search begins at once. With no device online it waits, and `note` says so."""
-    job = jobs.submit_job(here.database, person, request, idempotency_key, here.settings)
+    in_reach = partial(check_latency_limits, here.database, person, fits=here.fits)
+    job = jobs.submit_job(here.database, person, request, idempotency_key, here.settings, in_reach)
     here.changed()
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return job

@@ -149,18 +149,21 @@ class FramedSpace(SearchSpace, ABC):
         return (self.frame.embedding.div,) if gene is None else tuple(map(int, gene.values))
 
     def _d_embeds(self, width: int) -> dict[int, Value]:
-        """Width of the embedding → the value of the gene (the first one) that means it."""
+        """Width of the embedding → the value of the gene (the first one) that means it, in the gene's order."""
         gene = self._genes.get("d_embed")
         if gene is None:
             return {self.frame.embedding.d_embed or width: LIKE_D_MODEL}
-        return {self._d_embed(value, width): value for value in reversed(gene.values)}
+        found: dict[int, Value] = {}
+        for value in gene.values:
+            found.setdefault(self._d_embed(value, width), value)
+        return found
 
     def _d_embed(self, value: Value, width: int) -> int:
         return width if value == LIKE_D_MODEL else int(value)
 
     def _embeddings(self, width: int) -> list[Genome]:
         """The genes of each permitted embedding of a model of this width, in the order of their values."""
-        chosen = list(reversed(self._d_embeds(width).values()))
+        chosen = list(self._d_embeds(width).values())
         every = [{"div": div, "d_embed": value} for div in self._divs() for value in chosen]
         return [{name: value for name, value in genes.items() if name in self._genes} for genes in every]
 

@@ -24,6 +24,7 @@ _ABOUT = ("title", "data", "split", "tokens", "trained", "source", "licence")
 def list_laws(session: Session) -> None:
     """List the quality laws that come with edgefront."""
     from edgefront.core.quality.shipped import shipped_laws
+    from edgefront.core.quality.stored import summary
 
     laws = list(shipped_laws().values())
 
@@ -93,7 +94,7 @@ def fit_law(
     from edgefront.core.proxies.trained import trained_models
     from edgefront.core.quality.law import Origin, QualityLaw, cross_validated
     from edgefront.core.quality.shipped import find_law
-    from edgefront.core.quality.stored import checked_name, to_text
+    from edgefront.core.quality.stored import checked_name, summary, to_text
 
     rows = rows_where(read_table(file), conditions(where or []))
     models = trained_models(rows, quality_of(rows, quality))
@@ -183,16 +184,8 @@ def sentence(value: dict[str, Any]) -> str:
     return text + (f"; extrapolated in {', '.join(value['beyond'])}" if value["extrapolated"] else "")
 
 
-def summary(law: QualityLaw) -> dict[str, Any]:
-    """A law as JSON without its table."""
-    from edgefront.core.quality.stored import to_json
-
-    value = to_json(law)
-    kept = ("name", "family", *_ABOUT, "table_models", "blocks", "features", "widening")
-    return {**{name: value[name] for name in kept}, "prior": law.prior.origin.name if law.prior else None}
-
-
 def _show(session: Session, law: QualityLaw) -> None:
+    from edgefront.core.quality.stored import summary
     from edgefront.show.output import table
 
     of = law.origin

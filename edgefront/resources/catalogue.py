@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, SpaceView
+from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, QualityLawView, SpaceView
 from edgefront.core.wire.training_choices import RecipeView
 from edgefront.resources.lists import views
 from edgefront.transport import Transport, segment
@@ -32,6 +32,15 @@ class Catalogue:
     def model(self, name: str) -> NamedModelView:
         return NamedModelView.model_validate_json(
             self._transport.request("GET", f"/v1/catalogue/models/{segment(name)}").content
+        )
+
+    def quality_laws(self) -> list[QualityLawView]:
+        """What each law predicts (of which data, how long trained), and where it holds."""
+        return views(QualityLawView, self._transport.request("GET", "/v1/quality/laws"))
+
+    def quality_law(self, name: str) -> QualityLawView:
+        return QualityLawView.model_validate_json(
+            self._transport.request("GET", f"/v1/quality/laws/{segment(name)}").content
         )
 
     def describe(

@@ -22,6 +22,8 @@ def show(view: RecommendationView, console: Console) -> None:
     line(f"{view.target}: {view.sentence}", "bold")
     if view.recommended is not None or view.nearest is not None:
         console.print(recommendation_table(view))
+    for one in view.runners_up:
+        line(f"runner-up {one.candidate.id} against the recommended: {one.trade}.", "dim")
     if view.perplexity_of:
         line(f"Predicted perplexity is that of {view.perplexity_of}.", "dim")
     if view.note:
@@ -42,12 +44,12 @@ def commands(view: RecommendationView) -> dict[str, str]:
 
 
 def recommendation_table(view: RecommendationView) -> Table:
-    """The recommended model, the stock model under the same limits, and the runners-up with what each trades."""
+    """The recommended model, the stock model under the same limits, and the runners-up."""
     numbers = ("parameters", "perplexity", "latency ms", "memory MiB")
-    shown = table("", "model", "architecture", *numbers, "against the recommended", right=numbers)
+    shown = table("", "model", "architecture", *numbers, right=numbers)
     trained = {one.candidate_id: one.perplexity for one in view.trained}
 
-    def row(name: str, one: CandidateView, trade: str = "", style: str | None = None) -> None:
+    def row(name: str, one: CandidateView, style: str | None = None) -> None:
         shown.add_row(
             name,
             one.id,
@@ -56,7 +58,6 @@ def recommendation_table(view: RecommendationView) -> Table:
             _perplexity(one, trained.get(one.id)),
             milliseconds(one.latency_ms, one.latency_half_width_ms),
             mebibytes(one.memory_bytes),
-            trade,
             style=style,
         )
 
@@ -65,7 +66,7 @@ def recommendation_table(view: RecommendationView) -> Table:
     if view.baseline is not None and view.baseline != view.recommended:
         row("stock model", view.baseline)
     for one in view.runners_up:
-        row("runner-up", one.candidate, one.trade, style="dim")
+        row("runner-up", one.candidate, style="dim")
     if view.nearest is not None:
         row("nearest", view.nearest)
     return shown

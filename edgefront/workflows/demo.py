@@ -199,7 +199,7 @@ def stock_request(*, minutes: float) -> JobRequest:
             "space": {"name": SPACE, "narrow": NARROW},
             "targets": _targets(),
             "algorithm": {"name": "random", "settings": {"population": 1}},
-            "budget": {"candidates": 1, "minutes": minutes * _RESERVE, "refinement": 1.0},
+            "budget": {"candidates": 1, "minutes": round(minutes * _RESERVE, 2), "refinement": 1.0},
             "baseline_layers": BASELINES,
         }
     )
@@ -226,7 +226,7 @@ def job_request(limits: Sequence[dict[str, float]], *, minutes: float, candidate
         name="demo",
         space=SPACE,
         narrow=NARROW,
-        budget={"candidates": candidates, "minutes": minutes * _RESERVE},
+        budget={"candidates": candidates, "minutes": round(minutes * _RESERVE, 2)},
         settings=SEARCH,
         baseline_layers=BASELINES,
     )

@@ -56,6 +56,9 @@ def test_limits_in_answer_out(running: Running) -> None:
     assert impossible.returncode == exits.OK
     assert "Nothing that was measured is within 0.0001 ms and 60 MiB" in impossible.stdout
     assert "raise the latency limit" in impossible.stdout
+    seconds = edgefront("find", "--device-class", BOARD, *SMALL, "--max-latency-ms", "0.01", home=running.home)
+    assert seconds.returncode == exits.REFUSED
+    assert "if it was meant in seconds, it is 10 ms" in seconds.stderr
     other = running.client.jobs.recommendation(found["job"], max_memory_mb=30)
     assert (other.limits.latency_ms, other.limits.memory_mb) == (50, 30)
 

@@ -34,7 +34,10 @@ def check(output: Path, words: str) -> None:
         "this CPU, PyTorch",
         "baseline, 8 layers",
         "the largest difference of",
+        "for the best model within what 4 layers take",
         "Results of the search",
+        "Predicted perplexity is that of WikiText-103",
+        "edgefront model download cnd_",
         "The live page: http://127.0.0.1:",
     ):
         assert expected in words, words

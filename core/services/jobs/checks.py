@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from edgefront.core.errors import EdgefrontError, InvalidInput, SpaceError, within
+from edgefront.core.search.smallest import smallest
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.defaults import with_defaults
 from edgefront.core.services.jobs.plan import SearchPlan, plan_for
@@ -159,7 +160,11 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
     given = bounds.model_dump(exclude_none=True)
     cause: str = "parameters"
     value: Any = given
+    allowed = "wider limits, or a space narrowed to models within them"
     if not given:
+        least = plan.costs(smallest(plan.space, lambda every: [plan.costs(one).weight_bytes for one in every]))
+        spreads.append(f"the smallest {least.weight_bytes / MIB:.1f} MiB of weights")
+        allowed = f"more than {least.weight_bytes / MIB:.1f} MiB, or another space"
         cause, value = f"targets.{index}.limits.memory_mb", memory_mb
     elif len(given) == 1 and memory_mb is None:
         ((name, value),) = given.items()
@@ -168,5 +173,5 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
         f"no architecture of {plan.space.name} was found within these limits; most have {'; '.join(spreads)}",
         field=cause,
         value=value,
-        allowed="wider limits, or a space narrowed to models within them",
+        allowed=allowed,
     )

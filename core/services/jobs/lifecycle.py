@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -38,11 +39,13 @@ def submit_job(
     request: JobRequest,
     idempotency_key: str | None = None,
     settings: Settings | None = None,
+    in_reach: Callable[[JobRequest], None] | None = None,
 ) -> JobView:
     """Stores a job with its targets and sends `advance` for each. Plans it before, in no transaction.
 
     The same `idempotency_key` of the same owner with the same request returns the job of the first time. `settings`
-    locate the data for searches that train or score; by default they are read from the environment.
+    locate the data for searches that train or score; by default they are read from the environment. `in_reach` refuses
+    a new request whose limits nothing can meet (`prediction.limits`).
 
     Raises:
         InvalidInput: space, algorithm settings, baselines or a target are invalid; names the field.
@@ -57,6 +60,8 @@ def submit_job(
             former = rows.find_by_key(session, principal.owner, idempotency_key)
             if former is not None:
                 return _same(session, former, digest, database.now(session))
+    if in_reach is not None:
+        in_reach(request)
     planned = checked(request, settings)
     with database.write() as session:
         return _create(session, principal, planned, digest, idempotency_key, database.now(session))
