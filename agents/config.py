@@ -1,4 +1,4 @@
-"""What an agent is started with."""
+"""An agent's configuration."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ class AgentConfig:
 
     server: str
     data_dir: Path
-    """Holds the credential, the spool and the weight cache; one agent at a time."""
+    """Folder of the credential, the spool and the weight cache; for one agent at a time."""
     token_file: Path | None = None
     """File with an enrolment token; read only while there is no credential."""
     name: str | None = None
-    """Of the device; its host name if absent."""
+    """Name of the device; its host name if absent."""
     device_class: str | None = None
     cores: tuple[int, ...] | None = None
     """Cores that measure; all that the process may use if absent."""
     memory_limit_bytes: int | None = None
-    """No launch may need more."""
+    """Maximum memory of a launch."""
     insecure: bool = False
-    """Speak plain HTTP beyond this machine."""
+    """Allow plain HTTP beyond this machine."""
     batch: int = 8
-    """At most so many launches in one lease."""
+    """Maximum number of launches in one lease."""
     wait_s: float = 25.0
-    """How long the server may hold a request while it has no work."""
+    """Seconds that the server may hold a lease request while there is no work."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch <= MAX_BATCH:

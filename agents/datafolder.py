@@ -18,7 +18,7 @@ class DataFolderBusy(EdgefrontError):
 
 @contextmanager
 def own_folder(folder: Path) -> Iterator[None]:
-    """Make the folder (for this user only) and hold it; `DataFolderBusy` if another process does."""
+    """Creates the folder (for this user only) and locks it; `DataFolderBusy` if another process holds the lock."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     busy = DataFolderBusy(f"another agent runs with {folder}: stop it, or choose another data folder")
     with only_holder(folder / "lock", busy):

@@ -1,7 +1,7 @@
-"""The agent: joins a server, makes the launches that it leases one after another, and reports what it finds.
+"""The agent: enrols with a server, runs the launches that it leases one after another, and reports their results.
 
-One event loop does everything that talks to the server; launches run in a thread that blocks on the measuring
-process. The next lease is asked for when the last launch of a batch begins, so the device waits for no round trip.
+One event loop handles all communication with the server; launches run in a thread that blocks on the measuring process.
+The next lease is requested when the last launch of a batch begins, so the device does not wait for the network.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from edgefront.core.wire.agent import DeviceFacts, LaunchReport, LeaseItem
 
 _log = logging.getLogger(__name__)
 
-_LAST_WORDS_S = 10.0  # for results and things given back, on the way out
+_LAST_WORDS_S = 10.0  # seconds for sending results and returning launches at the end
 _STEP_BACK_S = 30.0
 _QUIET_S = 2.0
 
@@ -49,7 +49,7 @@ _QUIET_S = 2.0
 class Agent:
     """One run of an agent. `run` returns when it has drained; `stop` may come from any thread, as signals do.
 
-    `facts` are what the device is, where they are known already; else it is probed.
+    `facts` describe the device if they are known already; otherwise it is probed.
     """
 
     def __init__(self, config: AgentConfig, facts: DeviceFacts | None = None) -> None:
@@ -64,16 +64,15 @@ class Agent:
     def run(self) -> None:
         """Measure until drained.
 
-        Raises what makes going on useless: `Unauthenticated`, `Forbidden`, `Gone` or `ProtocolMismatch` as the server
-        says it, or `InvalidInput`.
+        Raises permanent errors: `Unauthenticated`, `Forbidden`, `Gone` or `ProtocolMismatch` from the server, or
+        `InvalidInput`.
         """
         keep_to(self.plan.home())
         asyncio.run(self._run())
 
     def stop(self) -> None:
-        """Finish the launch of the moment, give the rest back, deliver the results, and end.
-
-        The second time the launch of the moment is given back too.
+        """Finishes the current launch, returns the others, delivers the results, and ends. A second call returns the
+        current launch too.
         """
         self._started.wait(10)
         if self._loop is not None and not self._loop.is_closed():
@@ -94,7 +93,7 @@ class Agent:
             raise self._fatal
 
     async def _join(self, client: AgentClient) -> DeviceFacts:
-        """Be a device of this server: with the kept credential, or by enrolling."""
+        """Authenticates with the stored credential, or enrols."""
         facts = await asyncio.to_thread(probe, self.plan) if self._facts is None else self._facts
         if not facts.runtimes:
             raise InvalidInput(
@@ -125,7 +124,7 @@ class Agent:
         with Measurer(self.config.weights, self.plan, memory_limit_bytes=limit, runtimes=facts.runtimes) as measurer:
             self._measurer = measurer
             sending = self._spawn(sender.run())
-            # Before work is asked for: a launch whose result waits here would be handed out again.
+            # Before work is requested: otherwise a launch whose result is waiting here would be leased again.
             await sender.settle(_LAST_WORDS_S)
             asking = self._spawn(leasing.run())
             making = self._spawn(self._make_launches(leasing, sender, measurer))
@@ -148,7 +147,7 @@ class Agent:
                 except Aborted:
                     await leasing.give_back(leasing.unload(held))
                 except (Unavailable, OSError) as error:
-                    # Nothing can be measured here now, through no fault of any model.
+                    # Nothing can be measured on this device now, independently of the model.
                     _log.error("cannot measure now: %s. Returning work; retrying in %.0f s", error, _STEP_BACK_S)
                     await leasing.give_back(leasing.unload(held))
                     await self._pause(_STEP_BACK_S)
@@ -173,7 +172,7 @@ class Agent:
         item = held.item
         told = self._spawn(leasing.tell_start(item))
         if not self.plan.others(item.protocol.threads):
-            # The launch takes every core: have nothing else to do while it is measured.
+            # The launch uses every core: finish all other work before it is measured.
             await asyncio.wait([told], timeout=_QUIET_S)
             await sender.settle(_QUIET_S)
         begun = time.monotonic()
@@ -193,7 +192,7 @@ class Agent:
         return task
 
     def _noticed(self, task: asyncio.Task[None]) -> None:
-        """A task that fails ends the agent: by what the server said to it, or by a mistake of ours."""
+        """A failed task ends the agent: an error from the server, or a bug."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fatal = self._fatal or error
@@ -238,7 +237,7 @@ class Agent:
 def _measure(measurer: Measurer, item: LeaseItem) -> LaunchResult:
     try:
         return measurer.measure(Architecture.parse(item.architecture), item.protocol, item.seed)
-    except InvalidInput as error:  # of a server that knows more than this agent
+    except InvalidInput as error:  # from a newer server
         return failure("unsupported", f"this agent cannot read the architecture: {error}")
     except MeasurementError as error:
         return failure(error.extra["reason"], str(error))

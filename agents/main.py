@@ -1,7 +1,7 @@
 """The agent as a program: `edgefront agent`, or `python -m edgefront.agents`.
 
-Exit codes: 0 drained; 2 wrong settings, or nothing to measure with; 4 the server does not accept this device; 7 it
-was revoked; 8 agent and server do not speak the same protocol; 9 another agent uses the data folder; 1 anything else.
+Exit codes: 0 drained; 2 wrong settings, or no runtime; 4 the server does not accept this device; 7 it was revoked; 8
+the protocol versions of agent and server are incompatible; 9 another agent uses the data folder; 1 anything else.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from edgefront.core.errors import (
 
 OK, ERROR, USAGE, NO_ACCESS, REVOKED, PROTOCOL, BUSY = 0, 1, 2, 4, 7, 8, 9
 FINAL_CODES = frozenset({USAGE, NO_ACCESS, REVOKED, PROTOCOL, BUSY})
-"""Starting again with the same settings ends the same way."""
+"""Exit codes after which a restart with the same settings would fail in the same way."""
 
 _CODES: tuple[tuple[type[EdgefrontError], int], ...] = (
     (InvalidInput, USAGE),
@@ -62,17 +62,13 @@ def main(
     """Run an agent until it is drained (SIGTERM, SIGINT), and return its exit code.
 
     Args:
-        server: URL of the service.
-        token_file: enrolment token; needed while the data folder holds no credential for this server.
-        data_dir: credential, spool and weight cache; the user's data folder by default.
-        name: of the device; its host name by default.
-        device_class: interchangeable devices share one; processor, cores and architecture by default.
-        cores: cores that measure, such as `2,4-6`; by default all that this process may use.
-        memory_limit_bytes: launches that need more are infeasible.
-        insecure: allow plain HTTP beyond this machine.
-        batch: maximum number of launches in one lease.
-        json_logs: log one JSON object a line.
-        verbose: log everything.
+        server: URL of the service. token_file: enrolment token; needed while the data folder has no credential for this
+        server. data_dir: folder of the credential, unsent results and the weight cache; the user's data folder by
+        default. name: name of the device; its host name by default. device_class: interchangeable devices share one;
+        processor, cores and architecture by default. cores: cores that measure, such as `2,4-6`; by default all that
+        this process may use. memory_limit_bytes: models that need more are infeasible. insecure: allow plain HTTP
+        beyond this machine. batch: maximum number of launches in one lease. json_logs: log one JSON object per line.
+        verbose: also log debug messages.
     """
     set_up_logging(json_logs=json_logs, verbose=verbose)
     folder = Path(data_dir) if data_dir is not None else Path(user_data_dir("edgefront")) / "agent"
@@ -102,7 +98,7 @@ def main(
 
 
 def set_up_logging(*, json_logs: bool, verbose: bool) -> None:
-    """Log to standard error, a line a message."""
+    """Logs to standard error, one line per message."""
     handler = logging.StreamHandler(sys.stderr)
     plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(_JsonLines() if json_logs else plain)
@@ -126,7 +122,7 @@ class _JsonLines(logging.Formatter):
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Parse a command line and run; `edgefront agent` offers the same."""
+    """Parses a command line and runs the agent, as `edgefront agent` does."""
     parser = argparse.ArgumentParser(prog="python -m edgefront.agents", description="The measuring agent of a device.")
     parser.add_argument("--server", required=True, help="URL of the service")
     parser.add_argument("--token-file", type=Path, help="file with an enrolment token; needed only for the first start")

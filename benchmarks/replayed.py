@@ -1,7 +1,7 @@
 """Devices that cost nothing to measure on, made of launches of real ones.
 
-The latency is a sum of costs fitted to a published table of launches; each architecture is off by as much as the table's
-rows are off the fit, always by the same (so that the fit alone does not know it), and each launch scatters besides.
+The latency is a sum of costs fitted to a published table of launches; each architecture is off by as much as the
+table's rows are off the fit, always by the same, and each launch scatters besides.
 
 - `arm`: the linear model that fits the latencies which the authors of LTS (arXiv 2203.02094) measured on an ARM CPU,
   192 tokens, with a mean error of 1.4 % (`bench_algorithms.arm`, leave-one-out on 45 GPT-2 models).
@@ -17,10 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtri
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.search.forecast import identity
+from edgefront.core.search.population_shapes import identity
 from edgefront.core.spaces.architecture import Architecture
 
 LAUNCH = 0.01
@@ -64,8 +65,6 @@ class Replayed:
 
 def _normal(keys: np.ndarray) -> np.ndarray:
     """A standard normal number for each key, always the same (splitmix64, then the quantile function)."""
-    from scipy.special import ndtri
-
     mixed = keys.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)

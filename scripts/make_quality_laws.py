@@ -30,7 +30,7 @@ ORIGINS = {
         family="gpt2",
         data="WikiText-103",
         split="validation",
-        tokens="BPE tokens of a vocabulary of 50,264",
+        tokens="BPE token (vocabulary of 50,264)",
         trained=_LTS_RECIPE,
         source=_LTS,
         licence="MIT",
@@ -41,7 +41,7 @@ ORIGINS = {
         family="transformer-xl",
         data="WikiText-103",
         split="validation",
-        tokens="words of a vocabulary of 267,736",
+        tokens="word (vocabulary of 267,736)",
         trained=_LTS_RECIPE,
         source=_LTS,
         licence="MIT",
@@ -53,7 +53,7 @@ HWGPT = Origin(
     family="gpt2",
     data="OpenWebText",
     split="validation",
-    tokens="BPE tokens of a vocabulary of 50,254 (its configuration)",
+    tokens="BPE token (vocabulary of 50,254, by its configuration)",
     trained=(
         "not on their own: weights are inherited from one supernet, trained by the sandwich rule (its configuration "
         "says 800,000 steps of 32 sequences of 1,024 tokens a GPU on 4 GPUs)"

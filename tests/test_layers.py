@@ -39,6 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "core.measurement": LEAVES | {"core.spaces", "core.cost"},
     "core.quality": LEAVES | {"core.spaces", "core.cost"},
     "core.pareto": LEAVES,
+    "core.prediction": LEAVES | {"core.spaces", "core.cost", "core.measurement"},
     "core.search": LEAVES
     | {f"core.{name}" for name in ("spaces", "pareto", "cost", "measurement", "prediction")}
     | {"core.supernet.settings"},  # data, no torch
@@ -59,7 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     | TRAINING
     | {
         f"core.{name}"
-        for name in ("measurement", "pareto", "proxies", "quality", "search", "store", "supernet", "wire")
+        for name in ("measurement", "pareto", "prediction", "proxies", "quality", "search", "store", "supernet", "wire")
     },
     "api": {"core"},
     "workers": {"core"},
@@ -176,6 +177,8 @@ HEAVY_FREE = {
     "edgefront.core.cost.costs": ("torch", "sqlalchemy", "numpy"),
     "edgefront.core.quality.shipped": ("torch", "sqlalchemy", "sklearn", "scipy"),
     "edgefront.core.proxies.registry": ("torch", "sqlalchemy", "numpy", "sklearn"),
+    "edgefront.core.prediction.latency": ("torch", "sqlalchemy", "onnx", "sklearn"),
+    "edgefront.core.prediction.memory": ("torch", "sqlalchemy", "onnx", "sklearn"),
     "edgefront.core.wire.jobs": ("torch", "sqlalchemy", "numpy"),
     "edgefront.core.services.search.advance": ("torch", "fastapi", "matplotlib"),
     "edgefront.core.supernet.result": ("torch", "sqlalchemy", "matplotlib"),

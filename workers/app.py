@@ -1,10 +1,10 @@
 """The Celery application: `celery --app edgefront.workers.app worker`; `workers.embedded` runs it in-process.
 
-Tasks are short, idempotent and may run twice or never: the database rows are the truth, and the sweep, which each
-worker asks for when it starts and every few seconds, finds what was not done. So nothing is acknowledged late, retried
-by Celery or kept as a result, and no beat has to run beside the workers.
+Tasks are short, idempotent and may run twice or never: the database rows are authoritative, and the sweep, which each
+worker requests when it starts and every few seconds, finds work that was not done. So Celery's late acknowledgement,
+retries, results and beat are not used.
 
-A worker that is to train names the queues whose trainings it takes beside the usual one, such as
+A worker that trains also names the queues of trainings that it serves, such as
 `--queues edgefront,edgefront-train-gpu` (see `core.services.tasks.TRAIN_QUEUES`).
 """
 
@@ -57,7 +57,7 @@ def open_database(settings: Settings) -> Database:
 
 
 def __getattr__(name: str) -> Any:
-    # Made when Celery's command asks for it, so that importing this module reads no settings.
+    # Created when Celery's command needs it, so that importing this module reads no settings.
     if name == "app":
         settings = Settings()
         try:

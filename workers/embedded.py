@@ -17,7 +17,7 @@ from edgefront.workers.app import create_celery, open_database
 from edgefront.workers.training.machine import served_queues
 
 WAKE = "edgefront.wake"
-"""A task that does nothing: it ends the worker's wait for messages, so that it stops at once."""
+"""A task that does nothing: it wakes the worker, so that it stops at once."""
 
 _log = logging.getLogger(__name__)
 
@@ -25,9 +25,9 @@ _log = logging.getLogger(__name__)
 class EmbeddedWorker:
     """A solo worker in a thread, on the memory transport of this process (or any other broker).
 
-    Like every worker it begins with a sweep: messages of the memory transport die with their process, and the rows say
-    what they were. It serves the queues of trainings that this machine can run.
-    Use as a context manager, or call `start` and `stop`.
+    Like every worker it starts with a sweep: messages of the memory transport are lost with their process, and the
+    sweep derives them from the rows. It serves the queues of trainings that this machine can run. Use as a context
+    manager, or call `start` and `stop`.
     """
 
     def __init__(self, settings: Settings, database: Database | None = None) -> None:
@@ -38,7 +38,7 @@ class EmbeddedWorker:
         self._thread: threading.Thread | None = None
 
     def start(self, timeout_s: float = 30.0) -> None:
-        """Returns once the worker takes messages. RuntimeError if it does not come up in time."""
+        """Returns once the worker takes messages. RuntimeError if it does not start in time."""
         self._app.task(_nothing, name=WAKE, shared=False)
         trains = [training_queue(self._settings, queue) for queue in served_queues(self._settings)]
         self._worker = _Controller(
@@ -56,7 +56,7 @@ class EmbeddedWorker:
             raise RuntimeError(f"the embedded worker did not start within {timeout_s:g} s; see the log")
 
     def stop(self, timeout_s: float = 30.0) -> None:
-        """Ends after the task at hand. What was still queued is found by the sweep of the next start."""
+        """Stops after the current task. Queued tasks are found by the sweep of the next start."""
         worker, thread = self._worker, self._thread
         self._worker = self._thread = None
         if worker is None or thread is None:
@@ -80,19 +80,19 @@ class EmbeddedWorker:
         self.stop()
 
     def _work(self, worker: _Controller) -> None:
-        # Celery looks tasks up in the thread's current application: several services may live in one process.
+        # Celery looks tasks up in the thread's current application, and several services may run in one process.
         self._app.set_current()
         worker.start()
 
     def _wake(self) -> None:
         try:
             self._app.send_task(WAKE, queue=self._app.conf.task_default_queue, retry=False)
-        except Exception as error:  # a broker that is away: it ends when its wait is over
+        except Exception as error:  # the broker is unavailable: the worker stops when its wait times out
             _log.debug("the worker could not be woken: %s", error)
 
 
 class _Controller(WorkController):  # type: ignore[misc]
-    """Celery's worker without its command line: it installs no signal handlers and ends on its own request only."""
+    """Celery's worker without its command line: it installs no signal handlers."""
 
     def __init__(self, *, app: Celery, **options: Any) -> None:
         self.ready = threading.Event()
@@ -102,7 +102,7 @@ class _Controller(WorkController):  # type: ignore[misc]
         self.ready.set()
 
     def end_soon(self) -> None:
-        # Celery's own way is a flag of the whole process; this ends this worker alone.
+        # Celery stops by a flag of the whole process; this stops only this worker.
         self.consumer.call_soon(_shut_down)
 
 

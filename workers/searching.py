@@ -1,7 +1,7 @@
-"""Moves targets on: short transactions in the task, and what has to be computed between them beside the worker's tasks.
+"""Advances targets: short transactions in the task, and the computations between them in a separate thread.
 
-Asking an algorithm may take many seconds. It is done in a thread, one step after the other, so that reports are
-settled and other targets moved on meanwhile. Nobody holds a transaction or a connection while it computes.
+Calling an algorithm may take many seconds. It is done in a thread, one step after the other, so that meanwhile reports
+are settled and other targets advanced. No transaction or connection is held during the computation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 
 ATTEMPTS = 3
-"""Tries of one step at once: two transactions of Postgres may meet in a deadlock, of which one is undone."""
+"""Attempts for one step: two transactions of Postgres may deadlock, and one is rolled back."""
 
 _STOP_S = 10.0
 
@@ -32,8 +32,8 @@ _log = logging.getLogger(__name__)
 
 
 def advance_target(database: Database, target_id: str, settings: Settings | None = None) -> None:
-    """Takes a target as far as it can go now, and computes here what its steps need; `settings` as
-    `ComputeStep.compute` takes them.
+    """Advances a target as far as possible now, and computes its steps in this thread; `settings` as in
+    `ComputeStep.compute`.
     """
     step = next_compute_step(database, target_id)
     while step is not None:
@@ -41,9 +41,9 @@ def advance_target(database: Database, target_id: str, settings: Settings | None
 
 
 def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
-    """Takes a target as far as it can go without computing, one committed step at a time.
+    """Advances a target as far as possible without computing, one committed step at a time.
 
-    Returns what is to be computed then; None if the target waits for something else or has ended.
+    Returns the next step to compute; None if the target waits for something else or has ended.
     """
     while True:
         try:
@@ -61,7 +61,7 @@ def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
 
 
 def compute_and_go_on(database: Database, step: ComputeStep, settings: Settings | None = None) -> ComputeStep | None:
-    """Computes, stores the result in a transaction of its own, and looks what is to be computed next."""
+    """Computes a step, stores the result in a separate transaction, and returns the next step."""
     try:
         computed = step.compute(settings)
         more = _committed(
@@ -69,7 +69,7 @@ def compute_and_go_on(database: Database, step: ComputeStep, settings: Settings 
         )
     except Unavailable as error:
         _log.warning("target %s: %s", step.target_id, error)
-        return None  # its claim runs out, and the sweep sends it again
+        return None  # its claim expires, and the sweep sends the task again
     except Exception as error:
         _fail(database, step.target_id, error)
         return None
@@ -77,21 +77,21 @@ def compute_and_go_on(database: Database, step: ComputeStep, settings: Settings 
 
 
 class Searching:
-    """Computes steps in a thread of this process, one after the other. Made once a worker process."""
+    """Computes steps in a thread of this process, one after the other. One instance per worker process."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
         self._settings = settings
         self._lock = threading.Lock()
         self._held: list[ComputeStep] = []
-        """The first is being computed."""
+        """The first one is being computed."""
         self._thread: threading.Thread | None = None
         self._stopping = False
 
     def advance(self, target_id: str) -> None:
-        """Takes a target as far as it can go without asking its algorithm, which the thread does."""
+        """Advances a target as far as possible without calling its algorithm, which the thread does."""
         step = next_compute_step(self._database, target_id)
-        if step is not None and step.number == BASELINES:  # takes milliseconds: a new job need not queue for it
+        if step is not None and step.number == BASELINES:  # takes milliseconds, so a new job need not wait in the queue
             step = compute_and_go_on(self._database, step, self._settings)
         if step is None:
             return
@@ -102,7 +102,7 @@ class Searching:
                 self._thread.start()
 
     def stop(self) -> None:
-        """Ends after the step at hand, or leaves it behind; other workers get what waits."""
+        """Stops after the current step, or abandons it; other workers get the waiting steps."""
         with self._lock:
             self._stopping = True
             thread = self._thread
@@ -130,7 +130,7 @@ class Searching:
             beat.join()
 
     def _first(self) -> ComputeStep | None:
-        """The step to compute; None where there is none, and the thread ends."""
+        """The step to compute; None if there is none, and the thread ends."""
         with self._lock:
             if not self._held or self._stopping:
                 self._thread = None
@@ -149,7 +149,7 @@ class Searching:
 
 
 def _committed(database: Database, step: Callable[[Session], Result]) -> Result:
-    """The step, in a transaction of its own."""
+    """Runs the step in a separate transaction."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with database.write() as session:
@@ -161,7 +161,7 @@ def _committed(database: Database, step: Callable[[Session], Result]) -> Result:
 
 
 def _fail(database: Database, target_id: str, error: Exception) -> None:
-    # A target that cannot go on would otherwise be tried again by every sweep, and nobody told.
+    # Otherwise every sweep would try the target again, and nobody would see the error.
     _log.error("target %s cannot continue", target_id, exc_info=error)
     note = f"The search cannot continue: {in_words(error)}"
     try:
@@ -174,7 +174,9 @@ def _fail(database: Database, target_id: str, error: Exception) -> None:
 
 
 def in_words(error: Exception) -> str:
-    """For the user: the message of an error they can mend, the name of any other (the log has the rest)."""
+    """A note for the user: the message of an error that they can fix, otherwise only its type (the log has the
+    rest).
+    """
     if isinstance(error, EdgefrontError):
         return error.detail
     return f"internal error ({type(error).__name__}); see the worker's log."

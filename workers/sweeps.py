@@ -1,4 +1,4 @@
-"""The part of a worker that asks for sweeps: when it has reached the broker, and every few seconds from then on."""
+"""A part of the worker that requests sweeps: when it has connected to the broker, and every few seconds after that."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _log = logging.getLogger(__name__)
 
 
 class Sweeps(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Celery starts it with every connection to the broker, so work that an outage delayed goes on at once.
+    """Celery starts it with every connection to the broker, so work that an outage delayed continues at once.
 
-    Its messages expire when the next is due: a worker that was busy sweeps once, not once for each. Several workers
-    sweep more often than one, which is harmless.
+    Its messages expire when the next one is due, so a worker that was busy sweeps once, not once per message. Several
+    workers sweep more often than one, which is harmless.
     """
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
@@ -45,5 +45,5 @@ class Sweeps(bootsteps.StartStopStep):  # type: ignore[misc]
                 retry=False,
                 ignore_result=True,
             )
-        except Exception as error:  # whatever a transport raises: Celery reconnects, and starts this anew
+        except Exception as error:  # transports raise many types; Celery reconnects, and starts this again
             _log.warning("no sweep could be requested: %s", error)

@@ -63,19 +63,21 @@ def _settle_some(database: Database, target_id: str | None) -> bool:
     except Unavailable:
         raise
     except Exception:
-        # One of them would otherwise keep the others from being settled, at every sweep anew.
+        # Otherwise one of them would prevent the others from being settled, at every sweep.
         _log.exception("reports of target %s cannot be settled together; each is settled alone", target_id)
     _settle_each(database, target_id)
-    return False  # the sweep asks for what is left
+    return False  # the sweep requests the rest
 
 
 def _settle_each(database: Database, target_id: str | None) -> None:
-    """One report a transaction: with the targets that wait for it, else without them, else it is given up."""
+    """One transaction per report: with the targets that wait for it; if that fails, without them; if that fails too,
+    the launch fails.
+    """
     with database.read() as session:
         reported = settling.waiting(session, target_id)
     for row in reported:
         fault = _fault(database, row, with_targets=True)
-        if fault is not None:  # of a target, perhaps: then its own `advance` finds it
+        if fault is not None:  # perhaps the fault is in a target, whose own `advance` reports it
             fault = _fault(database, row, with_targets=False)
         if fault is None:
             continue
@@ -90,7 +92,7 @@ def _settle_each(database: Database, target_id: str | None) -> None:
 
 
 def _fault(database: Database, row: Any, *, with_targets: bool) -> Exception | None:
-    """Why this report cannot be settled; None where it was."""
+    """The error that prevents settling this report; None if it was settled."""
     try:
         with database.write() as session:
             settling.settle_these(session, [row], database.now(session), with_targets=with_targets)
@@ -103,7 +105,7 @@ def _fault(database: Database, row: Any, *, with_targets: bool) -> Exception | N
 
 
 def sweep_once(database: Database) -> None:
-    """One sweep, a transaction for each of its parts; a database that is away is left to the next."""
+    """One sweep, with one transaction per part; if the database is unavailable, the rest is left to the next sweep."""
     for part in PARTS:
         try:
             with database.write() as session:

@@ -1,4 +1,4 @@
-"""How much memory there is for a launch, as the system and its control groups see it."""
+"""Memory available for a launch, from the system and its control groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psutil
 
 _V2 = Path("/sys/fs/cgroup")
 _V1 = Path("/sys/fs/cgroup/memory")
-_UNLIMITED = 1 << 60  # v1 says "no limit" by a number near 2^63
+_UNLIMITED = 1 << 60  # cgroup v1 means "no limit" by a number near 2^63
 
 
 def total_memory_bytes() -> int:
@@ -20,13 +20,13 @@ def total_memory_bytes() -> int:
 
 
 def available_memory_bytes() -> int:
-    """What a process that starts now could get without pushing anything out."""
+    """Memory that a new process could use without evicting anything."""
     free = [limit - used for limit, used in _groups()]
     return max(0, min([int(psutil.virtual_memory().available), *free]))
 
 
 def _groups() -> list[tuple[int, int]]:
-    """(limit, used without what could be dropped) of every control group around this process that has a limit."""
+    """(limit, used without reclaimable) of every control group of this process that has a limit."""
     if not sys.platform.startswith("linux"):
         return []
     return [pair for folder in _folders() if (pair := _limit_and_use(folder)) is not None]
@@ -42,7 +42,7 @@ def _folders() -> list[Path]:
         _, controllers, path = line.split(":", 2)
         if controllers in ("", "memory") or "memory" in controllers.split(","):
             root = _V2 if controllers == "" else _V1
-            # Inside a container the path may be the host's; the root of the mount is the container's then.
+            # Inside a container the path may be the host's; then the root of the mount is the container's group.
             inner = root / path.lstrip("/")
             found += [folder for folder in (inner, *inner.parents) if folder == root or root in folder.parents]
     return list(dict.fromkeys(found))

@@ -1,8 +1,9 @@
-"""Which cores measure and which are left to everything else.
+"""Assigns cores to measuring and to everything else.
 
-The measured child owns its cores: the agent, its fork server and whatever else of this project runs on the device keep
-to the others while there are any. Measuring takes the fastest cores first (big before little, one hardware thread a
-physical core), and of equals the highest numbers, since systems tend to serve interrupts on the low ones.
+The measured child has its cores to itself: the agent, its fork server and other processes of this project on the device
+use the others while there are any. Measuring uses the fastest cores first (big before little, one hardware thread per
+physical core), and among equal cores those with the highest numbers, since systems tend to handle interrupts on the low
+ones.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Core:
-    """One hardware thread: its number, relative speed (0 where the system does not say) and siblings on its core."""
+    """One hardware thread: its number, relative speed (0 if the system does not report it) and siblings on its core."""
 
     number: int
     speed: int = 0
@@ -31,14 +32,14 @@ class Core:
 
 @dataclass(frozen=True)
 class CorePlan:
-    """The cores of a device, in the order in which measuring takes them, and all that this process may use."""
+    """The cores of a device in the order in which measuring uses them, and all cores that this process may use."""
 
     order: tuple[int, ...]
     cores: tuple[Core, ...]
 
     @classmethod
     def of_device(cls, pool: Iterable[int] | None = None) -> CorePlan:
-        """Over the cores `pool`, or over all that the affinity mask and the container's quota grant.
+        """A plan for the cores `pool`, or for all that the affinity mask and the container's quota permit.
 
         Raises `InvalidInput` for a core that this process may not use.
         """
@@ -59,20 +60,19 @@ class CorePlan:
 
     @property
     def count(self) -> int:
-        """As many threads can measure."""
+        """Maximum number of measuring threads."""
         return len(self.order)
 
     def measuring(self, threads: int) -> tuple[int, ...]:
-        """The cores that a child with so many threads is pinned to."""
+        """The cores to which a child with this number of threads is pinned."""
         return tuple(sorted(self.order[:threads]))
 
     def pinned(self, threads: int) -> tuple[int, ...]:
-        """As `measuring`; none where the system pins no process."""
+        """As `measuring`; empty if the system does not support pinning."""
         return self.measuring(threads) if hasattr(os, "sched_setaffinity") else ()
 
     def others(self, threads: int) -> tuple[int, ...]:
-        """What a measurement with so many threads leaves to everything else; empty where it takes all.
-
+        """The cores that a measurement with this number of threads leaves to everything else; empty if it uses all.
         Hardware threads that share a physical core with a measuring one are left out while there are others.
         """
         taken = set(self.order[:threads])
@@ -81,7 +81,9 @@ class CorePlan:
         return tuple(sorted(apart or (core.number for core in rest)))
 
     def home(self) -> tuple[int, ...]:
-        """Where the agent and its fork servers live: where no measurement comes, or only the widest."""
+        """The cores of the agent and its fork servers: those that no measurement uses, or only the one with the most
+        threads.
+        """
         return self.others(self.count) or self.others(self.count - 1) or tuple(core.number for core in self.cores)
 
 
@@ -103,7 +105,7 @@ def available_cores() -> tuple[Core, ...]:
 
 
 def ranked(cores: Iterable[Core]) -> tuple[int, ...]:
-    """Numbers of the cores in the order in which measuring takes them."""
+    """Numbers of the cores in the order in which measuring uses them."""
     first: list[int] = []
     second: list[int] = []
     used: set[int] = set()
@@ -114,7 +116,7 @@ def ranked(cores: Iterable[Core]) -> tuple[int, ...]:
 
 
 def keep_to(cores: Iterable[int]) -> None:
-    """Pin the calling thread, and those it starts later; nothing happens where the system has no such call."""
+    """Pins the calling thread, and those that it starts later; does nothing if the system does not support it."""
     wanted = set(cores)
     if wanted and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, wanted)
@@ -126,12 +128,12 @@ def _affinity() -> frozenset[int]:
     return frozenset(range(os.cpu_count() or 1))
 
 
-# Taken once, before anything of this process is pinned.
+# Determined once, before this process pins anything.
 _ALLOWED = _affinity()
 
 
 def _possible() -> frozenset[int]:
-    """The cores that this process could be pinned to: its affinity may have been narrowed by who started it."""
+    """The cores to which this process could be pinned; its parent may have restricted its affinity."""
     before = _affinity()
     if not hasattr(os, "sched_setaffinity"):
         return before
@@ -178,7 +180,7 @@ def _within_quota(count: int) -> int:
 
 
 def _quota() -> float | None:
-    """Cores' worth of time that the control group grants (v2, then v1); None without a limit."""
+    """CPU quota of the control group in cores (v2, then v1); None without a limit."""
     try:
         limit, period = (_CGROUPS / "cpu.max").read_text().split()
         return None if limit == "max" else int(limit) / int(period)

@@ -1,6 +1,6 @@
 """The few calls of Linux that Python does not wrap, and the memory counters of /proc.
 
-Where a call is missing (musl has no mallopt, old kernels no clear_refs) the functions say so by their result.
+If a call is missing (musl has no mallopt, old kernels no clear_refs) the functions return that.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ def _libc() -> ctypes.CDLL:
 
 
 def strict_malloc() -> bool:
-    """Have freed memory given back at once: every block from 64 KiB is its own mapping, and the heap is trimmed.
+    """Makes malloc return freed memory at once: every block of 64 KiB or more is its own mapping, and the heap is
+    trimmed.
 
-    Then the resident set is what is in use, and the same in every launch. It costs page faults at every allocation
-    (14 % of a PyTorch forward pass), so what is timed runs with `ordinary_malloc`.
+    Then the resident set is the memory in use, and is the same in every launch. This costs page faults at every
+    allocation (14 % of a PyTorch forward pass), so timed passes run with `ordinary_malloc`.
     """
     return _mallopt(64 << 10, 0)
 
 
 def ordinary_malloc() -> bool:
-    """glibc's own steady state: its mmap threshold has grown to the maximum, and the heap keeps what was freed."""
+    """glibc's normal steady state: its mmap threshold has grown to the maximum, and the heap keeps freed memory."""
     return _mallopt(32 << 20, 64 << 20)
 
 
@@ -42,7 +43,7 @@ def _mallopt(mmap_threshold: int, trim_threshold: int) -> bool:
 
 
 def grow_heap(size: int) -> None:
-    """Have the heap hold `size` bytes of touched pages, as it would after a pass that allocated so much."""
+    """Grows the heap to `size` bytes of touched pages, as after a pass that allocated this much."""
     libc = _libc()
     libc.malloc.restype = ctypes.c_void_p
     libc.malloc.argtypes = [ctypes.c_size_t]
@@ -57,18 +58,18 @@ def grow_heap(size: int) -> None:
 
 
 def trim_heap() -> None:
-    """Give all free pages of the heap back to the system."""
+    """Returns all free pages of the heap to the system."""
     trim = getattr(_libc(), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def fill_holes() -> None:
-    """Occupy, untouched, the free blocks that the heap has from 64 KiB on, for the rest of this process's life.
+    """Allocates, without touching them, the heap's free blocks of 64 KiB or more, until the process ends.
 
-    malloc makes a mapping only of what no free block can hold, so under `strict_malloc` alone a heap that was large
-    once goes on being used: what is freed there stays resident. Afterwards it is as if it had been strict from the
-    start.
+    malloc creates a mapping only if no free block fits, so with `strict_malloc` alone a heap that was once large is
+    still used, and memory freed there stays resident. After this call the heap behaves as if it had been strict from
+    the start.
     """
     libc = _libc()
     libc.malloc.restype = libc.sbrk.restype = ctypes.c_void_p
@@ -77,7 +78,7 @@ def fill_holes() -> None:
         [ctypes.c_ssize_t],
         [ctypes.c_void_p],
     )
-    end = libc.sbrk(0)  # blocks of the heap lie below, mappings above
+    end = libc.sbrk(0)  # heap blocks have lower addresses, mappings higher ones
     for size in (1 << power for power in range(30, 15, -1)):
         while (address := libc.malloc(size)) and address < end:
             continue
@@ -99,7 +100,7 @@ class Resident:
 
 
 def resident() -> Resident:
-    """Read /proc/self/status. Shared memory counts as anonymous: it has no file that it could be dropped to."""
+    """Read /proc/self/status. Shared memory counts as anonymous: it has no file to which it could be evicted."""
     kib = {key: int(value) for key, value in re.findall(r"^(\w+):\s+(\d+) kB$", _status(), re.MULTILINE)}
     return Resident(
         anonymous=1024 * (kib["RssAnon"] + kib.get("RssShmem", 0)),
@@ -114,7 +115,7 @@ def _status() -> str:
 
 
 def reset_high_water() -> bool:
-    """Set the resident high-water mark to what is resident now."""
+    """Resets the resident high-water mark to the current value."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -123,17 +124,16 @@ def reset_high_water() -> bool:
 
 
 def private_data_bytes() -> int:
-    """Private writable memory of this process, touched or not: what RLIMIT_DATA bounds."""
+    """Private writable memory of this process, touched or not, which RLIMIT_DATA limits."""
     found = re.search(r"^VmData:\s+(\d+) kB", _status(), re.MULTILINE)
     return 1024 * int(found[1]) if found else 0
 
 
 def mapped_bytes(places: tuple[Path, ...]) -> int:
-    """Bytes of files that are mapped into this process: of the files `places`, and of those below its folders.
-
-    A range that is mapped twice counts once.
+    """Bytes of mapped files of this process that are in `places` or below its folders. A range that is mapped twice
+    counts once.
     """
-    names = {str(place.resolve()) for place in places}  # the kernel tells real paths
+    names = {str(place.resolve()) for place in places}  # the kernel reports real paths
     prefixes = tuple(f"{name}/" for name in names)
     spans: dict[str, list[tuple[int, int]]] = {}
     for line in Path("/proc/self/maps").read_text().splitlines():
@@ -159,7 +159,7 @@ def _covered(path: str, ranges: list[tuple[int, int]]) -> int:
 
 
 def oom_kills() -> int:
-    """How often the kernel has killed a process for want of memory, on this host and in its control groups."""
+    """Number of OOM kills on this host and in its control groups."""
     try:
         found = re.search(r"^oom_kill (\d+)", Path("/proc/vmstat").read_text(), re.MULTILINE)
     except OSError:

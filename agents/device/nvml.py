@@ -1,4 +1,4 @@
-"""NVIDIA's management library, called directly: it comes with the driver, and a few numbers need no package.
+"""NVIDIA's management library (NVML), called directly: it comes with the driver, and a few values need no package.
 
 Names and constants are those of nvml.h.
 """
@@ -31,8 +31,7 @@ class Gpu:
     def first_visible(cls) -> Gpu:
         """The GPU that CUDA programs see as number 0. `MeasurementError` (unsupported) without driver or GPU.
 
-        Numbers mean the same to both only in the order of the PCI bus: `agents.measuring.forked.child_environment` asks
-        CUDA for.
+        Numbers agree only in the order of the PCI bus, which `agents.measuring.forked.child_environment` sets for CUDA.
         """
         try:
             library = ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
@@ -54,15 +53,15 @@ class Gpu:
         return int(memory.used)
 
     def name(self) -> str:
-        """What the GPU is called."""
+        """The name of the GPU."""
         answer = ctypes.create_string_buffer(96)
         _check(self.library.nvmlDeviceGetName(self.handle, answer, len(answer)), "nvmlDeviceGetName")
         return answer.value.decode()
 
     def facts(self) -> dict[str, Fact]:
-        """Clocks, temperature, power and what holds the clocks down, of this moment; what it does not tell is left out.
+        """Current clock rates, temperature, power and throttling reasons; unavailable values are left out.
 
-        `gpu_throttled` is the bit mask of nvmlClocksThrottleReasons: 0x1 idle, 0x4 power cap, 0x8 slowdown by hardware,
+        `gpu_throttled` is the bit mask of nvmlClocksThrottleReasons: 0x1 idle, 0x4 power cap, 0x8 hardware slowdown,
         0x20 and 0x40 too hot.
         """
         found: dict[str, Fact | None] = {
@@ -79,7 +78,7 @@ class Gpu:
     def _number(
         self, function: str, *which: int, size: type[ctypes.c_uint | ctypes.c_ulonglong] = ctypes.c_uint
     ) -> int | None:
-        """What a query answers; None where the driver or the GPU (a slice of one, say) does not know it."""
+        """The result of a query; None if the driver or the GPU (a MIG slice, for instance) does not support it."""
         answer = size()
         try:
             code = getattr(self.library, function)(self.handle, *which, ctypes.byref(answer))

@@ -1,4 +1,4 @@
-"""What this device is and what it can measure with, without loading a runtime into the agent."""
+"""Facts of this device and its runtimes, found without loading a runtime into the agent."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def probe(plan: CorePlan | None = None) -> DeviceFacts:
 
 
 def default_class(facts: DeviceFacts) -> str:
-    """What interchangeable devices share, such as `AMD EPYC 7B13, 2 cores, x86_64`; with the GPU where there is one."""
+    """The default device class, equal for interchangeable devices, such as `AMD EPYC 7B13, 2 cores, x86_64`; with the
+    GPU if there is one.
+    """
     gpu = f", {facts.gpus[0]['name']}" if facts.gpus else ""
     cores = f"{facts.cores} core{'s' if facts.cores != 1 else ''}"
     return as_name(f"{facts.cpu}{gpu}, {cores}, {facts.architecture}")
@@ -55,17 +57,19 @@ def as_name(text: str) -> str:
 
 
 def runtimes() -> tuple[RuntimeFacts, ...]:
-    """The runtimes that work here, asked in processes of their own; none where one is not installed or broken."""
+    """The runtimes that work on this device, each tested in a separate process; without those that are missing or
+    broken.
+    """
     names: tuple[Runtime, ...] = ("onnxruntime", "pytorch")
     with ThreadPoolExecutor(len(names), thread_name_prefix="probe") as threads:
         return tuple(facts for facts in threads.map(runtime_facts, names) if facts is not None)
 
 
 def runtime_facts(runtime: Runtime) -> RuntimeFacts | None:
-    """What this runtime can do here, as a process of its own finds out; None where it is not installed or broken."""
+    """The facts of this runtime, tested in a separate process; None if it is missing or broken."""
     command: Sequence[str] = [sys.executable, "-m", "edgefront.agents.measuring.runtimes.describe", runtime]
     try:
-        # A trial that takes the process down, or hangs, leaves a line of what was known before.
+        # If a test crashes the process or hangs, the last line contains the facts known before it.
         answer = subprocess.run(
             command,
             stdout=subprocess.PIPE,

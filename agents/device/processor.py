@@ -1,4 +1,4 @@
-"""What the processor calls itself: model and features, on x86 and on ARM boards."""
+"""Model name and features of the processor, on x86 and on ARM boards."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def processor(cpuinfo: str | None = None, board: str | None = None) -> tuple[str
     """Model name and sorted features of this processor.
 
     Args:
-        cpuinfo: text of /proc/cpuinfo; read where absent.
-        board: the board's own name (device tree), shown with ARM cores, which do not know it.
+        cpuinfo: text of /proc/cpuinfo; read if absent.
+        board: the board's name (device tree), shown with ARM cores, whose cpuinfo does not contain it.
     """
     if cpuinfo is None:
         if not sys.platform.startswith("linux"):

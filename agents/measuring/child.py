@@ -3,11 +3,11 @@
 Order of a launch, and why:
 
 1. Build under the strict allocator, so that no freed memory is counted.
-2. Warm-up passes, still strict: their high-water mark is the peak memory. It takes two passes.
-3. Timed passes under the ordinary allocator with its heap grown to what a pass needs, as in a program that runs for
-   long: the strict one costs page faults at every allocation.
+2. Warm-up passes, still strict: their high-water mark is the peak memory. Two passes are needed.
+3. Timed passes under the ordinary allocator with its heap grown to what a pass needs, as in a long-running program: the
+   strict one causes page faults at every allocation.
 
-Fewer than two warm-up passes leave the memory to be taken after the timed ones.
+With fewer than two warm-up passes the memory is measured after the timed ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MEMORY_PASSES = 2
 
 
 def launch(request: LaunchRequest) -> LaunchResult:
-    """Make this launch in this process, which should be a fresh one. Never raises an Exception."""
+    """Runs this launch in this process, which should be a fresh one. Never raises an Exception."""
     gc.disable()
     started = time.perf_counter()
     stage: FailureReason = "build_error"
@@ -84,7 +84,7 @@ def _run(request: LaunchRequest, model: runtimes.Model, ruler: Ruler, build_s: f
 
 
 def _become_ordinary(strict: bool) -> None:
-    """The ordinary allocator, with a heap that already holds what a pass allocates and frees."""
+    """Switches to the ordinary allocator, with a heap that already has the size that a pass needs."""
     if strict:
         now = linux.resident()
         linux.ordinary_malloc()
@@ -104,9 +104,10 @@ def _memory_afterwards(model: runtimes.Model, ruler: Ruler, strict: bool) -> Pea
 
 
 def _take_place(request: LaunchRequest) -> None:
-    """Pin this process to its cores and bound its memory."""
+    """Pins this process to its cores and limits its memory."""
     keep_to(request.cores)
-    # A driver reserves far more of a host's addresses than a model on its GPU takes; there only the peak is held to it.
+    # A GPU driver reserves far more address space than a model needs; there only the measured peak is compared with the
+    # limit.
     if _ON_LINUX and request.memory_limit_bytes is not None and request.protocol.provider not in runtimes.ON_NVIDIA:
         import resource
 
@@ -115,15 +116,17 @@ def _take_place(request: LaunchRequest) -> None:
 
 
 def _weight_places(request: LaunchRequest) -> tuple[Path, ...]:
-    """Where files lie whose mapped bytes are weights."""
+    """Paths of the files whose mapped bytes count as weights."""
     return (request.cache,) if request.onnx_file is None else external_files(request.onnx_file)
 
 
 def main() -> None:
-    """Read a request from standard input, answer on standard output, and leave without tearing the runtime down."""
+    """Reads a request from standard input, writes the result to standard output, and exits without tearing the runtime
+    down.
+    """
     request = LaunchRequest.model_validate_json(sys.stdin.buffer.readline())
     answer = os.dup(1)
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # prints of libraries must not go to the output
     end_with_input()
     if _ON_LINUX:
         first_for_the_oom_killer()

@@ -1,4 +1,4 @@
-"""What went wrong with a launch, in the words of `FailureReason`."""
+"""Maps failures of a launch to a `FailureReason`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgefront.core.errors import MeasurementError
 from edgefront.core.measurement.record import INFEASIBLE, FailureReason, LaunchResult
 
 _MAX_MESSAGE = 4000
-# What the runtimes say when an allocation fails: C++, PyTorch on CPU and CUDA, ONNX Runtime on CPU and CUDA, mmap.
+# Messages of failed allocations: C++, PyTorch on CPU and CUDA, ONNX Runtime on CPU and CUDA, mmap.
 _OUT_OF_MEMORY = re.compile(
     r"bad_alloc|can't allocate memory|cannot allocate memory|out of memory|failed to allocate memory|not enough memory"
     r"|CUBLAS_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY|memory allocation fail",
@@ -18,19 +18,19 @@ _OUT_OF_MEMORY = re.compile(
 
 
 def failure(reason: FailureReason, message: str, **fields: object) -> LaunchResult:
-    """A result without numbers; out of memory and over time are infeasible, the rest failed."""
+    """A result without figures; out of memory and over time are infeasible, all others failed."""
     outcome = "infeasible" if reason in INFEASIBLE else "failed"
     values = {"outcome": outcome, "reason": reason, "message": message[-_MAX_MESSAGE:], **fields}
     return LaunchResult.model_validate(values)
 
 
 def out_of_time(limit_s: float) -> LaunchResult:
-    """The result of a launch that was ended because it took longer than the protocol allows."""
+    """The result of a launch that was killed because it took longer than the protocol permits."""
     return failure("over_time", f"not done within the time limit of {limit_s:g} s for loading it and all passes")
 
 
 def reason_of(error: BaseException, stage: FailureReason) -> FailureReason:
-    """The reason for an exception that the runtime raised at `stage` (build_error or run_error)."""
+    """The reason for an exception of the runtime at `stage` (build_error or run_error)."""
     if isinstance(error, MeasurementError):
         reason: FailureReason = error.extra["reason"]
         return reason
@@ -40,12 +40,11 @@ def reason_of(error: BaseException, stage: FailureReason) -> FailureReason:
 
 
 def of_death(status: int, last_words: str, oom_kills: int) -> LaunchResult:
-    """The result of a child that ended without one.
+    """The result of a child that exited without a result.
 
     Args:
-        status: its exit code, or minus the signal that killed it.
-        last_words: the end of what it wrote.
-        oom_kills: how many processes the kernel killed for want of memory in the meantime.
+        status: its exit code, or minus the signal that killed it. last_words: the end of its output. oom_kills: number
+        of OOM kills by the kernel in the meantime.
     """
     if status == -signal.SIGKILL and oom_kills > 0:
         return failure("out_of_memory", "the system ran out of memory and killed the measuring process")

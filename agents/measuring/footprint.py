@@ -1,4 +1,4 @@
-"""What a model needs at the very least, to refuse what cannot fit before it takes the device down."""
+"""A lower bound of a model's memory, to refuse models that cannot fit before they exhaust the device's memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ _VOCABULARY = ("tokens", "masked_tokens")
 
 
 def least_footprint_bytes(architecture: Architecture, protocol: MeasurementProtocol) -> int:
-    """Weights, the state that a pass reads, and its largest activation with its input: no runtime gets by with less."""
+    """Weights, the state that a pass reads, and its largest activation with its input: a lower bound for every
+    runtime.
+    """
     item = BYTES[OF_DTYPE[protocol.dtype]]
     rows = protocol.batch * protocol.sequence_length
     hidden = rows * architecture.d_model
     inner = max((rows * block.d_inner for block in architecture.blocks if isinstance(block, FeedForward)), default=0)
-    # One head's scores at a time: kernels that fuse attention hold no more of the square.
+    # The scores of one head only: fused attention kernels need no more.
     attends = any(isinstance(block, Attention) for block in architecture.blocks)
     scores = protocol.sequence_length + protocol.memory_length if attends else 0
     outputs = 0

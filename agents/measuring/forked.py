@@ -1,4 +1,4 @@
-"""The agent's end of a fork server: starts it, asks it for launches, and notices its death."""
+"""The agent's side of a fork server: starts it, sends it launches, and detects its death."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from edgefront.core.measurement.protocol import Runtime
 from edgefront.core.measurement.record import LaunchResult
 
 _ROOT = Path(__file__).absolute().parents[3]
-"""The folder that holds the package `edgefront`. A source tree links its parts there, so links are not resolved."""
+"""The folder that contains the package `edgefront`. In a source tree its subpackages are links, so links are not
+resolved."""
 _END_S = 5.0
 
 
 class ForkServer:
-    """A warm parent for one runtime, in a process of its own. Raises `MeasurementError` if it cannot start."""
+    """A warm parent for one runtime, in a separate process. Raises `MeasurementError` if it cannot start."""
 
     def __init__(self, runtime: Runtime, lock: Path, cores: tuple[int, ...]) -> None:
         ours, theirs = socket.socketpair()
@@ -56,7 +57,7 @@ class ForkServer:
         return self._process.poll() is None
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
-        """Make one launch. A server that dies meanwhile is a launch that crashed."""
+        """Runs one launch. If the server dies meanwhile, the launch has crashed."""
         try:
             self._socket.sendall(request.model_dump_json().encode() + b"\n")
             line = self._reader.readline()
@@ -69,13 +70,13 @@ class ForkServer:
         return failure("crashed", f"the warm parent ended with status {status} during the launch")
 
     def kill(self) -> None:
-        """End the server and its child of the moment at once."""
+        """Kills the server and its current child at once."""
         self._process.kill()
 
     def close(self) -> None:
-        """Have the server end, and wait for it."""
+        """Stops the server and waits for it."""
         self._reader.close()
-        self._socket.close()  # the server ends its child and itself
+        self._socket.close()  # the server then kills its child and exits
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
@@ -84,16 +85,16 @@ class ForkServer:
 
 
 def child_environment() -> dict[str, str]:
-    """Of the processes that measure: this one's, with the project's packages to be found."""
+    """The environment of measuring processes: this one's, with the project's packages on the path."""
     settings = {
-        # Libraries that start threads when they are loaded must not do so in a process that forks. A child sets its
-        # own number of threads by the runtime's call.
+        # Libraries must not start threads when they are loaded in a process that forks. A child sets its number of
+        # threads through the runtime.
         "OPENBLAS_NUM_THREADS": "1",
-        # ONNX Runtime's official builds (1.29 and later) upload what they run from a thread that starts on import.
-        # A device speaks to its server only.
+        # ONNX Runtime's official builds (1.29 and later) upload telemetry from a thread that starts on import. A device
+        # should contact only its server.
         "ORT_DISABLE_TELEMETRY": "1",
     }
-    # Number 0 is then the same GPU to CUDA and to the driver's library, which tells its memory and clocks.
+    # Then CUDA and NVML, which reports memory and clock rates, mean the same GPU by number 0.
     settings["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     path = os.pathsep.join(part for part in (str(_ROOT), os.environ.get("PYTHONPATH", "")) if part)
     return {**os.environ, **settings, "PYTHONPATH": path}

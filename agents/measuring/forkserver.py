@@ -1,8 +1,8 @@
-"""The warm parent: a process that has imported a runtime and run nothing of it, and forks a child for every launch.
+"""The warm parent: a process that has imported a runtime but executed no operator, and forks a child for every launch.
 
 It has one thread and runs no operator, so a fork of it is safe and a child starts in milliseconds with everything
-imported. It speaks with its agent in JSON lines over a socket, one launch at a time, and ends when that closes,
-together with the child of the moment. A child that crashes, hangs or runs out of memory costs its own launch only.
+imported. It exchanges JSON lines with its agent over a socket, one launch at a time, and exits when that closes,
+together with the current child. A child that crashes, hangs or runs out of memory affects only its own launch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AgentGone(Exception):
 
 
 def serve(control: socket.socket, lock: Path) -> None:
-    """Answer launch requests until the socket closes."""
+    """Handles launch requests until the socket closes."""
     reader = control.makefile("r", encoding="utf-8")
     _say(control, {"ready": True})
     for line in reader:
@@ -50,7 +50,7 @@ def serve(control: socket.socket, lock: Path) -> None:
 
 
 def run_child(request: LaunchRequest, control: socket.socket) -> LaunchResult:
-    """Fork, wait without spinning, and tell what became of the child. Raises `AgentGone` with the child ended."""
+    """Forks, waits without polling, and returns the child's result. Raises `AgentGone` after killing the child."""
     reading, writing = os.pipe()
     words = os.memfd_create("last-words")
     kills = linux.oom_kills()
@@ -81,7 +81,7 @@ def run_child(request: LaunchRequest, control: socket.socket) -> LaunchResult:
 
 
 def _be_child(request: LaunchRequest, server: int, writing: int, words: int) -> None:
-    """The forked side: never returns."""
+    """The child's side of the fork: never returns."""
     try:
         die_with_parent(server)
         os.setsid()
@@ -99,7 +99,7 @@ def _be_child(request: LaunchRequest, server: int, writing: int, words: int) -> 
 
 
 def _listen(reading: int, control: socket.socket, deadline: float) -> tuple[bytes, bool]:
-    """What the child says until it closes its pipe, and whether it did so in time."""
+    """The child's output until it closes its pipe, and whether it did so in time."""
     said = bytearray()
     poll = select.poll()
     poll.register(reading, select.POLLIN)
@@ -108,7 +108,7 @@ def _listen(reading: int, control: socket.socket, deadline: float) -> tuple[byte
         left_ms = (deadline - time.perf_counter()) * 1000
         events = dict(poll.poll(max(0.0, left_ms)))
         if control.fileno() in events:
-            raise AgentGone  # the agent says nothing during a launch: it can only have closed the socket
+            raise AgentGone  # the agent sends nothing during a launch, so it has closed the socket
         if reading in events:
             part = os.read(reading, 1 << 16)
             if not part:
@@ -119,8 +119,8 @@ def _listen(reading: int, control: socket.socket, deadline: float) -> tuple[byte
 
 
 def _end(pid: int) -> int:
-    """Kill the child with all that it may have started."""
-    for kill in (os.kill, os.killpg):  # by its id too: it may not have come to make its group yet
+    """Kills the child with its process group."""
+    for kill in (os.kill, os.killpg):  # by its id too: it may not have created its group yet
         try:
             kill(pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -146,14 +146,14 @@ def main(arguments: list[str]) -> int:
     """`python -m edgefront.agents.measuring.forkserver SOCKET RUNTIME LOCK CORES`: a warm parent."""
     descriptor, runtime, lock, cores = arguments
     keep_to(int(core) for core in cores.split(",") if core)
-    # Ctrl-C goes to the whole terminal; the agent decides what becomes of the launch.
+    # Ctrl-C goes to all processes of the terminal; the agent decides whether to end the launch.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=int(descriptor)) as control:
         known: Runtime = "pytorch" if runtime == "pytorch" else "onnxruntime"
         runtimes.preload(known)
         runtimes.prepare_recurrence(known, "cpu")
         gc.collect()
-        gc.freeze()  # a collection in a child would write to, and so copy, every page with an object on it
+        gc.freeze()  # a garbage collection in a child would write to every page with objects, and so copy it
         serve(control, Path(lock))
     return 0
 

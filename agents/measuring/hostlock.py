@@ -21,16 +21,15 @@ def lock_path() -> Path:
 
 @contextmanager
 def only_measurement(path: Path) -> Iterator[None]:
-    """Waits for every other measurement on this host, then holds the lock.
-
-    A process forked inside holds it too: the next measurement waits for the end of both.
+    """Waits for all other measurements on this host, then holds the lock. A process that is forked inside holds it too:
+    the next measurement waits until both have ended.
     """
     descriptor = _open(path)
     try:
         _lock(descriptor)
         yield
     finally:
-        os.close(descriptor)  # the lock goes with the last copy of the descriptor
+        os.close(descriptor)  # the lock is released with the last copy of the descriptor
 
 
 def _open(path: Path) -> int:
@@ -55,5 +54,5 @@ def _lock(descriptor: int) -> None:
     else:
         import fcntl
 
-        # First come, first served: one that polled would lose each turn to an agent that launches without a pause.
+        # A blocking call is fair; with polling, an agent that launches without pauses would always win.
         fcntl.flock(descriptor, fcntl.LOCK_EX)

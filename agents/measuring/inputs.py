@@ -32,7 +32,7 @@ _TYPES = {
     "tensor(uint8)": "uint8",
     "tensor(bool)": "bool",
 }
-# An axis with one of these in its name is the protocol's sequence; `past` and the like are its memory, or 1.
+# An axis with one of these in its name has the protocol's sequence length; `past` and the like its memory length, or 1.
 _SEQUENCE_NAMES = ("sequence", "seq", "length", "tokens", "time")
 _BATCH_NAMES = ("batch", "n")
 _PAST_NAMES = ("past", "total", "cache", "context", "source")
@@ -51,10 +51,10 @@ def random_tokens(protocol: MeasurementProtocol, vocabulary: int, seed: int) -> 
 def random_indices(
     architecture: Architecture, protocol: MeasurementProtocol, seed: int
 ) -> dict[str, NDArray[np.int64]]:
-    """What a pass of this protocol looks up, under the names of the graph's inputs; int64 [batch, length] each.
+    """The index inputs of a pass of this protocol, by the names of the graph's inputs; int64 [batch, length] each.
 
-    `tokens`; `segments` in forward passes of a model that tells segments apart; `source_tokens` where it has a source
-    that the pass encodes (in decode the state holds it already).
+    `tokens`; `segments` in forward passes of a model with segments; `source_tokens` if the pass encodes a source (in
+    decode the state contains it already).
     """
     batch = protocol.batch
     found = {"tokens": random_tokens(protocol, architecture.embedding.vocab_size, seed)}
@@ -69,14 +69,14 @@ def random_indices(
 
 
 def state_form(protocol: MeasurementProtocol) -> Form | None:
-    """The form of the state that a pass of this protocol begins with; None where it begins with none."""
+    """The form of the initial state of a pass of this protocol; None if it has none."""
     if protocol.mode == "decode":
         return "cache"
     return "memory" if protocol.mode == "forward" and protocol.memory_length else None
 
 
 def state_sizes(architecture: Architecture, protocol: MeasurementProtocol) -> dict[str, tuple[int, ...]]:
-    """Entry → shape of the state that a pass of this protocol begins with; empty where it begins with none."""
+    """Entry → shape of the initial state of a pass of this protocol; empty if it has none."""
     form = state_form(protocol)
     if form is None:
         return {}
@@ -94,8 +94,8 @@ def random_state(
 ) -> dict[str, NDArray[np.float32] | NDArray[np.int64]]:
     """The state after `memory_length` tokens, by the names of `core.graph.state`.
 
-    Keys, values, layer inputs and cells are float32, uniform in ±1: finite in every type, and no runtime is faster for
-    numbers it need not look at. Counts of tokens (int64, without axes) say `memory_length`.
+    Keys, values, layer inputs and cells are float32, uniform in ±1: finite in every type, and without zeros, which a
+    runtime might special-case. Counts of tokens (int64, without axes) are `memory_length`.
     """
     generator = _generator(seed + 2)
     return {
@@ -109,8 +109,8 @@ def random_inputs(
 ) -> dict[str, NDArray[Any]]:
     """An array for every input of an ONNX file.
 
-    Free axes take the protocol's batch, sequence and memory length by their names (a first axis without a telling name
-    is the batch), else 1. Integers stay below the table that they look up; masks are ones; floats are uniform in ±1.
+    Dynamic axes get the protocol's batch, sequence and memory length by their names (an unknown first axis is the
+    batch), else 1. Integers stay below the number of rows that they index; masks are ones; floats are uniform in ±1.
     """
     generator = _generator(seed)
     tables = lookup_sizes(path)
@@ -118,7 +118,7 @@ def random_inputs(
 
 
 def lookup_sizes(path: Path) -> dict[str, int]:
-    """Input name → rows of the smallest table that a Gather looks it up in, as far as shapes in the file tell."""
+    """Input name → rows of the smallest tensor that a Gather indexes by it, as far as the file has shapes."""
     import onnx
 
     graph = onnx.load(str(path), load_external_data=False).graph
@@ -139,12 +139,14 @@ def lookup_sizes(path: Path) -> dict[str, int]:
 
 
 def external_files(path: Path) -> tuple[Path, ...]:
-    """The files beside an ONNX file that hold its weights; none if it holds them itself, or is no ONNX file."""
+    """The external files with an ONNX file's weights; empty if the weights are in the file, or it is not an ONNX
+    file.
+    """
     import onnx
 
     try:
         tensors = onnx.load(str(path), load_external_data=False).graph.initializer
-    except Exception:  # the runtime will say what is wrong with it
+    except Exception:  # the runtime will report the error
         return ()
     entries = [entry for tensor in tensors for entry in tensor.external_data if entry.key == "location"]
     return tuple(path.parent / name for name in sorted({entry.value for entry in entries}))
@@ -155,7 +157,7 @@ def _generator(seed: int) -> np.random.Generator:
 
 
 def _even(generator: np.random.Generator, size: Sequence[int]) -> NDArray[np.float32]:
-    """Uniform in ±1, without a second array of the size."""
+    """Uniform in ±1, computed in place."""
     values = generator.random(size, dtype=np.float32)
     values *= np.float32(2)
     values -= np.float32(1)

@@ -1,7 +1,7 @@
-"""`Measurer`: makes launches on this device, each in a process of its own.
+"""`Measurer`: runs launches on this device, each in its own process.
 
 On Linux CPUs the child is a fork of a warm parent (`agents.measuring.forkserver`), one for each runtime; with a GPU,
-whose runtime survives no fork, and on other systems it is a fresh process (`agents.measuring.spawn`).
+whose runtime does not survive a fork, and on other systems it is a fresh process (`agents.measuring.spawn`).
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _SURVIVE_FORK = ("cpu", "xnnpack", "openvino", "dnnl", "acl", "armnn")
 
 
 class Aborted(EdgefrontError):
-    """The launch was given up by `Measurer.abort`; nothing is known of it."""
+    """The launch was aborted by `Measurer.abort`; it has no result."""
 
     kind = "aborted"
 
 
 class Measurer:
-    """Makes launches, one at a time, and one at a time on this host.
+    """Runs launches one at a time, and only one at a time on this host.
 
     Args:
-        cache: folder of the weight cache; it grows to the largest size seen of each parameter.
+        cache: folder of the weight cache; it grows to the largest size of each parameter.
         plan: the cores that measure; by default all that this process may use.
-        memory_limit_bytes: no launch may need more; absent, what the system has available.
+        memory_limit_bytes: limit of one launch; by default the system's available memory.
         lock: the host's lock file; by default one for all agents of this host.
-        runtimes: what is known of them already; others are asked when a launch depends on what they compute in.
+        runtimes: known facts of runtimes; others are tested when a launch depends on their number formats.
     """
 
     def __init__(
@@ -79,19 +79,19 @@ class Measurer:
         self.close()
 
     def measure(self, subject: Architecture | Path, protocol: MeasurementProtocol, seed: int) -> LaunchResult:
-        """Make one launch of an architecture, or of an ONNX file.
+        """Runs one launch of an architecture, or of an ONNX file.
 
-        Whatever the model does is told by the result, never raised: `infeasible` where this device cannot hold it or
-        is too slow for it, `failed` with a reason else.
+        Failures of the model are results, never raised: `infeasible` if this device has too little memory or is too
+        slow, otherwise `failed` with a reason.
 
-        Raises `Unavailable` where the weight cache finds the disk full (nothing is wrong with the model then), and
-        `Aborted` after `abort`.
+        Raises `Unavailable` if the disk of the weight cache is full (not the model's fault), and `Aborted` after
+        `abort`.
         """
         refusal = self._refuse(subject, protocol)
         if refusal is not None:
             return refusal
         if isinstance(subject, Architecture):
-            # Here rather than in the child: values that are made for the first time are no part of a launch.
+            # Here rather than in the child: generating weights for the first time is not part of a launch.
             for spec in parameters(subject):
                 self._cache.file(spec, seed, format_of(spec.name, protocol.dtype, protocol.quantisation))
         request = LaunchRequest(
@@ -106,9 +106,8 @@ class Measurer:
         return self._launch(request)
 
     def abort(self) -> None:
-        """Give up the launch of the moment, at once, or the next one if there is none: `measure` raises `Aborted`.
-
-        From any thread. The warm parent goes too and is started again when it is needed.
+        """Aborts the current launch at once, or the next one if there is none: `measure` raises `Aborted`. Thread-safe.
+        The warm parent is killed too, and is started again when it is needed.
         """
         self._aborted.set()
         kill = self._kill
@@ -116,7 +115,7 @@ class Measurer:
             kill()
 
     def close(self) -> None:
-        """End the warm parents."""
+        """Stops the warm parents."""
         for server in self._servers.values():
             server.close()
         self._servers.clear()
@@ -153,14 +152,16 @@ class Measurer:
         return server
 
     def _computes_in(self, protocol: MeasurementProtocol) -> bool:
-        """Whether the runtime's own kernels do: asked once, by the same trial that the device is described with."""
+        """Whether the runtime has kernels for the number format: tested once, by the same test as in the device's
+        facts.
+        """
         if protocol.runtime not in self._facts:
             self._facts[protocol.runtime] = runtime_facts(protocol.runtime)
         facts = self._facts[protocol.runtime]
         return facts is not None and protocol.number_format in facts.numbers.get(protocol.provider, ())
 
     def _refuse(self, subject: Architecture | Path, protocol: MeasurementProtocol) -> LaunchResult | None:
-        """What needs no launch to know."""
+        """Refusals that need no launch; None if there is none."""
         if protocol.threads > self.plan.count:
             return failure(
                 "unsupported", f"cannot measure {protocol.threads} threads: only {self.plan.count} cores are available"
@@ -187,7 +188,9 @@ class Measurer:
 
 
 def _refuse_choices(protocol: MeasurementProtocol) -> LaunchResult | None:
-    """An ONNX file is run as it is: what the protocol would choose of an architecture is settled in it."""
+    """An ONNX file is run unchanged: protocol fields that choose between builds of an architecture do not apply to
+    it.
+    """
     for field, only in (("mode", "forward"), ("dtype", "float32"), ("weights", "full")):
         chosen = getattr(protocol, field)
         if chosen != only:

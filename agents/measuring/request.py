@@ -1,4 +1,4 @@
-"""What a measuring child is asked to do: JSON between the agent, its fork server and the child."""
+"""The request to a measuring child: JSON between the agent, its fork server and the child."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class LaunchRequest(BaseModel):
     cache: Path
     """Folder of the weight cache."""
     cores: tuple[int, ...] = ()
-    """The child is pinned to these; empty: left where the system puts it."""
+    """Cores to which the child is pinned; empty: not pinned."""
     memory_limit_bytes: Annotated[int, Field(ge=1)] | None = None
-    """The launch may use so much memory; more is out of memory."""
+    """Memory limit of the launch; more counts as out of memory."""
 
     @property
     def subject(self) -> Architecture | Path:
-        """What is measured."""
+        """The architecture or file that is measured."""
         if self.architecture is not None:
             return Architecture.parse(self.architecture)
         if self.onnx_file is None:

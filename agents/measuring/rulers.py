@@ -1,13 +1,12 @@
-"""How peak memory is taken, by method. Figures of different methods are never compared.
+"""Measures peak memory, by method. Figures of different methods are never compared.
 
 - anonymous (Linux): the high-water mark of anonymous memory over the forward passes, plus the weights mapped from
-  files. Anonymous memory is what the candidate needs and nothing else could hold; file pages are libraries and the
-  mapped weights, and the latter are counted by size rather than by what happened to be resident.
-- resident: the high-water mark of the resident set, file pages included; what other systems can tell.
+  files. Anonymous memory cannot be evicted to a file; file pages are libraries and the mapped weights, and the latter
+  are counted by size rather than by the part that happened to be resident.
+- resident: the high-water mark of the resident set, file pages included; available on other systems.
 - allocator: PyTorch's own peak on a CUDA device.
-- device: used memory of the whole GPU, polled; right because nothing else measures at that time.
-
-All but `allocator` are less what the process held before it built the model.
+- device: used memory of the whole GPU, polled; valid because nothing else is measured at that time. All except
+  `allocator` are minus what the process held before it built the model.
 """
 
 from __future__ import annotations
@@ -30,17 +29,21 @@ class Ruler(Protocol):
     """Called in the order start, built, read, in the process that builds and runs the model."""
 
     def start(self) -> None:
-        """Before the model is built."""
+        """Called before the model is built."""
 
     def built(self) -> None:
-        """The model is built; passes follow. May be called again: the passes since the last call count."""
+        """Called when the model is built, before the passes. May be called again: the passes since the last call
+        count.
+        """
 
     def read(self) -> PeakMemory:
-        """After the passes. Two are needed for an exact figure (see `AnonymousRuler`)."""
+        """Called after the passes. Two passes are needed for an exact figure (see `AnonymousRuler`)."""
 
 
 def memory_methods(*, allocator: bool, device: bool) -> tuple[MemoryMethod, ...]:
-    """Methods that work on this system, for a runtime that has an allocator to ask or a GPU to poll."""
+    """Methods that work on this system, for a runtime with an allocator that reports its peak, or with a GPU to
+    poll.
+    """
     host: tuple[MemoryMethod, ...] = ("resident",)
     if _ON_LINUX and linux.reset_high_water():
         host = ("anonymous", "resident")
@@ -67,7 +70,7 @@ def ruler_for(protocol: MeasurementProtocol, weight_places: tuple[Path, ...]) ->
 
 
 class AnonymousRuler:
-    """Anonymous high-water mark, from the resident one: the kernel keeps a mark for both kinds together only.
+    """Anonymous high-water mark, from the resident one: the kernel keeps one mark for both kinds of pages together.
 
     During a pass that faults in no new file page, file pages are a constant, and mark - file pages is the anonymous
     mark exactly. The first pass faults some in (code, mapped weights); the mark of a second pass is at least as high
@@ -175,7 +178,7 @@ class AllocatorRuler:
 
 
 class DeviceRuler:
-    """Used memory of the GPU, polled while the model is built and runs."""
+    """Used memory of the GPU, polled while the model is built and run."""
 
     _build_peak: int | None = None
 
@@ -208,7 +211,7 @@ class DeviceRuler:
 
 
 class UsedMemory(Protocol):
-    """A GPU that tells how much of its memory is in use, by anyone."""
+    """A GPU that reports its used memory, of all processes."""
 
     def used_bytes(self) -> int: ...
 

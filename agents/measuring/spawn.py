@@ -1,4 +1,4 @@
-"""A launch in a fresh process: for GPUs, whose runtime survives no fork, and for systems other than Linux."""
+"""A launch in a fresh process: for GPUs, whose runtime does not survive a fork, and for systems other than Linux."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _LAST_WORDS = 500
 
 
 def run_spawned(request: LaunchRequest, begun: Callable[[subprocess.Popen[bytes]], None]) -> LaunchResult:
-    """Start a child, wait for it, and tell what became of it. `begun` gets the process, to kill it early.
+    """Starts a child, waits for it, and returns its result. `begun` gets the process, so that it can be killed early.
 
-    The child reads its request from its standard input, which stays open while it works: it ends itself when that
-    closes, so it does not outlive this process.
+    The child reads its request from its standard input, which stays open while it works: it exits when that closes, so
+    it does not outlive this process.
     """
     with tempfile.TemporaryFile() as words:
         started, kills = time.perf_counter(), _oom_kills()
@@ -55,7 +55,7 @@ def _oom_kills() -> int:
 
 
 def _converse(process: subprocess.Popen[bytes], request: LaunchRequest) -> tuple[bytes, bool]:
-    """What the child says on its standard output, and whether it did so in time."""
+    """The child's standard output, and whether it finished in time."""
     assert process.stdin is not None
     assert process.stdout is not None
     late = threading.Event()
@@ -71,7 +71,7 @@ def _converse(process: subprocess.Popen[bytes], request: LaunchRequest) -> tuple
         process.stdin.write(request.model_dump_json().encode() + b"\n")
         process.stdin.flush()
         said = process.stdout.read()
-    except BrokenPipeError:  # it died at once; its status tells
+    except BrokenPipeError:  # it died at once; its exit status shows why
         said = b""
     finally:
         limit.cancel()

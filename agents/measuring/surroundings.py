@@ -1,4 +1,6 @@
-"""What a number was taken in: versions, clocks, load, temperature. Kept with every launch, to explain it later."""
+"""The environment of a launch: versions, clock rates, load, temperature. Stored with every launch, to explain
+outliers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _SYSTEM = Path("/sys/devices/system/cpu")
 
 
 def surroundings(cores: tuple[int, ...]) -> dict[str, Fact]:
-    """Facts of this moment and of the cores that measure; what the system does not tell is left out."""
+    """Current facts of the system and the measuring cores; unavailable ones are left out."""
     facts: dict[str, Fact | None] = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
@@ -31,9 +33,9 @@ def surroundings(cores: tuple[int, ...]) -> dict[str, Fact]:
 
 
 def gpu_surroundings(provider: str) -> dict[str, Fact]:
-    """The state of the GPU at this moment, for a provider that measures on NVIDIA's; else nothing.
+    """The current state of the GPU, for a provider on NVIDIA; else empty.
 
-    Asked right after the timed passes: its clocks rise with work, and fall soon after.
+    Read right after the timed passes: clock rates rise under load, and fall soon after.
     """
     if provider not in ON_NVIDIA:
         return {}
@@ -44,13 +46,13 @@ def gpu_surroundings(provider: str) -> dict[str, Fact]:
 
 
 class Disturbance:
-    """What happened to this process besides its own work, from the making of this object to `facts`."""
+    """Disturbances of this process between the creation of this object and `facts`."""
 
     def __init__(self) -> None:
         self._start = _usage()
 
     def facts(self) -> dict[str, Fact]:
-        """Times that it was taken off its core, and pages that it had to wait for."""
+        """Involuntary context switches and major page faults."""
         return {name: value - self._start[name] for name, value in _usage().items()}
 
 

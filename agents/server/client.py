@@ -1,7 +1,7 @@
-"""The agent's words to the server over HTTP, each a coroutine that can be cancelled. No retries here.
+"""The agent's requests to the server over HTTP, each a cancellable coroutine. Without retries.
 
-`agents.server.retry` puts the policy above. Answers that are no success come as exceptions of `core.errors`, by status;
-a server that cannot be reached, a proxy's error page and an answer that cannot be read are all `Unavailable`.
+The retry policy is in `agents.server.retry`. Error responses become exceptions of `core.errors`, by status; an
+unreachable server, a proxy's error page and an unreadable response become `Unavailable`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class ProtocolMismatch(EdgefrontError):
-    """Agent and server do not speak versions of the protocol that go together: one of them needs an update."""
+    """The protocol versions of agent and server are incompatible: one of them needs an update."""
 
     status = 426
     kind = "protocol-mismatch"
@@ -69,8 +69,8 @@ _BY_STATUS: Mapping[int, type[EdgefrontError]] = {
 def check_url(server: str, *, insecure: bool = False) -> str:
     """The server's URL without a trailing slash.
 
-    Raises `InvalidInput` for what is no URL, and for plain HTTP beyond this machine unless `insecure`: the credential
-    and all that is measured would be readable on the way.
+    Raises `InvalidInput` for an invalid URL, and for plain HTTP beyond this machine unless `insecure`: it would expose
+    the credential and all results to the network.
     """
     parts = urlsplit(server)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -109,28 +109,31 @@ class AgentClient:
         await self._http.aclose()
 
     def use(self, credential: str) -> None:
-        """Speak as the device of this credential from now on."""
+        """Authenticates with this credential from now on."""
         self._http.headers["Authorization"] = f"Bearer {credential}"
 
     async def enrol(self, token: str, request: EnrolRequest) -> EnrolResponse:
-        """Trade an enrolment token for a credential."""
+        """Exchanges an enrolment token for a credential."""
         return await self._ask("/v1/agents/enrol", request, EnrolResponse, bearer=token)
 
     async def lease(self, request: LeaseRequest) -> LeaseResponse:
-        """Ask for work; the server may take `wait_s` to answer. Cancelled, it closes the connection, and the server
-        gives back what it may have claimed in that moment."""
+        """Requests work; the server may take `wait_s` to answer. If cancelled, it closes the connection, and the server
+        releases launches that it may have claimed at that moment.
+        """
         return await self._ask("/v1/leases", request, LeaseResponse, wait_s=request.wait_s)
 
     async def start(self, launch_id: str, fence: int) -> None:
-        """Say that this launch begins. `Conflict` or `NotFound`: it is no longer this device's, or wanted no more."""
+        """Reports that this launch starts. `Conflict` or `NotFound`: it is no longer this device's, or no longer
+        needed.
+        """
         await self._send(f"/v1/launches/{launch_id}/start", StartRequest(fence=fence))
 
     async def heartbeat(self, lease_id: str) -> HeartbeatResponse:
-        """Keep a lease. `NotFound` or `Gone`: it has ended."""
+        """Extends a lease. `NotFound` or `Gone`: it has ended."""
         return await self._ask(f"/v1/leases/{lease_id}/heartbeat", None, HeartbeatResponse)
 
     async def release(self, lease_id: str, launch_ids: tuple[str, ...]) -> None:
-        """Give launches back."""
+        """Returns launches."""
         await self._send(f"/v1/leases/{lease_id}/release", ReleaseRequest(launch_ids=launch_ids))
 
     async def report(self, request: ReportRequest) -> ReportResponse:
@@ -161,7 +164,7 @@ class AgentClient:
 
 
 def error_of(response: httpx.Response) -> EdgefrontError:
-    """The exception for an answer that is no success; `retry_after_s` among its extras where the server says it."""
+    """The exception for an error response; `retry_after_s` is among its extras if the server sends it."""
     problem = _problem(response)
     status = response.status_code
     detail = str(problem.get("detail") or f"the server answered {status} {response.reason_phrase}")
@@ -176,7 +179,7 @@ def error_of(response: httpx.Response) -> EdgefrontError:
 
 
 def retryable(error: BaseException) -> bool:
-    """Whether the same request may succeed later without anyone's doing: the one place that decides it."""
+    """Whether the same request may succeed later without any change: the one place that decides it."""
     return isinstance(error, Unavailable | TooManyRequests)
 
 

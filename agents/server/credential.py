@@ -1,4 +1,4 @@
-"""The device's own credential: got once for an enrolment token, kept in a file that only its owner can read."""
+"""The device's credential: exchanged once for an enrolment token, stored in a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class Credential(BaseModel):
-    """Who this device is to one server."""
+    """A device's credential for one server."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -38,7 +38,7 @@ class CredentialFile:
         self.path = folder / "credential.json"
 
     def read(self, server: str) -> Credential | None:
-        """The credential for this server; None if there is none or it is another server's."""
+        """The stored credential for this server; None if there is none or it is for another server."""
         try:
             found = Credential.model_validate_json(self.path.read_bytes())
         except FileNotFoundError:
@@ -52,7 +52,7 @@ class CredentialFile:
         return found
 
     def write(self, credential: Credential) -> None:
-        """Keep the credential: whole or not at all, and at no instant readable by others."""
+        """Stores the credential atomically; it is never readable by others."""
         draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -71,9 +71,8 @@ class CredentialFile:
 
 
 async def enrol(client: AgentClient, config: AgentConfig, facts: DeviceFacts) -> Credential:
-    """Trade the enrolment token for a credential and keep it. Waits for a server that is away.
-
-    Raises `InvalidInput` without a usable token file, and what the server says to the token.
+    """Exchanges the enrolment token for a credential and stores it. Waits while the server is unavailable. Raises
+    `InvalidInput` without a usable token file, and the server's errors on the token.
     """
     token = read_token(config.token_file)
     request = EnrolRequest(
@@ -91,7 +90,7 @@ async def enrol(client: AgentClient, config: AgentConfig, facts: DeviceFacts) ->
 
 
 def read_token(path: Path | None) -> str:
-    """The enrolment token in a file; `InvalidInput` says what is missing."""
+    """The enrolment token in a file; `InvalidInput` if it is missing or empty."""
     if path is None:
         raise InvalidInput(
             "this device is not enrolled yet: give an enrolment token by --token-file",
@@ -110,7 +109,9 @@ def read_token(path: Path | None) -> str:
 
 
 def not_valid_any_more(config: AgentConfig, error: Unauthenticated) -> bool:
-    """The server does not know our credential: drop it if there is a token to enrol anew with, and say whether."""
+    """Called when the server does not know the credential: deletes it if there is a token to enrol again; whether it
+    did.
+    """
     if config.token_file is None:
         return False
     _log.warning("the server does not accept this device's credential (%s); enrolling again", error)

@@ -1,4 +1,4 @@
-"""The leases that this agent holds and the launches in them: state only, nothing is sent from here."""
+"""The leases that this agent holds and the launches in them: state only, without requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HEARTBEAT_S = 10.0
 
 @dataclass
 class HeldLease:
-    """A lease with launches that the server has not yet got a result of."""
+    """A lease with launches whose results the server does not have yet."""
 
     lease_id: str
     heartbeat_s: float
@@ -27,7 +27,7 @@ class HeldItem:
 
 
 class Holdings:
-    """Launches in the order in which they are made."""
+    """Leased launches in the order in which they are run."""
 
     def __init__(self) -> None:
         self.leases: dict[str, HeldLease] = {}
@@ -36,11 +36,11 @@ class Holdings:
 
     @property
     def waiting(self) -> int:
-        """Launches not yet begun."""
+        """Launches that have not started."""
         return len(self._queue)
 
     def add(self, answer: LeaseResponse) -> HeldLease | None:
-        """Take what a lease brought; None if that was nothing."""
+        """Adds the launches of a lease; None if it has none."""
         if answer.lease_id is None or not answer.items:
             return None
         heartbeat_s = answer.heartbeat_s or answer.ttl_s / 3 or _HEARTBEAT_S
@@ -50,16 +50,18 @@ class Holdings:
         return lease
 
     def begin(self) -> HeldItem | None:
-        """The next launch, which is `current` until it is `end`ed; None if there is none."""
+        """Starts the next launch, which is `current` until `end`; None if there is none."""
         self.current = self._queue.popleft() if self._queue else None
         return self.current
 
     def end(self) -> None:
-        """The current launch is over; its lease is kept until it is `settle`d."""
+        """Ends the current launch; its lease is kept until `settle`."""
         self.current = None
 
     def settle(self, launch_ids: Iterable[str]) -> None:
-        """The server has the results of these, or wants none: leases without unfinished launches are held no more."""
+        """The server has the results of these, or does not need them: leases without unfinished launches are
+        dropped.
+        """
         gone = set(launch_ids)
         for lease in list(self.leases.values()):
             lease.unfinished -= gone
@@ -67,7 +69,7 @@ class Holdings:
                 del self.leases[lease.lease_id]
 
     def skip(self, launch_ids: Iterable[str]) -> list[str]:
-        """Leave out those of these launches that have not begun; returns them."""
+        """Removes those of these launches that have not started; returns them."""
         unwanted = set(launch_ids)
         skipped = [held.item.launch_id for held in self._queue if held.item.launch_id in unwanted]
         self._queue = deque(held for held in self._queue if held.item.launch_id not in unwanted)
@@ -75,14 +77,14 @@ class Holdings:
         return skipped
 
     def lose(self, lease_id: str) -> list[str]:
-        """A lease has ended: its launches that have not begun are someone else's; returns them."""
+        """A lease has ended: removes its launches that have not started; returns them."""
         lost = [held.item.launch_id for held in self._queue if held.lease_id == lease_id]
         self._queue = deque(held for held in self._queue if held.lease_id != lease_id)
         self.leases.pop(lease_id, None)
         return lost
 
     def give_back(self) -> dict[str, tuple[str, ...]]:
-        """All launches that have not begun, by lease; they are held no more."""
+        """Removes and returns all launches that have not started, by lease."""
         back: dict[str, tuple[str, ...]] = {}
         for held in self._queue:
             back[held.lease_id] = (*back.get(held.lease_id, ()), held.item.launch_id)

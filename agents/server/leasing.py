@@ -1,4 +1,4 @@
-"""Keeps the agent in work: asks for leases ahead of need, keeps them alive, gives back what is not to be made."""
+"""Supplies the agent with work: requests leases early, extends them, and returns launches that will not be run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from edgefront.core.wire.agent import DeviceFacts, LeaseItem, LeaseRequest, Leas
 
 _log = logging.getLogger(__name__)
 
-_AIM_S = 20.0  # a batch is about so much work: enough to hide round trips, and others of the class get some too
+_AIM_S = 20.0  # seconds of work per batch: hides network latency, and leaves work for other devices of the class
 _FIRST_BATCH = 4
 _DISK_S = 5.0
 _MIN_HEARTBEAT_S = 0.05
@@ -33,8 +33,8 @@ class Leasing:
     """The agent's side of leases.
 
     Args:
-        facts: what the device is; sent with the first request.
-        rejoin: called when the server does not know this device any more; gets it a new credential or raises.
+        facts: the device's facts, sent with the first request. rejoin: called when the server no longer knows this
+        device; enrols again or raises.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Leasing:
         self._hungry.set()
 
     async def run(self) -> None:
-        """Ask for work whenever nothing is left to begin. Raises what the server says to the device itself."""
+        """Requests work whenever no launch is left to start. Raises the server's errors about the device itself."""
         told_facts, told_state = False, "active"
         while True:
             await self._hungry.wait()
@@ -77,10 +77,10 @@ class Leasing:
                 told_state = answer.state
                 _log.info("the server reports this device as %s", told_state)
             if self._take(answer) == 0 and time.monotonic() - asked < min(1.0, self._config.wait_s):
-                await asyncio.sleep(1.0)  # it would not let us wait: do not run in circles
+                await asyncio.sleep(1.0)  # the server did not let the request wait: avoid a busy loop
 
     async def next(self) -> HeldItem | None:
-        """The next launch to make, `begun` in the holdings; waits for one, and is None when no more will come."""
+        """The next launch to run, marked as started in the holdings; waits for one; None when there will be no more."""
         while True:
             held = self.holdings.begin()
             if self.holdings.waiting == 0 and not self._closed:
@@ -91,30 +91,34 @@ class Leasing:
             await self._work.wait()
 
     def took(self, seconds: float) -> None:
-        """The last launch took so long: batches are sized by it."""
+        """Records the duration of the last launch, which determines the size of batches."""
         self._mean_s = seconds if self._mean_s is None else 0.7 * self._mean_s + 0.3 * seconds
 
     async def tell_start(self, item: LeaseItem) -> None:
-        """Say that this launch begins. Unheard, the launch goes on: the server takes its report all the same."""
+        """Reports that this launch starts. If that fails, the launch continues: the server accepts its report
+        anyway.
+        """
         try:
             await BRIEF.run("reporting a start", lambda: self._client.start(item.launch_id, item.fence))
         except EdgefrontError as error:
             _log.debug("the start of %s was not accepted: %s", item.launch_id, error)
 
     def close(self) -> Mapping[str, tuple[str, ...]]:
-        """Take no more; returns what has not begun, by lease, to `give_back`."""
+        """Stops requesting work; returns launches that have not started, by lease, for `give_back`."""
         self._closed = True
         self._work.set()
         return self.holdings.give_back()
 
     def unload(self, held: HeldItem) -> Mapping[str, tuple[str, ...]]:
-        """All launches that have not begun and this one, by lease, to `give_back`; more may be asked for later."""
+        """Removes all launches that have not started and this one, by lease, for `give_back`; more may be requested
+        later.
+        """
         back = self.holdings.give_back()
         self.holdings.settle([held.item.launch_id])
         return {**back, held.lease_id: (held.item.launch_id, *back.get(held.lease_id, ()))}
 
     async def give_back(self, back: Mapping[str, tuple[str, ...]]) -> None:
-        """Release launches. What cannot be given back now, the server takes back when the lease runs out."""
+        """Returns launches to the server. If that fails, the server takes them back when the lease expires."""
         for lease_id, launch_ids in back.items():
             try:
                 await BRIEF.run("returning launches", lambda: self._client.release(lease_id, launch_ids))  # noqa: B023
@@ -124,7 +128,7 @@ class Leasing:
                 _log.info("returned %d launches", len(launch_ids))
 
     async def _ask(self, request: LeaseRequest) -> LeaseResponse | None:
-        """None if the device had to join anew."""
+        """None if the device had to enrol again."""
         try:
             return await FOREVER.run("requesting work", lambda: self._client.lease(request))
         except Unauthenticated as error:
@@ -142,7 +146,7 @@ class Leasing:
         return len(answer.items)
 
     async def _keep(self, lease: HeldLease) -> None:
-        """Heartbeats, until the server has everything of this lease or says that it has ended."""
+        """Sends heartbeats until the server has all results of this lease, or reports that it has ended."""
         while True:
             await asyncio.sleep(max(_MIN_HEARTBEAT_S, lease.heartbeat_s))
             if self.holdings.leases.get(lease.lease_id) is not lease:

@@ -1,4 +1,4 @@
-"""The policy above the bare client: what is tried again, how soon, and for how long."""
+"""The retry policy of the client: which requests are retried, how soon, and for how long."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Pauses of `core.retry`. No new try begins later than `total_s` after the first (None: it never gives up)."""
+    """Pauses of `core.retry`. No attempt starts later than `total_s` after the first (None: unlimited)."""
 
     base_s: float = 0.5
     cap_s: float = 30.0
     total_s: float | None = None
 
     async def run(self, what: str, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Call until it succeeds, and raise what is not worth another try, or the last error when time is up."""
+        """Calls until it succeeds; raises permanent errors at once, or the last error when the time is up."""
 
         def tell(state: RetryCallState) -> None:
-            # A line for the first failure, then for each doubling: an outage of a day is not a thousand lines.
+            # Logs the first failure, then at each doubling of the count, so that a long outage does not flood the log.
             failures = state.attempt_number
             if failures & (failures - 1) == 0:
                 error = state.outcome.exception() if state.outcome else None
@@ -63,6 +63,6 @@ class RetryPolicy:
 
 
 FOREVER = RetryPolicy()
-"""Leases, reports, enrolment: the agent waits for its server as long as it takes."""
+"""For leases, reports and enrolment: the agent waits for its server indefinitely."""
 BRIEF = RetryPolicy(base_s=0.2, cap_s=2.0, total_s=8.0)
-"""Words that lose their point when they come late: the start of a launch, giving back on the way out."""
+"""For requests that are useless when late: the start of a launch, returning launches at the end."""

@@ -1,4 +1,4 @@
-"""Brings results to the server: from the spool, oldest first, many at a time when many have gathered."""
+"""Sends results from the spool to the server, oldest first, in batches."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from edgefront.core.wire.agent import MAX_BATCH, LaunchReport, ReportRequest
 
 _log = logging.getLogger(__name__)
 
-# Answers that mean: this report will never be taken.
+# Errors after which a report will never be accepted.
 _REFUSALS = (InvalidInput, TooLarge, Conflict, NotFound)
 _REJOIN_S = 3.0
 
 
 class BusyClock:
-    """Wall time during which the agent holds work."""
+    """Measures wall time during which the agent has work."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -43,7 +43,7 @@ class BusyClock:
         self._since = None
 
     def take_s(self) -> float:
-        """Seconds since the last taking."""
+        """Seconds since the last call."""
         self._collect()
         total_s, self._total_s = self._total_s, 0.0
         return total_s
@@ -56,7 +56,7 @@ class BusyClock:
 
 
 class Sender:
-    """Sends what is in the spool for as long as `run` runs; `settled` hears which launches are off our hands."""
+    """Sends the results in the spool while `run` runs; `settled` is called with the launches that are finished."""
 
     def __init__(self, client: AgentClient, spool: Spool, settled: Callable[[Iterable[str]], None]) -> None:
         self.clock = BusyClock()
@@ -68,12 +68,12 @@ class Sender:
         self._note()
 
     def put(self, report: LaunchReport) -> None:
-        """Add a result; it is on disk when this returns, unless the disk is full."""
+        """Adds a result; it is on disk when this returns, unless the disk is full."""
         self._spool.put(Entry(report=report, busy_s=self.clock.take_s()))
         self._note()
 
     async def settle(self, timeout_s: float) -> bool:
-        """Wait until everything is sent; False if that takes longer."""
+        """Waits until everything is sent; False on timeout."""
         try:
             await asyncio.wait_for(self._empty.wait(), timeout_s)
         except asyncio.TimeoutError:
@@ -81,7 +81,7 @@ class Sender:
         return True
 
     async def run(self) -> None:
-        """Send, for ever. Raises what the server says to the device itself (revoked)."""
+        """Sends results forever. Raises the server's errors about the device itself (revoked)."""
         while True:
             await self._filled.wait()
             waiting = self._spool.oldest(MAX_BATCH)
@@ -89,7 +89,7 @@ class Sender:
                 await self._send(waiting)
             except _REFUSALS as error:
                 await self._one_by_one(waiting, error)
-            except Unauthenticated as error:  # whoever asks for work sees to it
+            except Unauthenticated as error:  # the lease requests handle it
                 _log.warning("results wait until the server accepts this device: %s", error)
                 await asyncio.sleep(_REJOIN_S)
             self._note()
@@ -106,7 +106,9 @@ class Sender:
         self._settled(item.entry.report.launch_id for item in waiting)
 
     async def _one_by_one(self, waiting: Sequence[Waiting], refusal: EdgefrontError) -> None:
-        """The server refused a batch: find what it refuses, so that one bad result holds up no other."""
+        """After the server refused a batch: sends its results one by one, so that one bad result does not block the
+        others.
+        """
         for item in waiting:
             try:
                 if len(waiting) == 1:

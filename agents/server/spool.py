@@ -1,7 +1,7 @@
-"""Results on their way to the server, kept on disk until it has answered for them.
+"""Unsent results, kept on disk until the server has acknowledged them.
 
-One JSON file a result, written whole or not at all; names rise with time, so the oldest is sent first. A full disk
-loses nothing: results then wait in memory, and `writable` tells the agent to take no new work until the disk does.
+One JSON file per result, written atomically; names rise with time, so the oldest is sent first. With a full disk
+nothing is lost: results wait in memory, and `writable` returns False, so that the agent requests no new work.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SUFFIX = ".json"
 
 
 class Entry(BaseModel):
-    """A result and the wall time since the one before it during which the agent held work."""
+    """A result, and the wall time since the previous one during which the agent had work."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,7 +36,7 @@ class Entry(BaseModel):
 
 @dataclass(frozen=True)
 class Waiting:
-    """An entry of the spool: `name` is its file's, `stored` whether that was written."""
+    """An entry of the spool: `name` is the file's name, `stored` whether it was written."""
 
     name: str
     entry: Entry
@@ -44,7 +44,7 @@ class Waiting:
 
 
 class Spool:
-    """The results that wait in `folder`. Not shared: an agent has its own data folder."""
+    """The results that wait in `folder`. It is not shared: each agent has its own data folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -56,31 +56,31 @@ class Spool:
             if entry is not None:
                 self._waiting[path.name] = Waiting(path.name, entry, stored=True)
         for draft in folder.glob(".*.part"):
-            draft.unlink()  # cut short by a crash; its launch was never reported and is made again
+            draft.unlink()  # truncated by a crash; its launch was never reported and is run again
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def put(self, entry: Entry) -> bool:
-        """Add a result; False if the disk could not take it, so that it is in memory only."""
+        """Adds a result; False if it could not be written to disk and is in memory only."""
         self._count += 1
         name = f"{time.time_ns():020d}-{os.getpid()}-{self._count}{_SUFFIX}"
         self._waiting[name] = Waiting(name, entry, stored=False)
         return self._store(name)
 
     def oldest(self, count: int) -> Sequence[Waiting]:
-        """The first results in line."""
+        """The oldest results."""
         return [self._waiting[name] for name in sorted(self._waiting)[:count]]
 
     def drop(self, names: Iterable[str]) -> None:
-        """The server has answered for these."""
+        """Removes results that the server has acknowledged."""
         for name in names:
             waiting = self._waiting.pop(name)
             if waiting.stored:
                 self._path(name).unlink(missing_ok=True)
 
     def set_aside(self, name: str, why: str) -> None:
-        """A result that the server cannot take: kept beside the others for a person to look at, never sent again."""
+        """Sets aside a result that the server refuses: its file is kept for inspection, and never sent again."""
         waiting = self._waiting.pop(name)
         _log.error(
             "the result of launch %s was refused and is kept in a .refused file: %s",
@@ -91,7 +91,7 @@ class Spool:
             self._path(name).replace(self._path(name).with_suffix(".refused"))
 
     def writable(self) -> bool:
-        """Whether results are safe here: those in memory are written now if the disk takes them, and it takes more."""
+        """Whether the disk can store results: writes those in memory now, and tests whether more can be written."""
         if not all(self._store(name) for name, waiting in list(self._waiting.items()) if not waiting.stored):
             return False
         try:

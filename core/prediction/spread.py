@@ -1,11 +1,50 @@
-"""A spread-out choice of rows: what to measure first, and what carries a process of many launches."""
+"""Which architectures to measure first, so that few launches teach most; and which launches carry a process."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.prediction.features import descriptors, features
+
 Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+_DIGITS = 9
+
+
+def spread(shapes: Shapes, protocol: MeasurementProtocol, count: int, seed: int) -> Indices:
+    """Rows of `count` architectures that stand for all of them, the same for the same seed.
+
+    The rows are cut into as many cells of nearly equal size, always across the descriptor in which a cell is widest (a
+    k-d tree), and one is drawn from each: far apart as in a grid, but as likely to be usual or extreme as any row, so
+    that errors on them tell of errors on the others. `InvalidInput` if there are fewer rows.
+    """
+    if not 1 <= count <= len(shapes):
+        raise InvalidInput(
+            f"count must be 1 to {len(shapes)}, the number of architectures, not {count}",
+            field="count",
+            value=count,
+            allowed=f"1 to {len(shapes)}",
+        )
+    rng = np.random.default_rng(seed)
+    scaled = _scaled(descriptors(shapes, features(shapes, protocol)))
+    ties = rng.random(len(shapes))
+    cells, found = [(np.arange(len(shapes)), count)], []
+    while cells:
+        rows, wanted = cells.pop()
+        if wanted == 1:
+            found.append(int(rows[rng.integers(len(rows))]))
+            continue
+        widest = int(np.argmax(np.round(scaled[rows].var(axis=0), _DIGITS)))
+        rows = rows[np.lexsort((ties[rows], scaled[rows, widest]))]
+        first = wanted // 2
+        cut = len(rows) * first // wanted
+        cells += [(rows[:cut], first), (rows[cut:], wanted - first)]
+    return np.sort(np.array(found, dtype=np.int64))
 
 
 def standardised(rows: Floats) -> tuple[Floats, Floats]:
@@ -14,22 +53,23 @@ def standardised(rows: Floats) -> tuple[Floats, Floats]:
     return rows.mean(axis=0), np.where(width > 1e-9 * np.abs(rows).max(axis=0, initial=1.0), width, 1.0)
 
 
-def spread_rows(rows: Floats, count: int, seed: int | None = None) -> NDArray[np.int64]:
-    """Indices of `count` rows, in the order of choice, each the farthest from those before it (Gonzalez 1985).
+def farthest(rows: Floats, count: int) -> Indices:
+    """Indices of `count` rows, each the farthest from those before it (Gonzalez 1985), from the most central one on.
 
-    The first is the one nearest to the centre, or with a seed one drawn at random. Of equal distances the row that
-    comes first counts; distances are rounded, so that every platform chooses the same.
+    Of equal distances the row that comes first counts.
     """
-    centre, width = standardised(rows)
-    scaled = np.round((rows - centre) / width, 9)
-    if seed is None:
-        chosen = [int(np.argmin(np.round((scaled**2).sum(axis=1), 9)))]
-    else:
-        chosen = [int(np.random.default_rng(seed).integers(len(rows)))]
+    scaled = _scaled(rows)
+    chosen = [int(np.argmin(np.round((scaled**2).sum(axis=1), _DIGITS)))]
     nearest = np.full(len(rows), np.inf)
     while len(chosen) < min(count, len(rows)):
-        distance = np.round(((scaled - scaled[chosen[-1]]) ** 2).sum(axis=1), 9)
+        distance = np.round(((scaled - scaled[chosen[-1]]) ** 2).sum(axis=1), _DIGITS)
         nearest = np.minimum(nearest, distance)
         nearest[chosen[-1]] = -1.0
         chosen.append(int(np.argmax(nearest)))
-    return np.array(chosen[:count], dtype=np.int64)
+    return np.array(chosen, dtype=np.int64)
+
+
+def _scaled(rows: Floats) -> Floats:
+    """Standardised and rounded, so that every platform makes the same choice."""
+    centre, width = standardised(rows)
+    return np.asarray(np.round((rows - centre) / width, _DIGITS))

@@ -7,11 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import Shapes
+from edgefront.core.proxies.study import slices_of
 from edgefront.core.proxies.table import Quality, Row, architecture_of, number_in
-from edgefront.core.proxies.trained import log_perplexity
-from edgefront.core.quality.law import QualityLaw
+from edgefront.core.proxies.trained import log_perplexity as log_of
+from edgefront.core.quality.law import Prediction, QualityLaw
 from edgefront.core.quality.shipped import family, laws_for_table
 from edgefront.core.spaces.architecture import Architecture
 
@@ -38,6 +40,41 @@ class Judged:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How predictions of models that were left out agree with what they reached."""
+
+    models: int
+    spearman: float | None
+    """Spearman's ρ over all models; None where so few tell none."""
+    best_half: float | None
+    best_30: float | None
+    best_tenth: float | None
+    """Over the best tenth by perplexity."""
+    error: float
+    """Root mean square, in ln perplexity: about the relative error."""
+    held: float
+    """Share of the 95 % intervals that hold."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def agreement(log_perplexity: NDArray[np.float64], found: Prediction) -> Agreement:
+    """Of one prediction for each model."""
+    apart = log_perplexity - found.log_perplexity
+    rho = {one.percent: one.spearman for one in slices_of(-log_perplexity, -found.log_perplexity)}
+    return Agreement(
+        models=len(apart),
+        spearman=rho[100],
+        best_half=rho[50],
+        best_30=rho[30],
+        best_tenth=rho[10],
+        error=float(np.sqrt(np.mean(apart**2))),
+        held=float(np.mean(np.abs(apart) <= found.half_width)),
+    )
 
 
 def judge(
@@ -70,7 +107,7 @@ def judge(
 
 
 def _judged(
-    law: QualityLaw, architectures: Sequence[Architecture], wanted: np.ndarray[Any, np.dtype[np.float64]]
+    law: QualityLaw, architectures: Sequence[Architecture], wanted: NDArray[np.float64]
 ) -> tuple[dict[str, float], Judged]:
     found, known = law.out_of_sample(Shapes.of(architectures), wanted)
     apart = wanted - found.log_perplexity
@@ -92,5 +129,5 @@ def _judged(
 
 
 def _log(quality: Quality, number: float) -> float:
-    found = log_perplexity(quality.column, number)
+    found = log_of(quality.column, number)
     return float("nan") if found is None else found

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput, within
 from edgefront.core.proxies.table import Quality, Row, architecture_of, missing_fields, number_in
 from edgefront.core.spaces.architecture import Architecture
 
@@ -45,12 +45,8 @@ def log_perplexity(column: str, value: float) -> float | None:
 
 
 def _described(number: int, row: Row) -> Architecture:
-    try:
+    with within("rows", number):
         found = architecture_of(row)
-    except InvalidInput as error:
-        raise InvalidInput(
-            f"row {number}: {error.detail}", field=_field(number, error.field), value=error.value, allowed=error.allowed
-        ) from None
     if found is None:
         missing = missing_fields(row)
         raise InvalidInput(

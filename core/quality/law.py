@@ -38,6 +38,8 @@ _BEYOND = 0.05
 """Standard deviation of ln perplexity that is added for each unit (a factor e) beyond the widest range."""
 _UNKNOWN_BLOCKS = 4.0
 """Units that a stack is beyond the ranges if all its blocks are of kinds that the table does not have."""
+_SLACK = 0.01
+"""Units by which a feature may leave its range and still be within: three tokens more are no other vocabulary."""
 _FARTHEST = 2.0
 """Units beyond a range up to which the trend is followed; from there on the prediction stays."""
 _UNEVENNESS = ("inner_variation", "inner_trend")
@@ -54,7 +56,7 @@ class Origin:
     data: str = "not stated"
     split: str = "not stated"
     tokens: str = "not stated"
-    """What the perplexity is per: the tokens of which vocabulary."""
+    """What the perplexity is per: a token of which vocabulary."""
     trained: str = "not stated"
     """How, and for how long."""
     source: str = "not stated"
@@ -227,11 +229,11 @@ class QualityLaw:
 
     def _excess(self, inputs: Floats) -> tuple[Floats, Floats]:
         """How far below and above its range each feature is. Stacks may be more even than those of the table."""
-        low, slack = self.low.copy(), 1e-6
+        low = self.low.copy()
         for name in _UNEVENNESS:
             low[NAMES.index(name)] = min(0.0, low[NAMES.index(name)])
         below, above = low - inputs, inputs - self.high
-        return np.where(below > slack, below, 0.0), np.where(above > slack, above, 0.0)
+        return np.where(below > _SLACK, below, 0.0), np.where(above > _SLACK, above, 0.0)
 
     def _within_reach(self, inputs: Floats) -> Floats:
         return np.clip(inputs, self.low - _FARTHEST, self.high + _FARTHEST)

@@ -33,7 +33,7 @@ def law_named(name: str) -> QualityLaw:
     """The shipped law of this name; `InvalidInput` lists those that there are."""
     if name not in NAMES:
         allowed = ", ".join(NAMES)
-        raise InvalidInput(f"no quality law {name!r}; there are {allowed}", field="law", value=name, allowed=allowed)
+        raise InvalidInput(f"law: there is no {name!r}; there are {allowed}", field="law", value=name, allowed=allowed)
     return _shipped(name)
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError, model_validator
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.quality.features import FEATURES, NAMES
@@ -29,6 +29,8 @@ Name = Annotated[
     str,
     Field(pattern=form(r"^[a-z0-9][a-z0-9.-]{0,63}$", "lower-case letters, digits, dots and hyphens, at most 64")),
 ]
+
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
 class _Part(BaseModel):
@@ -119,6 +121,14 @@ def to_text(law: QualityLaw) -> str:
     return _indented(value) + "\n"
 
 
+def checked_name(name: str) -> str:
+    """The name, if a law may have it; `InvalidInput` says what would be right."""
+    try:
+        return _NAME.validate_python(name)
+    except ValidationError as error:
+        raise invalid_input(error, InvalidInput).under("name") from None
+
+
 def from_json(value: Mapping[str, Any] | str | bytes) -> QualityLaw:
     """The law that was stored. `InvalidInput` names what is wrong with it."""
     if isinstance(value, str | bytes):
@@ -177,3 +187,13 @@ def _indented(value: dict[str, Any], depth: int = 1) -> str:
             text = json.dumps(part, ensure_ascii=False)
         lines.append(f"{inner}{json.dumps(key)}: {text}")
     return "{\n" + ",\n".join(lines) + f"\n{outer}}}"
+
+
+_ORIGIN = ("name", "family", "title", "data", "split", "tokens", "trained", "source", "licence")
+
+
+def summary(law: QualityLaw) -> dict[str, Any]:
+    """A law as JSON without its table: what it predicts, where it holds, and its prior's name."""
+    value = to_json(law)
+    kept = (*_ORIGIN, "table_models", "blocks", "features", "widening")
+    return {**{name: value[name] for name in kept}, "prior": law.prior.origin.name if law.prior else None}

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.pareto.frontier import nondominated
-from edgefront.core.search.forecast import Forecast, identity
+from edgefront.core.search.forecast import Forecast
 from edgefront.core.search.population import Codes, Population
+from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.problem import Problem
 
 RISKS = (-1.0, 0.0, 1.0, 2.0)

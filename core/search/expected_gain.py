@@ -4,30 +4,31 @@ The gain is that of the hypervolume inside the limits: of (quality, latency, mem
 frontier; of quality alone for the best model within the limits, which is its improvement. What comes out beyond a limit
 adds nothing, so the expectation holds the probability that the limits hold.
 
-The expectation is taken over a few equally likely levels of what is uncertain, the errors of one batch taken to be
-alike: a device that is slower than predicted for one of them is so for all. A batch thus comes to hold a bold candidate
-beside a safe one rather than the same bet many times.
+The expectation is taken over equally likely cases of how far predictions are off (`Forecaster.deviates`). In half of
+the cases the error is that of the whole batch (a device that is slower than predicted for one candidate is so for all),
+in half each candidate has its own (a device that jumps is worth another try). A batch thus comes to hold a bold
+candidate beside a safe one rather than the same bet many times.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from edgefront.core.pareto.frontier import hypervolume, nondominated
 from edgefront.core.search.evolution import Pool
 from edgefront.core.search.problem import Floats, Problem
 
-LEVELS = 16
-"""Of what is uncertain, for the best model within limits."""
-FRONTIER_LEVELS = 5
+CASES = 64
+"""Of how far predictions are off, for the best model within limits."""
+FRONTIER_CASES = 8
 SCREENED = 300
-"""Candidates of a frontier whose gain is computed at every level: those with the largest at the mean."""
-DIGITS = 9
+"""Candidates of a frontier whose gain is computed in every case: those with the largest at the mean."""
+DIGITS = 6
 """Of gains in units of the whole, before they are ranked."""
 
 
@@ -42,19 +43,33 @@ class Choice:
     gain: float
 
 
-def best_within_limits(pool: Pool, problem: Problem, reached: float | None, count: int) -> Choice:
+def best_within_limits(
+    pool: Pool,
+    problem: Problem,
+    reached: float | None,
+    reference: float,
+    deviates: Floats,
+    count: int,
+    rng: np.random.Generator,
+) -> Choice:
     """The batch with the highest expected improvement of the best quality.
 
     Args:
         reached: the best quality that was measured within the limits; None while there is none.
+        reference: the quality from which it is counted: gains are shares of what `reached` is above it.
+        deviates: equally likely errors of the predictions, in their standard deviations.
     """
     quality = pool.forecast.quality
-    base = float(quality.min()) if reached is None else reached
-    values = np.stack(
-        [np.where(pool.forecast.violation(problem, z) == 0, quality, -np.inf) for z in _levels(LEVELS)], axis=1
-    )
-    scale = abs(base) or 1.0
-    best = np.full(LEVELS, base)
+    base = float(quality.min()) if reached is None else float(reached)
+    scale = base - reference if base > reference else abs(base) or 1.0
+
+    def outcomes(some: Pool) -> Floats:
+        """(n, cases) the quality that each has in each case: none beyond the limits."""
+        inside = [some.forecast.violation(problem, error) == 0 for error in _errors(deviates, len(some), rng)]
+        return np.where(np.stack(inside, axis=1), some.forecast.quality[:, None], -np.inf)
+
+    values = outcomes(pool)
+    best = np.full(len(deviates), base)
     rows: list[int] = []
     for _ in range(min(count, len(pool))):
         gains = np.round(np.maximum(values - best, 0.0).mean(axis=1) / scale, DIGITS)
@@ -64,11 +79,24 @@ def best_within_limits(pool: Pool, problem: Problem, reached: float | None, coun
             break
         rows.append(row)
         best = np.maximum(best, values[row])
-    gain = float(best.mean() - base) / scale
-    return Choice(tuple(rows), np.inf if reached is None and rows else gain)
+    if not rows:
+        return Choice((), 0.0)
+    if reached is None:
+        return Choice(tuple(rows), math.inf)
+    # In other cases than those that they were chosen by, which flatter them.
+    others = np.maximum(outcomes(pool.take(np.array(rows))).max(axis=0), base)
+    return Choice(tuple(rows), round(float(others.mean() - base) / scale, DIGITS))
 
 
-def frontier(pool: Pool, problem: Problem, points: Floats, reference: Mapping[str, float], count: int) -> Choice:
+def frontier(
+    pool: Pool,
+    problem: Problem,
+    points: Floats,
+    reference: Mapping[str, float],
+    deviates: Floats,
+    count: int,
+    rng: np.random.Generator,
+) -> Choice:
     """The batch with the largest expected hypervolume beyond that of the measured points (n, 3) within the limits."""
     limits = _limited(reference, problem)
     front = points[nondominated(points)]
@@ -77,9 +105,9 @@ def frontier(pool: Pool, problem: Problem, points: Floats, reference: Mapping[st
     inside = np.flatnonzero(_improves(means, front, limits))
     at_mean = np.array([hypervolume(np.vstack([front, means[row]]), limits) - reached for row in inside])
     screened = inside[np.lexsort((pool.keys[inside], -np.round(at_mean, DIGITS)))[:SCREENED]]
-    levels = [pool.forecast.take(screened).points(z) for z in _levels(FRONTIER_LEVELS)]
-    fronts = [front] * FRONTIER_LEVELS
-    volumes = np.full(FRONTIER_LEVELS, reached)
+    cases = [pool.forecast.take(screened).points(z) for z in _errors(deviates, len(screened), rng)]
+    fronts = [front] * len(deviates)
+    volumes = np.full(len(deviates), reached)
     # Gains only shrink as the batch grows, so the last known bound each candidate's and few are computed anew.
     bounds = np.full(len(screened), np.inf)
     rows: list[int] = []
@@ -89,27 +117,25 @@ def frontier(pool: Pool, problem: Problem, points: Floats, reference: Mapping[st
             row = int(np.lexsort((pool.keys[screened], -bounds))[0])
             if fresh[row] or bounds[row] <= 0:
                 break
-            after = [
-                hypervolume(np.vstack([one, level[row]]), limits) for one, level in zip(fronts, levels, strict=True)
-            ]
+            after = [hypervolume(np.vstack([one, case[row]]), limits) for one, case in zip(fronts, cases, strict=True)]
             bounds[row] = np.round((np.array(after) - volumes).mean(), DIGITS)
             fresh[row] = True
         if bounds[row] <= 0:
             break
         rows.append(row)
         bounds[row] = -1.0
-        fronts = [np.vstack([one, level[row]]) for one, level in zip(fronts, levels, strict=True)]
+        fronts = [np.vstack([one, case[row]]) for one, case in zip(fronts, cases, strict=True)]
         volumes = np.array([hypervolume(one, limits) for one in fronts])
     gain = float(volumes.mean() - reached)
-    relative = gain / reached if reached > 0 else (np.inf if rows else 0.0)
+    relative = round(gain / reached, DIGITS) if reached > 0 else (math.inf if rows else 0.0)
     return Choice(tuple(int(screened[row]) for row in rows), relative)
 
 
-def nearest(pool: Pool, problem: Problem, reached: float | None, count: int) -> Choice:
+def nearest(pool: Pool, problem: Problem, reached: float, count: int) -> Choice:
     """Where nothing can be expected within the limits: what comes nearest to them.
 
     Args:
-        reached: the least violation that was measured (`Problem.violation`); None while nothing was.
+        reached: the least violation that was measured (`Problem.violation`).
 
     Returns:
         `gain` is by how much the nearest comes nearer, as a share of the limit.
@@ -118,14 +144,15 @@ def nearest(pool: Pool, problem: Problem, reached: float | None, count: int) -> 
     order = np.lexsort((pool.keys, -pool.forecast.quality, violation))[:count]
     if not len(order):
         return Choice((), 0.0)
-    gain = np.inf if reached is None else max(0.0, reached - float(violation[order[0]]))
+    gain = max(0.0, reached - float(violation[order[0]]))
     return Choice(tuple(int(row) for row in order), gain)
 
 
-def _levels(count: int) -> Floats:
-    """Standard normal deviates in the middle of so many equally likely ranges."""
-    middles: Floats = np.round(ndtri((np.arange(count) + 0.5) / count), DIGITS)
-    return middles
+def _errors(deviates: Floats, candidates: int, rng: np.random.Generator) -> Floats:
+    """(cases, candidates): every deviate once for each candidate; every other one is that of all in its case."""
+    errors = np.tile(deviates[:, None], (1, candidates))
+    errors[1::2] = rng.permuted(errors[1::2], axis=0)
+    return errors
 
 
 def _limited(reference: Mapping[str, float], problem: Problem) -> dict[str, float]:

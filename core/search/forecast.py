@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.prediction.calibration import widening
@@ -21,10 +22,14 @@ from edgefront.core.prediction.latency import LatencyPredictor
 from edgefront.core.prediction.memory import MemoryPredictor
 from edgefront.core.search.interface import AUDIT, Evaluated, Predicted, Snapshot
 from edgefront.core.search.population import Population
+from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.problem import Floats, Problem
 
 Z = 1.959964
 """Half of a 95 % interval in standard deviations."""
+DOUBT = 10.0
+"""As many earlier errors as the assumption that they are normal counts for."""
+DIGITS = 6
 LEAST_HALF_WIDTH = 1e-4
 """Of an interval that audits are held against: nothing is measured more exactly."""
 
@@ -46,15 +51,15 @@ class Forecast:
     def take(self, rows: NDArray[Any]) -> Forecast:
         return Forecast(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
-    def at(self, z: float) -> tuple[Floats, Floats]:
-        """Latency and memory if all come out `z` standard deviations above their means."""
+    def at(self, z: float | Floats) -> tuple[Floats, Floats]:
+        """Latency and memory if all, or each of (n,), come out `z` standard deviations above their means."""
         return self.latency_ms * np.exp(z * self.latency_spread), self.memory_bytes * np.exp(z * self.memory_spread)
 
-    def violation(self, problem: Problem, z: float) -> Floats:
+    def violation(self, problem: Problem, z: float | Floats) -> Floats:
         """By how much each is then beyond the limits."""
         return problem.violation(*self.at(z))
 
-    def points(self, z: float = 0.0) -> Floats:
+    def points(self, z: float | Floats = 0.0) -> Floats:
         """(n, 3): quality, latency, memory."""
         return np.column_stack([self.quality, *self.at(z)])
 
@@ -99,7 +104,8 @@ class Known:
                 Shapes.of([one.architecture for one in observed]),
             ]
         )
-        rows = [(one.latency_ms, one.memory_bytes, one.launches) for one in (*results, *observed)]
+        rows = [(one.latency_ms, one.memory_bytes, one.launches) for one in results]
+        rows += [(one.latency_ms, one.memory_bytes, one.launches) for one in observed]
         numbers = np.array(rows, dtype=np.float64).reshape(len(rows), 3)
         order = np.lexsort((*numbers.T, identity(shapes)))
         latency, memory, launches = numbers[order].T
@@ -133,6 +139,23 @@ class Forecaster:
         )
         self._memory = MemoryPredictor.fit(known.shapes, problem.protocol, known.memory_bytes)
         self.widening = _widening(snapshot, _latency_missed), _widening(snapshot, _memory_missed)
+        told = [_latency_missed(one, one.predicted) for one in measured(snapshot) if one.predicted is not None]
+        self._misses = np.array([Z * error / max(half, LEAST_HALF_WIDTH) for error, half in told])
+
+    def deviates(self, count: int) -> Floats:
+        """(count,) equally likely errors in standard deviations, rising: how far off latencies were until now.
+
+        Normal ones as long as little was predicted. A device that jumps is never faster than predicted by as much as
+        it is slower; without that its best hopes would be measured again and again.
+        """
+        normal = ndtri((np.arange(count) + 0.5) / count)
+        values = np.concatenate([normal, self._misses / self.widening[0]])
+        weights = np.concatenate([np.full(count, DOUBT / count), np.ones(len(self._misses))])
+        order = np.argsort(values, kind="stable")
+        share = np.cumsum(weights[order]) - weights[order] / 2
+        found = np.interp((np.arange(count) + 0.5) / count * weights.sum(), share, values[order])
+        rounded_off: Floats = np.round(found, DIGITS)
+        return rounded_off
 
     def __call__(self, shapes: Shapes) -> Forecast:
         if not len(shapes):
@@ -140,28 +163,12 @@ class Forecaster:
         latency = self._latency.predict(shapes)
         memory, low, high = self._memory.predict(shapes)
         return Forecast(
-            quality=_rounded(self._score(shapes)),
-            latency_ms=_rounded(latency.ms),
-            latency_spread=_rounded(latency.deviation * self.widening[0]),
-            memory_bytes=_rounded(memory),
-            memory_spread=_rounded(np.log(high / low) / (2 * Z) * self.widening[1]),
+            quality=rounded(self._score(shapes)),
+            latency_ms=rounded(latency.ms),
+            latency_spread=rounded(latency.deviation * self.widening[0]),
+            memory_bytes=rounded(memory),
+            memory_spread=rounded(np.log(high / low) / (2 * Z) * self.widening[1]),
         )
-
-
-def identity(shapes: Shapes) -> NDArray[np.uint64]:
-    """(n,) a number for each architecture of a space: equal where the architectures are, else not (to 1 in 10¹²).
-
-    A sum of products with fixed odd numbers, modulo 2⁶⁴: the same on every platform.
-    """
-    columns = [shapes.d_model, shapes.d_embed, shapes.div]
-    keys = np.zeros(len(shapes), dtype=np.uint64)
-    factors = np.random.Generator(np.random.PCG64(0)).integers(1 << 63, size=3 + 4 * 1024, dtype=np.uint64) * 2 + 1
-    for factor, column in zip(factors, columns, strict=False):
-        keys += column.astype(np.uint64) * factor
-    for index, grid in enumerate((shapes.kind + 1, shapes.heads, shapes.width, shapes.attends)):
-        own = factors[3 + 1024 * index :][: grid.shape[1]]
-        keys += (grid.astype(np.uint64) * own).sum(axis=1, dtype=np.uint64)
-    return keys
 
 
 Missed = tuple[float, float]
@@ -189,6 +196,6 @@ def _widening(snapshot: Snapshot, missed: Callable[[Evaluated, Predicted], Misse
     return widening(errors, np.maximum(halves, LEAST_HALF_WIDTH))
 
 
-def _rounded(values: Floats) -> Floats:
+def rounded(values: Floats) -> Floats:
     """To single precision: beyond it platforms and numbers of threads differ, and no ranking may hang on that."""
     return values.astype(np.float32).astype(np.float64)

@@ -138,7 +138,8 @@ class Algorithm(Protocol):
         """The proposals of a generation; the same arguments give the same answer.
 
         None of them has a digest of the snapshot, none repeats another, and each was accepted. Fewer than
-        `generation_size` mean that hardly any permitted architecture is left, none that none is left.
+        `generation_size` mean that hardly any permitted architecture is left, none that none is left, or that the
+        algorithm expects no more of the search.
         """
         ...
 

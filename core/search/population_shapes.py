@@ -35,6 +35,25 @@ _NONE = -1
 """Where there is no block."""
 
 
+_FACTORS = np.random.Generator(np.random.PCG64(0)).integers(1 << 63, size=(5, 1024), dtype=np.uint64) * np.uint64(
+    2
+) + np.uint64(1)
+
+
+def identity(shapes: Shapes) -> NDArray[np.uint64]:
+    """(n,) a number for each architecture of a space: equal where the architectures are, else not (to 1 in 10¹²).
+
+    A sum of products with fixed odd numbers, modulo 2⁶⁴: the same on every platform.
+    """
+    keys = np.zeros(len(shapes), dtype=np.uint64)
+    for factor, column in zip(_FACTORS[0], (shapes.d_model, shapes.d_embed, shapes.div), strict=False):
+        keys += column.astype(np.uint64) * factor
+    grids: tuple[NDArray[Any], ...] = (shapes.kind + 1, shapes.heads, shapes.width, shapes.attends)
+    for factors, grid in zip(_FACTORS[1:], grids, strict=True):
+        keys += (grid.astype(np.uint64) * factors[: grid.shape[1]]).sum(axis=1, dtype=np.uint64)
+    return keys
+
+
 def layout_of(space: SearchSpace) -> Layout:
     """How this space's genomes are read. `InvalidInput` for a space of no known kind."""
     for kind, layout in ((LtsSpace, _Pairs), (StackSpace, _Stack), (SandwichSpace, _Sandwich)):

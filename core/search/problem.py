@@ -42,13 +42,13 @@ class Problem:
     scores: Scores | None = None
     """Needed for a proxy that is no count of parameters, such as a quality law."""
     permitted: Callable[[Shapes], NDArray[np.bool_]] | None = None
-    """What `accept` says, of many architectures at once; None permits all and leaves it to `accept`."""
+    """What `accept` says, of many architectures at once, so that no prediction is spent on what it refuses."""
 
     def score(self) -> Scores:
         """The proxy of many architectures. `InvalidInput` for one that takes a model to be built."""
-        known = self.scores or _COUNTS.get(self.proxy)
+        known = self.scores or COUNTED.get(self.proxy)
         if known is None:
-            allowed = ", ".join(["quality_law", *_COUNTS])
+            allowed = ", ".join(["quality_law", *COUNTED])
             raise InvalidInput(
                 f"the proxy {self.proxy} needs every model built and run, so a search by prediction cannot rank a "
                 f"hundred thousand by it; it can by {allowed}",
@@ -101,7 +101,8 @@ def beyond_limits(problem: Problem, snapshot: Snapshot) -> list[Evaluated]:
     return [one for violation, *_, one in sorted(found, key=lambda item: item[:3]) if violation > 0]
 
 
-_COUNTS: Mapping[str, Scores] = {
+COUNTED: Mapping[str, Scores] = {
     "decoder_parameters": lambda shapes: shapes.decoder_parameters.astype(np.float64),
     "total_parameters": lambda shapes: shapes.total_parameters.astype(np.float64),
 }
+"""Proxies that are counted, of many architectures at once."""

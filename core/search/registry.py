@@ -43,7 +43,7 @@ class _Entry:
 _ENTRIES = {
     "surrogate": _Entry(
         "Search by prediction: learns the device from a few launches and measures what can matter",
-        "expected improvement within limits over predictions; docs/decisions/0017-surrogate.md",
+        "expected improvement within limits over predictions; docs/decisions/0017-search-by-prediction.md",
         SurrogateSettings,
         Surrogate,
     ),

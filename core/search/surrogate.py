@@ -21,13 +21,14 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import reference
 from edgefront.core.prediction.features import descriptors, features
-from edgefront.core.prediction.spread import spread_rows
+from edgefront.core.prediction.spread import farthest
 from edgefront.core.search import expected_gain
 from edgefront.core.search.evolution import Evolution, Pool
 from edgefront.core.search.expected_gain import Choice
-from edgefront.core.search.forecast import Forecast, Forecaster, Known, identity, measured
-from edgefront.core.search.interface import AUDIT, PREDICTED, SPREAD, Proposal, Snapshot, generator
+from edgefront.core.search.forecast import Forecast, Forecaster, Known, measured, rounded
+from edgefront.core.search.interface import AUDIT, PREDICTED, SPREAD, Proposal, Snapshot, generator, objectives
 from edgefront.core.search.population import Codes, Population
+from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.problem import Floats, Problem
 from edgefront.core.search.proposals import WALKABLE, Proposals
 from edgefront.core.spaces.architecture import Architecture
@@ -37,6 +38,9 @@ DRAWN = 4096
 """Samples among which the spread-out candidates and the audits are chosen."""
 REACH = (0.15, 1.25)
 """Shares of the latency limit between which spread-out candidates lie where that can be told."""
+CHECKED = 2
+"""Batches of predictions that are measured at least before the search ends."""
+KNOWN = "Every permitted architecture that was found has been proposed."
 SURE = 0.0
 """Standard deviations: a candidate should be within the limits if it is so at its mean."""
 
@@ -134,7 +138,7 @@ class Surrogate:
             near = self._near_the_limits(forecast)
             codes, shapes = codes[near], shapes.take(near)
         counted = features(shapes, self._problem.protocol)
-        for row in spread_rows(descriptors(shapes, counted), len(codes) if len(codes) < DRAWN else 4 * count):
+        for row in farthest(descriptors(shapes, counted), len(codes) if len(codes) < DRAWN else 4 * count):
             if len(proposals) >= count:
                 return
             proposals.offer(self._population.decode(codes[row : row + 1])[0], SPREAD)
@@ -164,19 +168,22 @@ class Surrogate:
         evolution = Evolution(self._population, forecaster, problem, rng)
         pool = self._fresh(self._searched(evolution, snapshot), forecaster, snapshot)
         if not len(pool):
-            return Answer((), 0.0, forecaster.widening, "Every permitted architecture that was found is known.")
+            return Answer((), 0.0, forecaster.widening, KNOWN)
         audits = self._audits_due(snapshot)
-        choice = self._chosen(pool, known, snapshot, settings.batch)
-        checked = any(one.operator in (PREDICTED, AUDIT) for one in measured(snapshot))
-        if checked and choice.gain < settings.least_gain:
+        choice = self._chosen(pool, forecaster, known, snapshot, settings.batch, rng)
+        worth = choice.gain >= settings.least_gain and bool(choice.rows)
+        checked = sum(one.operator in (PREDICTED, AUDIT) for one in measured(snapshot))
+        if not worth and checked >= CHECKED * settings.batch:
             return Answer((), choice.gain, forecaster.widening, self._why(choice.gain, pool))
-        for row in choice.rows:
-            if len(proposals) < settings.batch - audits:
-                self._offer(proposals, pool, row, PREDICTED, forecaster)
-        self._audit(proposals, evolution, forecaster, snapshot, len(proposals) + audits)
-        if not proposals.made:
-            return Answer((), 0.0, forecaster.widening, "Every permitted architecture that was found is known.")
-        return Answer(proposals.made, choice.gain, forecaster.widening)
+        for row in choice.rows[: settings.batch - audits]:
+            self._offer(proposals, pool, row, PREDICTED, forecaster)
+        if choice.rows and not proposals.made:
+            return Answer((), choice.gain, forecaster.widening, "What predictions recommend is not permitted.")
+        # What is not worth measuring leaves room for audits: the search should end on predictions that were checked.
+        size = len(proposals) + audits if worth else settings.batch
+        self._audit(proposals, evolution, forecaster, snapshot, size)
+        note = "" if proposals.made else KNOWN
+        return Answer(proposals.made, choice.gain, forecaster.widening, note)
 
     def _searched(self, evolution: Evolution, snapshot: Snapshot) -> Pool:
         """The architectures of a small space, or what evolution over predictions finds in a large one."""
@@ -196,47 +203,49 @@ class Surrogate:
                 new &= (pool.forecast.latency_ms < latency) | (pool.forecast.memory_bytes < memory)
         return pool.take(np.flatnonzero(new))
 
-    def _chosen(self, pool: Pool, known: Known, snapshot: Snapshot, count: int) -> Choice:
+    def _chosen(
+        self, pool: Pool, forecaster: Forecaster, known: Known, snapshot: Snapshot, count: int, rng: np.random.Generator
+    ) -> Choice:
         """The rows worth measuring, best first, more than are needed in case some are refused."""
         problem = self._problem
         violation = problem.violation(known.latency_ms, known.memory_bytes)
-        within = self._within(snapshot)
+        within, corner = self._within(snapshot), self._reference(snapshot, known)
         if problem.goal == "best_within_limits":
-            choice = expected_gain.best_within_limits(pool, problem, within[:, 0].max() if len(within) else None, count)
+            reached = float(within[:, 0].max()) if len(within) else None
+            choice = expected_gain.best_within_limits(
+                pool, problem, reached, corner["proxy"], forecaster.deviates(expected_gain.CASES), count, rng
+            )
         else:
-            choice = expected_gain.frontier(pool, problem, within, self._reference(snapshot, known), count)
+            choice = expected_gain.frontier(
+                pool, problem, within, corner, forecaster.deviates(expected_gain.FRONTIER_CASES), count, rng
+            )
         if len(within) or choice.rows:
             return choice
-        return expected_gain.nearest(pool, problem, float(violation.min()) if len(known) else None, count)
+        return expected_gain.nearest(pool, problem, float(violation.min()), count)
 
     def _within(self, snapshot: Snapshot) -> Floats:
         """(n, 3) quality, latency and memory of what was measured within the limits.
 
         For the best model the baselines count as well: nothing is gained by what is worse than they are.
         """
-        rows: list[tuple[float, float | None, int | None]] = [
-            (one.proxy, one.latency_ms, one.memory_bytes) for one in snapshot.in_bounds()
-        ]
+        points = objectives(snapshot.in_bounds())
         if self._problem.goal == "best_within_limits":
-            rows += self._baseline_points(snapshot)
-        points = np.array(rows, dtype=np.float64).reshape(len(rows), 3)
-        return points[self._problem.violation(points[:, 1], points[:, 2]) == 0]
+            points = np.concatenate([points, self._baseline_points(snapshot)])
+        inside: Floats = points[self._problem.violation(points[:, 1], points[:, 2]) == 0]
+        return inside
 
-    def _baseline_points(self, snapshot: Snapshot) -> list[tuple[float, float | None, int | None]]:
+    def _baseline_points(self, snapshot: Snapshot) -> Floats:
+        """(n, 3) quality, latency and memory of the baselines."""
         if not snapshot.baselines:
-            return []
+            return np.zeros((0, 3))
         scores = self._problem.score()(Shapes.of([one.architecture for one in snapshot.baselines]))
-        return [
-            (float(score), one.latency_ms, one.memory_bytes)
-            for score, one in zip(scores, snapshot.baselines, strict=True)
-        ]
+        return np.column_stack([rounded(scores), [(one.latency_ms, one.memory_bytes) for one in snapshot.baselines]])
 
     def _reference(self, snapshot: Snapshot, known: Known) -> dict[str, float]:
         """The point against which hypervolume is taken: the baselines', or of all that is known without any."""
-        points = self._baseline_points(snapshot)
-        if not points:
-            points = list(zip(self._problem.score()(known.shapes), known.latency_ms, known.memory_bytes, strict=True))
-        return reference(points)
+        if snapshot.baselines:
+            return reference(self._baseline_points(snapshot))
+        return reference(np.column_stack([self._problem.score()(known.shapes), known.latency_ms, known.memory_bytes]))
 
     # Audits ------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Opaque cursors: where a page ended, as text that clients hand back unread."""
+"""Opaque cursors: the position where a page ended, as text that clients send back unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgefront.core.errors import InvalidInput
 
 MAX_LENGTH = 500
 MAX_NUMBER = (1 << 31) - 1
-"""Of an event in its log."""
+"""Largest number of an event in its log."""
 
 
 def encode(value: list[Any]) -> str:
@@ -21,7 +21,7 @@ def encode(value: list[Any]) -> str:
 
 
 def decode(text: str, kinds: tuple[type | tuple[type, ...], ...]) -> list[Any]:
-    """The list that `encode` was given; its items must be of these kinds, else `InvalidInput`."""
+    """The list that was passed to `encode`; `InvalidInput` unless its items have these types."""
     try:
         if len(text) > MAX_LENGTH:
             raise ValueError
@@ -37,7 +37,7 @@ def decode(text: str, kinds: tuple[type | tuple[type, ...], ...]) -> list[Any]:
 
 
 def moment(text: str, whole: str) -> datetime:
-    """A time with its zone from a cursor's item; `whole` is the cursor that it stood in."""
+    """An aware datetime from an item of a cursor; `whole` is the complete cursor, for the error."""
     try:
         value = datetime.fromisoformat(text)
     except ValueError:
@@ -60,7 +60,7 @@ def wrong(text: str) -> InvalidInput:
 
 
 def _is_sound(item: Any, kind: type | tuple[type, ...]) -> bool:
-    """Of the kind, and nothing that a database would choke on."""
+    """Whether the value has this type and can be passed to a database."""
     if isinstance(item, bool) or not isinstance(item, kind):
         return False
     if isinstance(item, str):

@@ -1,4 +1,4 @@
-"""Sends tasks to the broker, for processes that run none themselves."""
+"""Sends tasks to the broker."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from edgefront.core.services.tasks import SETTLE, TRAIN
 Send = Callable[[str, dict[str, Any]], None]
 
 SETTLE_EVERY_S = 0.4
-"""A target's reports are settled at most so often: many at once cost little more than one."""
+"""Minimum seconds between two settle tasks of one target: settling many reports costs little more than one."""
 
 PAUSE_S = 5.0
-"""After a failure nothing is tried for so long: a broker that does not answer must not slow every request down."""
+"""Seconds after a failure without further attempts: an unreachable broker must not slow down every request."""
 
 REDIS_OPTIONS = {"socket_connect_timeout": 2.0, "socket_timeout": 10.0, "socket_keepalive": True}
 MEMORY_OPTIONS = {"polling_interval": 0.01}
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 def queue_name(settings: Settings) -> str:
     """The queue of this installation's tasks.
 
-    The memory transport is one for the whole process, so its queues are told apart by the database they are about.
+    The memory transport is shared by the whole process, so the names of its queues include the database.
     """
     if not settings.embedded:
         return "edgefront"
@@ -38,12 +38,12 @@ def queue_name(settings: Settings) -> str:
 
 
 def training_queue(settings: Settings, queue: str) -> str:
-    """The queue of trainings that need such a worker (one of `tasks.TRAIN_QUEUES`)."""
+    """The full name of a queue of trainings (one of `tasks.TRAIN_QUEUES`)."""
     return f"{queue_name(settings)}-train-{queue}"
 
 
 def queue_of(settings: Settings, task: str, arguments: dict[str, Any]) -> str:
-    """Where a task is sent to."""
+    """The queue that a task is sent to."""
     return training_queue(settings, arguments["queue"]) if task == TRAIN else queue_name(settings)
 
 
@@ -54,14 +54,14 @@ def transport_options(settings: Settings) -> dict[str, Any]:
 def sender(settings: Settings) -> Send:
     """A `send(task_name, kwargs)` for `Database(url, send=...)`.
 
-    It never raises: the commit stands before anything is sent, so a broker that is away costs a log line, and the
-    sweep finds what was not sent. With `memory://` the message reaches the worker of this process.
+    It never raises: the transaction is committed before anything is sent. If the broker is unavailable, that is logged,
+    and the sweep sends the task later. With `memory://` the message reaches the worker of this process.
     """
     return _Sender(settings)
 
 
 class _Gathered:
-    """Sends each of a kind of message at most every `every_s`: the first at once, those that come meanwhile as one."""
+    """Limits equal messages to one per `every_s`: the first is sent at once, later ones are merged into one."""
 
     def __init__(self, send: Send, every_s: float) -> None:
         self._send, self._every_s = send, every_s
@@ -82,7 +82,7 @@ class _Gathered:
                 timer.daemon = True
                 timer.start()
                 return
-            # Of those that were sent long ago nothing need be known.
+            # Entries of messages that were sent long ago are not needed.
             self._sent_at = {other: at for other, at in self._sent_at.items() if now - at < self._every_s} | {key: now}
         self._send(task, arguments)
 
@@ -95,7 +95,7 @@ class _Gathered:
 
 class _Sender:
     def __init__(self, settings: Settings) -> None:
-        # Celery takes long to load: only those who send pay for it.
+        # Celery is slow to import, so only processes that send import it.
         from celery import Celery
 
         self._settings = settings
@@ -124,7 +124,7 @@ class _Sender:
         try:
             queue = queue_of(self._settings, task, arguments)
             self._app.send_task(task, kwargs=arguments, queue=queue, retry=False, ignore_result=True)
-        except Exception as error:  # whatever a transport raises: the sweep catches up
+        except Exception as error:  # transports raise many types; the sweep sends the task again
             with self._lock:
                 self._silent_until = time.monotonic() + PAUSE_S
             _log.warning("task %s could not be sent; the sweep sends it again: %s", task, error)

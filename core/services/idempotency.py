@@ -1,4 +1,4 @@
-"""Idempotency-Key: the same key with the same request is answered with what was made the first time."""
+"""Idempotency-Key: the same key with the same request returns what was created the first time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Former = TypeVar("Former")
 
 
 def request_digest(stored: Mapping[str, Any]) -> str:
-    """SHA-256 of a request as it is stored, to tell whether a key comes with the same one again."""
+    """SHA-256 of a request, to find out whether a key is used again with the same request."""
     return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
 
 

@@ -30,63 +30,64 @@ class BrokerSettings(BaseModel):
 
 class LeaseSettings(BaseModel):
     ttl_s: float = Field(default=60.0, gt=0, le=3600)
-    """A lease expires so long after its last heartbeat."""
+    """Seconds after its last heartbeat at which a lease expires."""
     heartbeat_s: float = Field(default=15.0, gt=0, le=600)
     max_wait_s: float = Field(default=30.0, ge=0, le=60)
     sweep_s: float = Field(default=5.0, gt=0, le=600)
-    """How often expired leases and stalled targets are looked for."""
+    """Seconds between two sweeps, which return expired leases and resume stalled targets."""
 
 
 class HttpSettings(BaseModel):
     host: str = LOOPBACK
     port: int = Field(default=8090, ge=0, le=65535)
     share_port: bool = False
-    """Several API processes on one machine listen on the same port, and the kernel spreads connections over them.
-    One process uses about one core; rates and request counts are each process's own."""
+    """Several API processes on one machine listen on the same port, and the kernel distributes connections among them.
+    One process uses about one core; rate limits and request counts are per process."""
     insecure: bool = False
-    """Serve plain HTTP beyond loopback: only behind a proxy that ends TLS, or in a network you trust."""
+    """Serve plain HTTP beyond loopback: only behind a proxy that terminates TLS, or in a network that you trust."""
     certificate: Path | None = None
-    """TLS certificate chain (PEM); with `certificate_key` the service speaks HTTPS itself."""
+    """TLS certificate chain (PEM); with `certificate_key` the service itself serves HTTPS."""
     certificate_key: Path | None = None
     trusted_proxies: str = ""
-    """Addresses or networks of proxies, with commas, whose X-Forwarded-For and X-Forwarded-Proto are believed."""
+    """Addresses or networks of proxies, comma-separated, whose X-Forwarded-For and X-Forwarded-Proto are trusted."""
     max_body_bytes: int = Field(default=4 << 20, ge=1024)
     requests_per_minute: int = Field(default=6000, ge=1)
-    """For each key."""
+    """Rate limit of one key."""
 
 
 class TrainingSettings(BaseModel):
     data: Path | None = None
-    """Folder of prepared data sets; `data` in the data folder if absent. Trainings reach no data outside of it."""
+    """Folder of prepared data sets; `data` in the data folder if absent. Trainings read no data outside it."""
     device: Literal["cpu", "cuda"] = "cpu"
-    """What a training needs that does not say so itself."""
+    """Device of a training whose request names none."""
     slots: int = Field(default=1, ge=0, le=256)
-    """Trainings without GPU that a worker runs at once. Of each of its GPUs it runs one."""
+    """Trainings without GPU that a worker runs at once. It runs one training on each of its GPUs."""
     gpus: int | None = Field(default=None, ge=0, le=64)
-    """How many GPUs a worker has; those that the system shows if absent."""
+    """Number of GPUs of a worker; if absent, those that the system shows."""
     threads: int | None = Field(default=None, ge=1, le=4096)
-    """CPU threads of one process of a training. If absent, without GPU half of the cores shared by the slots (small
-    models get slower, not faster, by threads that others keep busy), and with GPU torch's choice."""
+    """CPU threads of one process of a training. If absent, without GPU: half of the cores, divided among the slots
+    (small models get slower when their threads compete with other processes); with GPU: torch's default."""
     worker: str | None = Field(default=None, min_length=1, max_length=200)
-    """Name of the worker, which holds the trainings that it runs; the host's name if absent. Two workers that share a
-    host's slots share a name, two that have GPUs of their own have names of their own."""
+    """Name of the worker, which owns the trainings that it runs; the host's name if absent. Two workers that share a
+    host's slots share a name; two that have GPUs of their own have different names."""
     ttl_s: float = Field(default=60.0, gt=0, le=3600)
-    """The lease on a training expires so long after its last heartbeat, and another worker resumes it."""
+    """Seconds after its last heartbeat at which the lease on a training expires; another worker then resumes it."""
     poll_s: float = Field(default=2.0, gt=0, le=60)
-    """How often a running training's state is copied into the database, and a wish to pause or end it is seen."""
+    """Seconds between two polls of a running training: its state is copied into the database, and requests to pause or
+    cancel are read."""
     grace_s: float = Field(default=120.0, ge=0, le=3600)
-    """A training that is asked to stop gets so long to write its checkpoint before it is killed."""
+    """Seconds that a training gets to write its checkpoint when it is asked to stop, before it is killed."""
     end_with_worker: bool = False
-    """Stop the trainings when their worker stops: for where nothing survives it, as in a container."""
+    """Stop the trainings when their worker stops: for containers, where no process outlives the worker."""
     command: tuple[str, ...] | None = None
-    """What trains a folder, to which the folder is added; `python -m edgefront.core.run` if absent."""
+    """Command that trains; the training's folder is appended. `python -m edgefront.core.run` if absent."""
 
 
 class ScoringSettings(BaseModel):
     device: Literal["cpu", "cuda"] = "cpu"
-    """What a worker computes scores of proxies on."""
+    """Device on which a worker computes scores of proxies."""
     timeout_s: float = Field(default=900.0, gt=0, le=86_400)
-    """A score that takes longer has failed its attempt."""
+    """Seconds after which an attempt to compute a score fails."""
 
 
 class Settings(BaseSettings):
@@ -96,7 +97,8 @@ class Settings(BaseSettings):
     """Data folder: SQLite file, artifacts, keys of the embedded service."""
     artifacts: str | None = Field(default=None, repr=False)
     """Where artifacts are kept: a folder (`artifacts` in the data folder if absent), or the URL of a store that fsspec
-    knows (`s3://bucket/prefix`) for the files of trainings, with `artifacts` in the data folder as working copy."""
+    supports (`s3://bucket/prefix`) for the files of trainings; `artifacts` in the data folder is then the working
+    copy."""
     database: DatabaseSettings = DatabaseSettings()
     broker: BrokerSettings = BrokerSettings()
     leases: LeaseSettings = LeaseSettings()
@@ -115,7 +117,7 @@ class Settings(BaseSettings):
 
     @property
     def artifact_url(self) -> str | None:
-        """The artifact store's URL, which may hold credentials; None where artifacts are kept in a folder."""
+        """The artifact store's URL, which may contain credentials; None if artifacts are kept in a folder."""
         return self.artifacts if self.artifacts and "://" in self.artifacts else None
 
     @property
@@ -125,17 +127,17 @@ class Settings(BaseSettings):
 
     @property
     def data_folder(self) -> Path:
-        """Where prepared data sets are."""
+        """The folder of prepared data sets."""
         return self.training.data or self.home / "data"
 
     def environment(self) -> dict[str, str]:
-        """This process's environment variables with these settings: what a child reads the same settings from."""
+        """This process's environment with these settings as variables, from which a child process reads them."""
         prefix = "EDGEFRONT_"
         own = {f"{prefix}{name.upper()}" for name in type(self).model_fields}
         kept = {
             name: value
             for name, value in os.environ.items()
-            if name.upper().split("__")[0] not in own  # EDGEFRONT_HTTP__PORT would change what is set as a whole
+            if name.upper().split("__")[0] not in own  # EDGEFRONT_HTTP__PORT would override the JSON
         }
         for name in type(self).model_fields:
             value = getattr(self, name)

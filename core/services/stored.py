@@ -1,7 +1,7 @@
-"""What is stored as JSON and was once sent: read into the models of today.
+"""Reads JSON columns that contain earlier versions of requests into the current models.
 
-Rows outlive the release that wrote them. Whoever reads one reads it here, so a model that changes its form gets a step
-that upgrades what is stored, and no row has to be rewritten. A field that is only added needs a default and no step.
+Rows outlive the release that wrote them. They are read only here, so a model whose format changes gets a step that
+upgrades stored values, and no row has to be rewritten. A new field needs a default and no step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgefront.core.wire.jobs import JobRequest, Limits
 from edgefront.core.wire.trainings import TrainingRequest
 
 VERSION = "stored_version"
-"""The key of the version in what is stored. Version 1 has none."""
+"""The key of the version in a stored value. Version 1 has none."""
 
 Model = TypeVar("Model", bound=BaseModel)
 Other = TypeVar("Other")
@@ -28,12 +28,13 @@ Step = Callable[[dict[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Stored(Generic[Model]):
-    """One kind of what is stored: its name in errors, its model, and how older forms become that of today."""
+    """One kind of stored value: its name in errors, its model, and the steps that upgrade older versions."""
 
     name: str
     model: type[Model]
     steps: tuple[Step, ...] = ()
-    """The first makes version 2 of version 1, and so on. Each gets a copy, and copies what it changes inside."""
+    """The first step upgrades version 1 to version 2, and so on. Each gets a shallow copy, and copies nested values
+    that it changes."""
 
     @property
     def version(self) -> int:
@@ -41,11 +42,11 @@ class Stored(Generic[Model]):
         return len(self.steps) + 1
 
     def versioned(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """What to store of a value in today's form, as JSON."""
+        """The value as JSON with the current version, to be stored."""
         return {**value, VERSION: self.version} if self.steps else dict(value)
 
     def upgraded(self, stored: Mapping[str, Any]) -> dict[str, Any]:
-        """The JSON in today's form, unchecked. `InvalidInput` where a later release wrote it."""
+        """The JSON upgraded to the current version, not validated. `InvalidInput` if a later release wrote it."""
         value = dict(stored)
         version = value.pop(VERSION, 1)
         if type(version) is not int or not 1 <= version <= self.version:
@@ -61,7 +62,7 @@ class Stored(Generic[Model]):
         return value
 
     def read(self, stored: Mapping[str, Any]) -> Model:
-        """What is stored; `InvalidInput` names the field that cannot be read."""
+        """The stored value; `InvalidInput` names the field that cannot be read."""
         value = self.upgraded(stored)
         try:
             return self.model.model_validate(value)
@@ -69,15 +70,21 @@ class Stored(Generic[Model]):
             raise invalid_input(error, InvalidInput).under(self.name) from None
 
     def read_or(self, stored: Mapping[str, Any], default: Other) -> Model | Other:
-        """What is stored, or the default where that cannot be read: for views, which show the rest."""
+        """The stored value, or the default if it cannot be read: for views, which show the rest."""
         try:
             return self.read(stored)
         except InvalidInput:
             return default
 
 
-JOB_REQUEST = Stored("request", JobRequest)
+def _name_defaults(request: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 left proxy and algorithm to their defaults of that time."""
+    algorithm = {"name": "lts", **request.get("algorithm", {})}
+    return {"proxy": "decoder_parameters", **request, "algorithm": algorithm}
+
+
+JOB_REQUEST = Stored("request", JobRequest, (_name_defaults,))
 TRAINING_REQUEST = Stored("request", TrainingRequest)
 PROTOCOL = Stored("protocol", MeasurementProtocol)
-"""Of targets and measurements. Their digests are stored beside them and do not change with the form."""
+"""Protocols of targets and measurements. Their digests are stored too, and do not change with the version."""
 LIMITS = Stored("limits", Limits)

@@ -1,4 +1,4 @@
-"""The sweeper: puts right what a crash, a lost message or a silent device left behind."""
+"""The sweep: repairs the effects of crashes, lost messages and silent devices."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.store import outbox
 
 SETTLED_WITHIN = timedelta(seconds=1)
-"""Reports that are not settled by then had their task lost."""
+"""After this time the task of an unsettled report is assumed lost."""
 
 KEEP_ENDED_LEASES = timedelta(hours=1)
-"""So long a late heartbeat is told that its lease ended, rather than that there is none."""
+"""Time for which ended leases are kept, so that a late heartbeat gets 410 (ended) instead of 404."""
 
 
 def _leases(session: Session, now: datetime) -> None:
@@ -53,16 +53,16 @@ PARTS: tuple[Callable[[Session, datetime], object], ...] = (
     scoring.resend,
     keys.purge_web_sessions,
 )
-"""Expired leases and launches that nobody wants, reports and targets whose task was lost, ended leases, lost trainings,
-scores that nobody computes, old sessions. A transaction for each, so that one that fails does not undo the others.
+"""Expired leases and unneeded launches, reports and targets whose task was lost, ended leases, lost trainings,
+unclaimed scores, old sessions. Each has its own transaction, so that a failure does not undo the others.
 """
 
 
 def sweep(session: Session, now: datetime) -> None:
     """One pass over all parts.
 
-    Any number of sweepers may run at once, beside claims and reports: rows that somebody else is working on are left
-    for the next pass.
+    Any number of sweepers may run at once, beside claims and reports: rows that others have locked are left for the
+    next pass.
     """
     for part in PARTS:
         part(session, now)

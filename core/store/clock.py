@@ -1,4 +1,4 @@
-"""Another machine's clock, carried on by this one's."""
+"""The database's clock, extrapolated by this machine's."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import time
 from datetime import datetime, timedelta
 
 KEPT_S = 1.0
-"""So long an answer is carried on before the clock is asked anew."""
+"""Seconds for which an answer is extrapolated before the clock is queried again."""
 
 SLEPT_S = 0.05
-"""A difference between this machine's two clocks that says that it slept, or was set: the answer is then too old."""
+"""A difference in seconds between this machine's monotonic and wall clock that means that it slept or was set: the
+answer is then too old."""
 
 
 class Clock:
-    """What the other clock said last, and when. Threads may share it: each sees one answer or another, whole."""
+    """The last answer of the other clock, and when it came. Thread-safe: each thread sees a consistent answer."""
 
     def __init__(self) -> None:
         self._said: tuple[datetime, float, float] | None = None
 
     def set(self, now: datetime) -> None:
-        """It has just said this."""
+        """Stores a new answer."""
         self._said = (now, time.monotonic(), time.time())
 
     def now(self) -> datetime | None:
-        """What it says now; None if it has to be asked."""
+        """The extrapolated time; None if the clock has to be queried."""
         said = self._said
         if said is None:
             return None

@@ -1,4 +1,4 @@
-"""Engines for the two databases, and the one error that callers see when a database is away."""
+"""Engines for the two databases, and the one error that callers get when a database is unavailable."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ WRITE = "edgefront_write"
 """Execution option: begin with the write lock (SQLite)."""
 
 IDLE_S = 1.0
-"""A pooled connection that was idle for longer is asked whether it still works before it is used."""
+"""A pooled connection that was idle for longer (seconds) is tested before it is used."""
 
 PREPARED_STATEMENTS = 500
-"""At most so many are kept prepared for each connection; the service has some hundred."""
+"""Maximum number of prepared statements per connection; the service has some hundred."""
 
 _USED_AT = "edgefront_used_at"
 
 BUSY_TIMEOUT_S = 15
-"""How long a writer waits for another before the database is called unavailable."""
+"""Seconds that a writer waits for another before the database counts as unavailable."""
 
 # Shutdown, start-up, too many connections, deadlock, serialisation, lock timeout: all mean "try again".
 _TRY_AGAIN = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "40001", "40P01", "55P03", "25P03"})
 
 
 def parse_url(text: str) -> URL:
-    """The URL with its driver settled; only SQLite files and Postgres are known."""
+    """The URL with its driver; only SQLite files and Postgres are supported."""
     url = make_url(text)
     backend = url.get_backend_name()
     if backend == "postgresql":
@@ -60,8 +60,8 @@ def parse_url(text: str) -> URL:
 def make_engine(url: URL, *, pool_size: int, migrating: bool = False) -> Engine:
     """An engine for `url`.
 
-    SQLite runs in WAL mode with `synchronous=FULL`: an acknowledged report survives a power cut as it does on
-    Postgres, and the agent may drop it. SQLite and migrations: foreign keys are off while migrating, since rebuilding
+    SQLite runs in WAL mode with `synchronous=FULL`: an acknowledged report survives a power failure as it does on
+    Postgres, so the agent may delete it. SQLite and migrations: foreign keys are off while migrating, since rebuilding
     a table drops it and would cascade.
     """
     common: dict[str, Any] = {
@@ -87,8 +87,8 @@ def make_engine(url: URL, *, pool_size: int, migrating: bool = False) -> Engine:
 
 
 def _watch_connections(engine: Engine) -> None:
-    # SQLAlchemy's pre-ping asks at every use. A connection that was used a moment ago is good, or else its user finds
-    # out and the pool drops its age-mates with it: asking the idle ones is enough, and spares a round trip.
+    # SQLAlchemy's pre-ping tests at every use. A connection that was used a moment ago is good, or else its user gets
+    # an error and the pool drops all older connections: testing the idle ones is enough, and saves a round trip.
     @event.listens_for(engine, "connect")
     def connect(connection: psycopg.Connection[Any], _record: Any) -> None:
         connection.prepared_max = PREPARED_STATEMENTS
@@ -125,7 +125,7 @@ def _control_transactions(engine: Engine, *, foreign_keys: bool) -> None:
 
 @contextmanager
 def unavailable_when_away() -> Iterator[None]:
-    """Turns the errors of a database that cannot be reached, is full, or is busy for too long into `Unavailable`."""
+    """Turns the errors of a database that is unreachable, full, or busy for too long into `Unavailable`."""
     try:
         yield
     except PoolTimeout as error:
@@ -149,7 +149,7 @@ def unavailable_when_away() -> Iterator[None]:
 
 
 def _damaged(error: Exception) -> bool:
-    """Whether SQLite says that its file is none of its own, or is broken."""
+    """Whether SQLite reports that its file is not a database, or is damaged."""
     said = error.orig if isinstance(error, DBAPIError) else error
     damage = ("file is not a database", "database disk image is malformed")
     return isinstance(said, sqlite3.DatabaseError) and str(said).startswith(damage)
@@ -161,7 +161,7 @@ def _first_line(error: Exception) -> str:
 
 
 class WriterLock:
-    """One writer at a time among the threads of this process: SQLite's own waiting is a lottery."""
+    """One writer at a time among the threads of this process: SQLite's own waiting is not fair."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

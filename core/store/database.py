@@ -53,12 +53,12 @@ class Database:
     """One database, by its URL.
 
     Args:
-        url: `sqlite:////path/file.db` or `postgresql+psycopg://user@host/database`.
-        send: delivers a task by its name and arguments after a commit; None drops them (the sweeper catches up).
-        pool_size: at most so many connections to Postgres.
+        url: `sqlite:////path/file.db` or `postgresql+psycopg://user@host/database`. send: delivers a task by its name
+        and arguments after a commit; None drops them (the sweep sends them again). pool_size: maximum number of
+        connections to Postgres.
 
-    Both kinds of session raise `core.errors.Unavailable` when the database is away or busy for too long; the next
-    session tries anew, so it recovers by itself.
+    Both kinds of session raise `core.errors.Unavailable` when the database is unavailable or busy for too long; the
+    next session connects again, so it recovers by itself.
     """
 
     def __init__(self, url: str, *, send: outbox.Send | None = None, pool_size: int = 8) -> None:
@@ -74,13 +74,15 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A session that sees one snapshot of the database from its first query on, and is not to write."""
+        """A session for reading, which sees one snapshot of the database from its first query on."""
         with unavailable_when_away(), Session(self._reading, autoflush=False) as session:
             yield session
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """A session whose work is committed on leaving, then its outbox sent; an exception undoes and drops both."""
+        """A session that is committed on exit; then its outbox is sent. An exception rolls back and drops the
+        outbox.
+        """
         with unavailable_when_away(), self._lock() if self._lock else nullcontext():
             with _WriteSession(self._writing, expire_on_commit=False) as session, session.begin():
                 yield session
@@ -88,10 +90,10 @@ class Database:
         outbox.deliver(messages, self.send)
 
     def now(self, session: Session) -> datetime:
-        """The database's clock, aware, the same for every process that asks it, and never going back.
+        """The database's time, aware; the same for every process, and monotonic.
 
-        Postgres is asked once a second and its answer carried on by this machine's clock, so it may be late by the
-        time that the answer took.
+        Postgres is queried once a second and its answer extrapolated by this machine's clock, so it may be late by the
+        duration of the query.
         """
         now = self._clock.now()
         if now is None:
@@ -101,7 +103,7 @@ class Database:
         return now
 
     def migrate(self) -> None:
-        """Brings the schema to this release's. Several processes may call it at once: one works, the others wait."""
+        """Brings the schema to this release's. Several processes may call it at once: one migrates, the others wait."""
         config = Config()
         config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
         engine = make_engine(self.url, pool_size=1, migrating=True).execution_options(**{WRITE: True})
@@ -120,7 +122,7 @@ class Database:
             engine.dispose()
 
     def is_current(self) -> bool:
-        """Whether the schema is what this release knows: no migration is to run, and none ran that it does not know."""
+        """Whether the schema is this release's: no migration is missing, and none is from a later release."""
         config = Config()
         config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
         heads = set(ScriptDirectory.from_config(config).get_heads())

@@ -1,7 +1,7 @@
 """Tasks that a transaction wants sent: delivered after its commit, dropped with it on rollback.
 
-The rows are the truth and a task only says "look now", so a task that is lost between commit and delivery (a crash,
-a broker that is away) delays work until the next sweep and loses nothing.
+The rows are authoritative and a task is only a notification. A task that is lost between commit and delivery (a crash,
+an unavailable broker) delays work until the next sweep, but loses nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def enqueue(session: Session, task: str, **arguments: Any) -> None:
-    """Asks that `task` be sent with `arguments` once `session` has committed. Asking twice sends once."""
+    """Sends `task` with `arguments` after `session` has committed. A task that is enqueued twice is sent once."""
     message = (task, arguments)
     waiting: list[tuple[str, dict[str, Any]]] = session.info.setdefault(_KEY, [])
     if message not in waiting:
@@ -27,13 +27,13 @@ def enqueue(session: Session, task: str, **arguments: Any) -> None:
 
 
 def take(session: Session) -> list[tuple[str, dict[str, Any]]]:
-    """The messages that wait in `session`, in the order they were asked for; it holds none afterwards."""
+    """Removes and returns the messages of `session`, in the order in which they were enqueued."""
     waiting: list[tuple[str, dict[str, Any]]] = session.info.pop(_KEY, [])
     return waiting
 
 
 def deliver(messages: list[tuple[str, dict[str, Any]]], send: Send | None) -> None:
-    """Sends `messages`. A broker that is away is logged, not raised: their transaction has committed."""
+    """Sends `messages`. If the broker is unavailable, that is logged, not raised: the transaction has committed."""
     if send is None:
         return
     for task, arguments in messages:

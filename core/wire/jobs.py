@@ -29,6 +29,8 @@ ProxyName = Literal[
 ]
 """The proxies of `core.proxies.registry`."""
 
+Goal = Literal["frontier", "best_within_limits"]
+
 Positive = Annotated[StrictFloat, Field(gt=0, le=1e15, allow_inf_nan=False)]
 
 
@@ -48,7 +50,7 @@ class SpaceRequest(_Request):
 
 
 class Limits(_Request):
-    """Beyond these a measured candidate is out of bounds: kept and shown, never on the frontier, never a parent."""
+    """Beyond these a measured candidate is out of bounds: kept and shown, never on the frontier."""
 
     latency_ms: Positive | None = None
     memory_mb: Positive | None = None
@@ -64,6 +66,8 @@ class TargetRequest(_Request):
     device_class: Name | None = None
     protocol: MeasurementProtocol = MeasurementProtocol()
     limits: Limits = Limits()
+    added: bool = False
+    """Set by the service: added to the job later, it measures the job's candidates alone."""
 
     @model_validator(mode="after")
     def _one_place(self) -> TargetRequest:
@@ -72,10 +76,29 @@ class TargetRequest(_Request):
         return self
 
 
+class AddedTargetRequest(_Request):
+    """A device (its id or name) or a device class that a job is extended to."""
+
+    name: Name | None = None
+    device: Name | None = None
+    device_class: Name | None = None
+    protocol: MeasurementProtocol | None = None
+    """That of the job's first target if absent."""
+    limits: Limits | None = None
+    """Those of the job's first target if absent."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> AddedTargetRequest:
+        if self.device is not None and self.device_class is not None:
+            raise ValueError("give device or device_class, not both")
+        return self
+
+
 class AlgorithmRequest(_Request):
     """`settings` are the algorithm's own (see `GET /v1/catalogue/algorithms`)."""
 
-    name: Literal["lts", "random", "nsga2", "par-supernet"] = "lts"
+    name: Literal["auto", "surrogate", "lts", "random", "nsga2", "par-supernet"] = "auto"
+    """auto: surrogate, or lts where the job's proxy needs every model to be built."""
     settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
 
 
@@ -109,8 +132,11 @@ class JobRequest(_Request):
         None
     )
     """Depths at which the stock model is measured; 1 to the deepest of the narrowed space if absent."""
-    proxy: ProxyName = "decoder_parameters"
-    """The proxy for quality. Scores that need torch are computed by the workers, each once for all jobs."""
+    goal: Goal = "frontier"
+    """The whole frontier, or the best model within the limits of each target."""
+    proxy: ProxyName | Literal["auto"] = "auto"
+    """The proxy for quality; auto: quality_law where a law covers the space, else decoder_parameters.
+    Scores that need torch are computed by the workers, each once for all jobs."""
     proxy_settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
     """The batch that models are scored on (rows, length, data); of partial_training data, recipe and steps."""
     proxy_seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 0
@@ -125,10 +151,34 @@ class Versus(_View):
     memory_bytes: float
     speedup: float
     """Baseline latency over the candidate's: 1.5 is one and a half times as fast."""
+    speedup_low: float | None = None
+    """The ends of its 95 % interval, which holds the launches of both sides; None while that is not known."""
+    speedup_high: float | None = None
     memory_ratio: float
     """Baseline peak memory over the candidate's."""
     extrapolated: bool
     """The candidate lies outside the baseline's range of the proxy."""
+
+
+class PredictedView(_View):
+    """What was predicted of an architecture: medians and the ends of 95 % intervals; None where nothing was."""
+
+    perplexity: float | None = None
+    perplexity_low: float | None = None
+    perplexity_high: float | None = None
+    extrapolated: bool = False
+    """The perplexity is that of a model beyond those that the law was learnt from: the interval is wider."""
+    law: str | None = None
+    """The quality law: `GET /v1/quality/laws/{law}` says on which data, and how long trained."""
+    latency_ms: float | None = None
+    latency_low_ms: float | None = None
+    latency_high_ms: float | None = None
+    memory_bytes: float | None = None
+    memory_low_bytes: float | None = None
+    memory_high_bytes: float | None = None
+    widening: float = 1.0
+    """Factor (on the logarithm) by which audits made the latency's interval wider than the predictor's own."""
+    memory_widening: float = 1.0
 
 
 class CandidateView(_View):
@@ -150,6 +200,8 @@ class CandidateView(_View):
     flops: int
     proxy: float
     """Higher is better: the score, with its sign flipped where lower is better. 0 where a model could not be scored."""
+    predicted: PredictedView | None = None
+    """As it was proposed; None of candidates of earlier releases."""
     latency_ms: float | None
     latency_half_width_ms: float | None
     """Half of the 95 % interval of the median, over launches with the launch variance pooled per device."""
@@ -294,6 +346,54 @@ class FrontierView(_View):
     by: Quality = "proxy"
     trained: tuple[TrainedView, ...] = ()
     """Of the candidates that were trained, on the frontier or not: the largest group trained alike."""
+
+
+class RunnerUpView(_View):
+    """Another measured model within the limits."""
+
+    candidate: CandidateView
+    trade: str
+    """What it gives and takes against the recommended one, with intervals."""
+
+
+class LimitMove(_View):
+    """A limit that would have to be moved for a measured model to be within."""
+
+    limit: Literal["latency_ms", "memory_mb"]
+    to: float
+    candidate_id: Identifier
+
+
+class RecommendationView(_View):
+    """The best measured model within limits, beside the largest layer-scaled stock model within the same limits.
+
+    `by` says what stands for quality: the perplexity of models that were trained alike, if the best by prediction is
+    among them; else the predicted perplexity; else the job's proxy. Without `recommended` nothing measured is within
+    the limits, and `nearest` and `moves` say what is missing.
+    """
+
+    job_id: Identifier
+    target_id: Identifier
+    target: str
+    limits: Limits
+    """Those of the target unless others were asked for."""
+    by: Literal["trained", "predicted", "proxy"]
+    proxy: str
+    perplexity_of: str = ""
+    """Data, split and training that predicted perplexities are of; empty where nothing is predicted."""
+    sentence: str
+    """The answer in words. Differences have the 95 % interval of both sides, or are said not to be measurable."""
+    note: str = ""
+    """What a person should know: the search goes on, or looked within other limits."""
+    recommended: CandidateView | None = None
+    baseline: CandidateView | None = None
+    runners_up: tuple[RunnerUpView, ...] = ()
+    nearest: CandidateView | None = None
+    """What comes nearest to the limits, where nothing measured is within."""
+    moves: tuple[LimitMove, ...] = ()
+    """Each alone brings a model within; or both together, where one is not enough: see `sentence`."""
+    trained: tuple[TrainedView, ...] = ()
+    """Of the models shown, those that were trained alike."""
 
 
 class EventView(_View):

@@ -1,14 +1,19 @@
-"""`edgefront space …` and `edgefront describe`: what needs no server."""
+"""`edgefront space …` and `edgefront describe`, which need no server."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edgefront.commands.base import Session, command, group
 from edgefront.commands.completion import complete_space
 from edgefront.commands.options import Described
+from edgefront.commands.quality import predicted, sentence
+
+if TYPE_CHECKING:
+    from edgefront.core.spaces.architecture import Architecture
 
 spaces = group("Search spaces.")
 
@@ -48,12 +53,14 @@ def describe(
     dtype: Annotated[str, typer.Option(help="Number format of the weights, for their size in bytes.")] = "float32",
     weights: Annotated[str, typer.Option(help="full, or int8 for the linear layers of the blocks.")] = "full",
 ) -> None:
-    """Count an architecture's parameters, FLOPs and weight bytes without running it. Needs no server."""
+    """Count an architecture's parameters, FLOPs and weight bytes without running it, and predict its quality. Needs no
+    server."""
     from edgefront.core.cost.costs import costs
     from edgefront.core.spaces.models import resolve
 
+    model = resolve(architecture)
     found = costs(
-        resolve(architecture),
+        model,
         sequence_length=sequence_length,
         batch=batch,
         dtype=dtype,
@@ -62,7 +69,8 @@ def describe(
         memory_length=memory_length,
         weights=weights,
     )
-    result = found.to_json()
+    quality = _predicted(model)
+    result = {**found.to_json(), "quality": quality}
 
     def show() -> None:
         from edgefront.show.output import table
@@ -75,8 +83,21 @@ def describe(
         after = f" after {found.memory_length}" if found.memory_length else ""
         kind = "int8" if weights == "int8" else dtype
         session.note(f"{mode}, sequence length {found.sequence_length}{after}, batch {batch}, logits {logits}, {kind}")
+        if quality is not None:
+            session.out.print(f"predicted {sentence(quality)}", markup=False, soft_wrap=True)
+            session.note(f"by the law {quality['law']}; trained {quality['trained']}")
 
     session.put(result, show)
+
+
+def _predicted(model: Architecture) -> dict[str, Any] | None:
+    """The quality that a law predicts; None where no law is about such models, or without numpy, which it needs."""
+    if find_spec("numpy") is None:
+        return None
+    from edgefront.core.quality.shipped import law_for
+
+    law = law_for(model)
+    return None if law is None else predicted(law, model)
 
 
 @command(spaces, "list", server=False)

@@ -1,4 +1,4 @@
-"""Shell completion of names that live on the server or in the catalogue. Never slow, never an error."""
+"""Shell completion of names from the server or the catalogue. Never slow, never an error."""
 
 from __future__ import annotations
 
@@ -47,6 +47,15 @@ def complete_proxy(incomplete: str) -> Items:
     from edgefront.core.proxies.registry import proxies
 
     return [(one.name, one.title) for one in proxies().values() if one.name.startswith(incomplete)]
+
+
+def complete_law(incomplete: str) -> Items:
+    """Names of the quality laws that come along."""
+    with suppress(Exception):
+        from edgefront.core.quality.shipped import shipped_laws
+
+        return [(name, law.origin.title) for name, law in shipped_laws().items() if name.startswith(incomplete)]
+    return []
 
 
 def complete_space(incomplete: str) -> Items:

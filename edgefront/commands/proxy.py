@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Session, command, group
+from edgefront.commands.completion import complete_law
 from edgefront.commands.options import Described
 
 if TYPE_CHECKING:
+    from edgefront.core.proxies.law_study import Judged
     from edgefront.core.proxies.proxy import Proxy
     from edgefront.core.proxies.settings import ProxySettings
     from edgefront.core.proxies.study import Study
     from edgefront.core.proxies.table import Row
     from edgefront.core.spaces.architecture import Architecture
+
+QUALITY_LAW = "quality_law"
 
 app = group("Proxies: scores that stand for quality; score a model, and study how well they rank trained ones.")
 
@@ -32,6 +36,14 @@ Data = Annotated[
 ]
 Steps = Annotated[int, typer.Option(min=1, help="Of partial_training.")]
 Recipe = Annotated[str, typer.Option(help="Of partial_training.")]
+Law = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME_OR_FILE",
+        help="Of quality_law. Default: that of the model's family which knows most of the models.",
+        autocompletion=complete_law,
+    ),
+]
 
 
 @command(app, "list", server=False)
@@ -76,13 +88,17 @@ def score_model(
     data: Data = None,
     steps: Steps = 500,
     recipe: Recipe = "quick",
+    law: Law = None,
 ) -> None:
     """Score a model by one or several proxies (by default those that need no torch)."""
+    from edgefront.core.proxies.quality_law import covers
     from edgefront.core.proxies.score import score
     from edgefront.core.spaces.models import resolve
 
     architecture = resolve(model)
-    settings, chosen = _settings(rows, length, data, steps, recipe), _chosen(proxy)
+    settings, chosen = _settings(rows, length, data, steps, recipe, law), _chosen(proxy)
+    if proxy is None:
+        chosen = [one for one in chosen if one.name != QUALITY_LAW or covers(architecture)]
     values = {one.name: score(architecture, one, seed, settings, data=_folder(data)) for one in chosen}
     costs = {one.name: one.cost(architecture, settings) for one in chosen}
 
@@ -106,7 +122,7 @@ def score_model(
     server=False,
     panels={
         "Table": "quality latency where best_per by",
-        "Proxies": "proxy seed rows length data steps recipe",
+        "Proxies": "proxy law seed rows length data steps recipe",
     },
 )
 def study_table(
@@ -136,6 +152,7 @@ def study_table(
     data: Data = None,
     steps: Steps = 500,
     recipe: Recipe = "quick",
+    law: Law = None,
     save: Annotated[
         Path | None, typer.Option("--save", help="Write the table with computed scores as columns (JSON lines).")
     ] = None,
@@ -144,14 +161,17 @@ def study_table(
     """Study how well proxies rank models that were trained.
 
     Spearman's rho with its 95 % interval, Kendall's tau and the common ratio, over all models and the best 50, 30 and
-    10 %. A proxy's values are those of its column, or computed from what the rows say of the models.
+    10 %. A proxy's values are those of its column, or computed from what the rows say of the models. A quality law
+    predicts the models of its own table without them (leave-one-out).
     """
+    from edgefront.core.proxies.law_study import judge
     from edgefront.core.proxies.study import study
     from edgefront.core.proxies.table import best_of, is_told, quality_of, read_table
     from edgefront.core.proxies.table import where as rows_where
+    from edgefront.core.quality.shipped import find_law
 
     settings, chosen = _settings(rows, length, data, steps, recipe), _chosen(proxy)
-    table_rows = rows_where(read_table(file), _conditions(where or []))
+    table_rows = rows_where(read_table(file), conditions(where or []))
     if proxy is None:  # those that the table tells, and all where it tells none, for the error
         chosen = [one for one in chosen if is_told(table_rows, one.name)] or chosen
     column, higher = _direction(quality)
@@ -160,10 +180,17 @@ def study_table(
         table_rows = best_of(table_rows, best_per, measure)
     scores: dict[str, dict[str, float]] = {}
     studies: dict[str, Study] = {}
+    laws: dict[str, tuple[Judged, ...]] = {}
     with _progress(session) as scored:
         score = _scorer(seed, settings, scores, scored)
         for name, part in _parts(table_rows, by).items():
-            studies[name] = study(part, measure, chosen, score, settings, latency=latency)
+            asked = chosen
+            if any(one.name == QUALITY_LAW for one in chosen):
+                values, laws[name] = judge(part, measure, None if law is None else find_law(law))
+                scores[QUALITY_LAW] = scores.get(QUALITY_LAW, {}) | values
+                if proxy is None and not values:
+                    asked = [one for one in chosen if one.name != QUALITY_LAW]
+            studies[name] = study(part, measure, asked, score, settings, latency=latency)
     if save is not None:
         _save(save, table_rows, scores)
     if output is not None:
@@ -175,8 +202,13 @@ def study_table(
     def show() -> None:
         for name, found in studies.items():
             _show(session, found, name)
+            for one in laws.get(name, ()):
+                session.out.print(_judged(one), markup=False, soft_wrap=True)
 
-    told = {name: found.to_json() for name, found in studies.items()}
+    told = {
+        name: {**found.to_json(), "laws": [one.to_json() for one in laws.get(name, ())]}
+        for name, found in studies.items()
+    }
     session.put(told if by else {"table": str(file), **told[""]}, show)
 
 
@@ -219,10 +251,26 @@ def _chosen(names: Sequence[str] | None) -> list[Proxy]:
     return chosen
 
 
-def _settings(rows: int, length: int, data: str | None, steps: int, recipe: str) -> ProxySettings:
+def _judged(found: Judged) -> str:
+    text = f"quality_law {found.law} (perplexity on {found.data}): {found.models} models"
+    if found.learnt_from:
+        text += f", {found.learnt_from} of its own table, each predicted without it"
+    if found.extrapolated:
+        text += f", {found.extrapolated} beyond its ranges"
+    if found.held is not None and found.held_after_shift is not None:
+        text += (
+            f"; {found.held:.0%} of the 95 % intervals hold, {found.held_after_shift:.0%} after the median ratio of "
+            f"trained to predicted perplexity, {found.ratio:.3f}, is taken out"
+        )
+    return text
+
+
+def _settings(
+    rows: int, length: int, data: str | None, steps: int, recipe: str, law: str | None = None
+) -> ProxySettings:
     from edgefront.core.proxies.settings import ProxySettings
 
-    given = {"rows": rows, "length": length, "data": data, "steps": steps, "recipe": recipe}
+    given = {"rows": rows, "length": length, "data": data, "steps": steps, "recipe": recipe, "law": law}
     return ProxySettings.parse(given)
 
 
@@ -283,7 +331,7 @@ def _parts(rows: Sequence[Row], by: str | None) -> dict[str, list[Row]]:
     return dict(sorted(parts.items()))
 
 
-def _conditions(given: Sequence[str]) -> dict[str, str]:
+def conditions(given: Sequence[str]) -> dict[str, str]:
     from edgefront.core.errors import InvalidInput
 
     found = {}

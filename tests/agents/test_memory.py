@@ -14,9 +14,9 @@ from edgefront.agents.device import linux
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.units import MIB
 
 ROOT = Path(__file__).parent.parent.parent
-MIB = 1 << 20
 RUNTIME = 6 * MIB  # what a runtime holds for itself: 4 to 5 MiB
 RUNTIMES = ("onnxruntime", "pytorch")
 
@@ -164,7 +164,7 @@ def test_the_high_water_mark_is_of_anonymous_memory(tmp_path):
     assert int(done.stdout) == pytest.approx(16 * MIB, abs=2 * MIB)
 
 
-def test_an_unfit_cache_folder_says_so(tmp_path):
+def test_an_unusable_cache_folder_is_reported(tmp_path):
     from edgefront.core.errors import EdgefrontError
 
     file = tmp_path / "file"

@@ -14,9 +14,9 @@ from edgefront.core.graph.state import state_specs
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.units import MIB
 
 RUNTIMES = ("onnxruntime", "pytorch")
-MIB = 1 << 20
 WORDS: dict[str, Any] = {"vocab_size": 211}
 ATTENTION, FEED_FORWARD = {"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 128}
 ENCODER: dict[str, Any] = {
@@ -100,7 +100,7 @@ def test_every_number_format_is_measured(
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_what_a_provider_would_cast_is_unsupported(measurer: Measurer, dtype: str) -> None:
+def test_a_number_format_that_a_provider_would_cast_is_unsupported(measurer: Measurer, dtype: str) -> None:
     """ONNX Runtime's CPU kernels know no halves: it would compute in float32 under their name, or not at all."""
     protocol = MeasurementProtocol.model_validate({"dtype": dtype, "sequence_length": 24})
     result = measurer.measure(MODELS["gpt"], protocol, seed=3)

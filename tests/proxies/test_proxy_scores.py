@@ -42,6 +42,10 @@ def test_every_kind_of_model_has_a_score_that_repeats(proxy: str, kind: str) -> 
         with pytest.raises(InvalidInput, match="feed-forward blocks, and this model has none"):
             score(architecture, proxy, 1, SMALL)
         return
+    if proxy == "quality_law" and kind in ("srupp", "encoder", "translation"):
+        with pytest.raises(InvalidInput, match="no quality law is about"):
+            score(architecture, proxy, 1, SMALL)
+        return
     settings = ProxySettings(rows=2, length=3)
     found = score(architecture, proxy, 1, settings)
     assert math.isfinite(found)
@@ -55,7 +59,7 @@ def test_registry_and_settings_need_no_torch() -> None:
         "import sys; from edgefront.core.proxies.registry import proxies;"
         "from edgefront.core.proxies.score import score;"
         "from edgefront.core.spaces.models import named_models; gpt = named_models()['gpt2-small'].architecture;"
-        "score(gpt, 'decoder_parameters'); score(gpt, 'total_parameters');"
+        "score(gpt, 'decoder_parameters'); score(gpt, 'total_parameters'); score(gpt, 'quality_law');"
         "assert 'torch' not in sys.modules; print(len(proxies()))"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
@@ -72,6 +76,7 @@ def test_settings_that_do_not_concern_a_proxy_do_not_change_its_key() -> None:
     asked = ProxySettings(rows=4, length=32, steps=7)
     assert proxy_named("decoder_parameters").relevant(asked) == ProxySettings()
     assert proxy_named("snip").relevant(asked) == ProxySettings(rows=4, length=32)
+    assert proxy_named("quality_law").relevant(asked) == ProxySettings()
     assert proxy_named("synflow").relevant(asked) == ProxySettings(length=32)
     assert proxy_named("snip").relevant(asked).digest != ProxySettings().digest
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from edgefront.core.proxies.law_study import judge
 from edgefront.core.proxies.registry import proxies
 from edgefront.core.proxies.study import slices_of
-from edgefront.core.proxies.table import number_in, read_table, value_of, where
+from edgefront.core.proxies.table import architecture_of, number_in, quality_of, read_table, value_of, where
 from edgefront.core.proxies.trust import KNOWN, live_of, trust
 from edgefront.core.spaces.catalogue import spaces
 
@@ -16,23 +17,24 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "lts_trained_wt103.jsonl"
 TABLES = {"lts-gpt2": "random_GPT2_wt103", "lts-transformer-xl": "random_TransXL_wt103"}
 
 
-def test_what_is_stated_as_known_is_what_the_logs_say() -> None:
+def test_stated_correlations_equal_those_of_the_logs() -> None:
     rows = read_table(GOLDEN)
     checked = 0
     for known in KNOWN:
         if known.best_tenth is None:
             continue
         part = where(rows, {"set": TABLES[known.space]})
-        found = slices_of(
-            [-(number_in(row, "valid_ppl") or 0.0) for row in part],
-            [value_of(row, known.proxy) or 0.0 for row in part],
-            (100, 10),
-        )
+        if known.proxy == "quality_law":
+            scores, _ = judge(part, quality_of(part))
+            values = [scores[model.digest] for row in part if (model := architecture_of(row))]
+        else:
+            values = [value_of(row, known.proxy) or 0.0 for row in part]
+        found = slices_of([-(number_in(row, "valid_ppl") or 0.0) for row in part], values, (100, 10))
         assert found[0].models == known.models
         assert found[0].spearman == pytest.approx(known.spearman, abs=6e-4)
         assert found[1].spearman == pytest.approx(known.best_tenth, abs=6e-4)
         checked += 1
-    assert checked == 4
+    assert checked == 6
 
 
 def test_every_known_study_is_of_a_space_that_there_is() -> None:
@@ -48,6 +50,10 @@ def test_the_sentence_says_how_far_it_carries() -> None:
     )
     assert "snip ranked 200 fully trained models of this space with Spearman's ρ of more than 0.80 (" in (
         trust("lts-transformer-xl", "snip").sentence
+    )
+    assert trust("lts-gpt2", "quality_law").sentence.startswith(
+        "quality_law ranked 200 fully trained models of this space with Spearman's ρ of 0.99, and the best tenth of "
+        "them with 0.95 ("
     )
     unknown = trust("lts-opt", "decoder_parameters")
     assert unknown.known is None

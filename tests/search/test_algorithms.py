@@ -124,7 +124,7 @@ def test_order_of_arrival_and_identifiers_do_not_matter(name: str) -> None:
     ]
 
 
-def test_what_is_refused_is_never_proposed(name: str) -> None:
+def test_refused_architectures_are_never_proposed(name: str) -> None:
     def light(architecture: Architecture) -> bool:
         return costs(architecture).decoder_parameters < 1_500_000
 
@@ -176,7 +176,7 @@ def test_a_generation_may_be_asked_with_everything_failed(name: str) -> None:
     assert {proposal.operator for proposal in again} == {"sample"}
 
 
-def test_what_is_out_of_bounds_is_never_a_parent(name: str) -> None:
+def test_candidates_out_of_bounds_are_never_parents(name: str) -> None:
     limit = sorted(latency_ms(one.architecture) for one in make_small(name).ask(0, 0, Snapshot()))[10]
     snapshot = search(make_small(name), 0, 120, limit_ms=limit)
     outside = {result.id for result in snapshot.results if result.state == "out_of_bounds"}

@@ -1,10 +1,10 @@
-"""A process that scores models: requests on standard input, answers on standard output, one JSON object a line.
+"""A process that scores models: requests on standard input, responses on standard output, one JSON object per line.
 
     {"architecture": {…}, "proxy": "snip", "seed": 0, "settings": {…}, "device": "cpu", "data": null}
     {"value": 1.25}  or  {"reason": "why this model has no score"}
 
-It computes on one thread, behind everything else on the machine, and is the first that the system ends when memory runs
-out: whoever started it goes on. It ends with its standard input, also in the middle of a score.
+It computes on one thread with low priority, and the system kills it first when memory runs out, so that its parent
+survives. It exits when its standard input closes, also in the middle of a score.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from edgefront.core.spaces.architecture import Architecture
 
 
 def main() -> None:
-    """Answers until the input ends."""
+    """Processes requests until the input ends."""
     answers = _own_output()
     _step_back()
     asked: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The score that was asked for, or why there is none; never an exception."""
+    """The requested score, or the reason why there is none; never raises."""
     proxy = str(request["proxy"])
     try:
         _one_thread(request["device"])
@@ -61,7 +61,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """torch tells it of a GPU by a class of its own, and of the CPU in the words of its allocator."""
+    """torch has an exception class for GPU memory; for the CPU only the allocator's message shows it."""
     text = str(error)
     return type(error).__name__ == "OutOfMemoryError" or "not enough memory" in text or "can't allocate memory" in text
 
@@ -75,7 +75,7 @@ def _one_thread(device: str) -> None:
 
 
 def _own_output() -> TextIO:
-    """What was standard output; from here on anything that prints reaches the log."""
+    """The original standard output; from here on prints go to the log."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return answers
@@ -90,7 +90,7 @@ def _step_back() -> None:
 def _read(asked: queue.SimpleQueue[str]) -> None:
     for line in sys.stdin:
         asked.put(line)
-    os._exit(0)  # whoever asked is gone
+    os._exit(0)  # the parent is gone
 
 
 if __name__ == "__main__":

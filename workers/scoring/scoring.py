@@ -1,7 +1,7 @@
-"""The part of a worker that computes scores of proxies: beside its tasks, so that none of them waits for a score.
+"""Computes scores of proxies in the background of a worker, so that no task waits for a score.
 
-A message starts a thread, unless one runs, which claims one score after another until none is left. The computing is
-done by a child process: it can run out of memory, hang or crash, and costs the score an attempt.
+A message starts a thread, unless one is running, which claims one score after another until none is left. A child
+process computes them: it may run out of memory, hang or crash, which costs the score an attempt.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.store.database import Database
 
 _REST_S = 60.0
-"""What is computed by one process, if no longer than this passes between two scores."""
+"""Seconds without a score after which the child process ends."""
 _STOP_S = 10.0
 
 _log = logging.getLogger(__name__)
 
 
 class Scoring:
-    """Computes the scores that wait, in a thread of this process and a child of it. Made once a worker process."""
+    """Computes waiting scores in a thread and a child of this process. One instance per worker process."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
@@ -45,7 +45,7 @@ class Scoring:
         self._stopping = False
 
     def start(self) -> None:
-        """Sees to the scores that wait and returns at once. What runs already looks once more before it rests."""
+        """Starts computing waiting scores and returns at once. A running thread checks again before it ends."""
         with self._changed:
             if self._stopping:
                 return
@@ -57,11 +57,11 @@ class Scoring:
             self._changed.notify()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Whether the scores that waited are done, within so long."""
+        """Waits up to this time; whether all waiting scores are done."""
         return self._idle.wait(timeout_s)
 
     def stop(self) -> None:
-        """Ends; the score at hand is another's."""
+        """Stops; the current score is left to another worker."""
         with self._changed:
             self._stopping = True
             child, thread = self._child, self._thread
@@ -76,17 +76,17 @@ class Scoring:
             while self._wanted():
                 while not self._stopping and self._one():
                     pass
-        except EdgefrontError as error:  # the database is unavailable: the sweep asks again
+        except EdgefrontError as error:  # the database is unavailable: the sweep sends the task again
             _log.warning("scoring is postponed: %s", error)
         except Exception:
             _log.exception("scoring is postponed")
         finally:
             with self._changed:
-                if self._thread is threading.current_thread():  # it did not end by itself
+                if self._thread is threading.current_thread():  # it did not end normally
                     self._end()
 
     def _wanted(self) -> bool:
-        """Waits a while for a message: the child has loaded torch, which the next generation can do without."""
+        """Waits a while for a message before the child ends, so that the next generation need not load torch again."""
         with self._changed:
             if not self._again:
                 self._idle.set()
@@ -97,14 +97,14 @@ class Scoring:
             return wanted
 
     def _end(self) -> None:
-        """From here on a message starts another thread."""
+        """Marks the thread as ended: the next message starts another."""
         self._thread, child, self._child = None, self._child, None
         if child is not None:
             child.end()
         self._idle.set()
 
     def _one(self) -> bool:
-        """Computes one score; False if none waits."""
+        """Computes one score; False if none is waiting."""
         with self._database.write() as session:
             held = scoring.claim(session, self._database.now(session))
         if held is None:
@@ -119,7 +119,7 @@ class Scoring:
         return True
 
     def _compute(self, held: scoring.ScoreClaim) -> tuple[dict[str, Any] | None, str]:
-        """The child's answer, or None and what became of the child."""
+        """The child's response, or None and how the child ended."""
         request = {
             "architecture": held.architecture,
             "proxy": held.proxy,
@@ -160,7 +160,7 @@ class Scoring:
 
 
 class Child:
-    """`workers.scoring.child`, asked one thing at a time."""
+    """`workers.scoring.child`, with one request at a time."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -176,19 +176,19 @@ class Child:
 
     def ask(self, request: dict[str, Any]) -> None:
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # `line` tells
+        with suppress(BrokenPipeError):  # `line` notices it
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
 
     def line(self, timeout_s: float) -> str | None:
-        """The answer; empty if there is none yet, None if the process has ended."""
+        """The response; empty if there is none yet, None if the process has ended."""
         try:
             return self._lines.get(timeout=timeout_s)
         except queue.Empty:
             return ""
 
     def fate(self) -> str:
-        """How the process ended, in words."""
+        """How the process ended, as text."""
         code = self._process.wait(_STOP_S)
         if code == -9:
             return "was killed, as happens when memory runs out"

@@ -1,8 +1,8 @@
-"""Supervisors of trainings as detached processes: started, found again, and asked to stop.
+"""Supervisors of trainings as detached processes: starts them, finds running ones, and stops them.
 
-A supervisor holds the lock of a file in `<home>/supervisors/<host>` for as long as it lives. The system frees the lock
-however its holder ends, so the files tell without doubt which supervisors run on this machine, whoever started them.
-(Containers may share a data folder, and know other processes by the same numbers: each has a host's name of its own.)
+A supervisor holds the lock of a file in `<home>/supervisors/<host>` for as long as it lives. The system releases the
+lock however its holder ends, so the files show reliably which supervisors run on this machine. (Containers may share a
+data folder, and have other processes under the same ids: each has its own host name.)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOOK_S = 0.05
 
 
 def launch(settings: Settings, claim: TrainingClaim) -> None:
-    """Starts the supervisor of a claimed training and returns: it outlives this process.
+    """Starts the supervisor of a claimed training and returns; the supervisor outlives this process.
 
     Raises OSError or `subprocess.CalledProcessError` if it cannot be started.
     """
@@ -38,7 +38,7 @@ def launch(settings: Settings, claim: TrainingClaim) -> None:
     settings.home.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "edgefront.workers.training.supervise", claim.training_id, str(claim.fence)]
     with (folder / LOG).open("ab") as log:
-        # It forks at once and what is started here ends, so that nobody has to wait for the supervisor.
+        # It forks at once and the process started here exits, so that no parent has to wait for the supervisor.
         subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
@@ -53,7 +53,7 @@ def launch(settings: Settings, claim: TrainingClaim) -> None:
 
 @contextmanager
 def present(home: Path, claim: TrainingClaim) -> Iterator[None]:
-    """This process is the supervisor of the claim, for all to see, while the block lasts."""
+    """Registers this process as the supervisor of the claim while the block runs."""
     folder = _folder(home)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{claim.training_id}.{claim.fence}"
@@ -70,7 +70,7 @@ def present(home: Path, claim: TrainingClaim) -> Iterator[None]:
 
 
 def running(home: Path) -> dict[str, int]:
-    """Name of the file → process id, of the supervisors of this data folder that live."""
+    """File name → process id, for the running supervisors of this data folder."""
     found: dict[str, int] = {}
     try:
         paths = sorted(_folder(home).iterdir())
@@ -86,9 +86,9 @@ def running(home: Path) -> dict[str, int]:
 
 
 def stop_all(home: Path, timeout_s: float) -> bool:
-    """Tells the supervisors to stop their trainings, which then wait in the queue, and waits for them.
+    """Asks the supervisors to stop their trainings, which then wait in the queue, and waits for them.
 
-    Returns whether all have ended in time; those that have not are left to end by themselves.
+    Returns whether all have ended in time; the others will end later.
     """
     if sys.platform == "win32":
         return True

@@ -1,4 +1,4 @@
-"""What this machine has for trainings."""
+"""This machine's resources for trainings."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _log = logging.getLogger(__name__)
 
 
 def default_threads(device: str, slots: int) -> int | None:
-    """CPU threads of a training where the settings name none; None: torch's choice."""
+    """CPU threads of a training if the settings name none; None: torch's default."""
     return None if device == "cuda" else max(1, (os.cpu_count() or 1) // 2 // max(1, slots))
 
 
 def machine_of(settings: Settings) -> Machine:
-    """The worker of these settings on this machine."""
+    """The resources of a worker with these settings on this machine."""
     gpus = system_gpus()
     wanted = settings.training.gpus
     if wanted is not None:
@@ -42,7 +42,7 @@ def machine_of(settings: Settings) -> Machine:
 
 
 def cannot_train(settings: Settings) -> str | None:
-    """Why no training can run here, in words; None if one can."""
+    """The reason why no training can run here; None if one can."""
     if sys.platform == "win32":
         return "trainings run on Linux and macOS"
     if settings.training.command is None and importlib.util.find_spec("torch") is None:
@@ -51,7 +51,7 @@ def cannot_train(settings: Settings) -> str | None:
 
 
 def memory_bytes() -> int:
-    """Of the whole machine; without bound where the system does not say."""
+    """Memory of the whole machine; infinite if the system does not report it."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
@@ -60,9 +60,8 @@ def memory_bytes() -> int:
 
 @lru_cache(maxsize=1)
 def system_gpus() -> dict[int, int]:
-    """Number → bytes of memory, of the NVIDIA GPUs that CUDA programs of this process may use.
-
-    Numbers are those that `CUDA_VISIBLE_DEVICES` takes in the order of the PCI bus.
+    """Number → bytes of memory of the NVIDIA GPUs that this process may use. Numbers are those of
+    `CUDA_VISIBLE_DEVICES` in the order of the PCI bus.
     """
     command = shutil.which("nvidia-smi")
     if command is None:

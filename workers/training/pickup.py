@@ -1,4 +1,4 @@
-"""The part of a worker that starts trainings: a short task, and a bootstep that asks for it again and again."""
+"""A part of the worker that starts trainings: a short task, and a bootstep that requests it periodically."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ _log = logging.getLogger(__name__)
 def start_waiting(
     database: Database, settings: Settings, queue: str, start: Callable[[Settings, TrainingClaim], None] = launch
 ) -> int:
-    """Claims what waits in the queue, as much as this worker has room for, and starts a supervisor of each.
-
-    Returns how many. Called twice it starts nothing twice: the claim is a row's.
+    """Claims waiting trainings of the queue, as many as this worker has free slots for, and starts a supervisor for
+    each. Returns how many. Concurrent calls start nothing twice, because a row is claimed once.
     """
     if queue not in TRAIN_QUEUES or cannot_train(settings) is not None:
         return 0
@@ -55,18 +54,20 @@ def start_waiting(
 
 
 def _count(database: Database, claimed: TrainingClaim, reason: str) -> None:
-    """It costs an attempt: given back for nothing, it would be claimed again at once, and for ever."""
+    """Counts an attempt. Otherwise the released training would be claimed again at once, and forever."""
     outcome = Outcome("failed", reason)
     try:
         with database.write() as session:
             now = database.now(session)
             training_claims.finish(session, claimed.training_id, claimed.fence, Report(), outcome, now)
-    except EdgefrontError as error:  # its lease runs out
+    except EdgefrontError as error:  # its lease expires
         _log.warning("training %s could not be released: %s", claimed.training_id, error)
 
 
 def remove_deleted(settings: Settings) -> None:
-    """Removes what is left of trainings that were deleted elsewhere, or whose supervisors were lost before they did."""
+    """Removes the files of trainings that were deleted elsewhere, or whose supervisors were lost before they removed
+    them.
+    """
     finish_deletions(settings)
     for training_id in deleted_trainings(settings):
         if not is_held(training_folder(settings, training_id)):
@@ -74,9 +75,10 @@ def remove_deleted(settings: Settings) -> None:
 
 
 class Trainings(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Looks for trainings in the queues that this worker serves, when it has reached the broker and from then on.
+    """Requests checks of the queues that this worker serves, when it has connected to the broker and periodically after
+    that.
 
-    A message says only "look": one that is lost, or that a queue without workers never delivers, costs nothing.
+    A message is only a hint to check: a lost one, or one in a queue without workers, does no harm.
     """
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
@@ -117,12 +119,12 @@ class Trainings(bootsteps.StartStopStep):  # type: ignore[misc]
                     retry=False,
                     ignore_result=True,
                 )
-        except Exception as error:  # whatever a transport raises: Celery reconnects, and starts this anew
+        except Exception as error:  # transports raise many types; Celery reconnects, and starts this again
             _log.warning("no check for waiting trainings could be requested: %s", error)
 
 
 class EndTrainings(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Stops the trainings of a worker that stops, where nothing would survive it (`training.end_with_worker`)."""
+    """Stops the trainings when the worker stops, if `training.end_with_worker` is set."""
 
     def __init__(self, worker: Any, **options: Any) -> None:
         super().__init__(worker, **options)

@@ -12,7 +12,7 @@ _TENTHS = 10
 
 
 class _Lines:
-    """Says every tenth of each phase."""
+    """Prints progress at every tenth of each phase."""
 
     def __init__(self) -> None:
         self._said: tuple[str, int] = ("", 0)

@@ -1,7 +1,7 @@
-"""`python -m edgefront.workers.training.rank MODULE ARGUMENTS…`: one rank under torchrun, which ends with it.
+"""`python -m edgefront.workers.training.rank MODULE ARGUMENTS…`: runs one rank under torchrun, and ends with it.
 
-torchrun starts its ranks in sessions of their own, and a torchrun that is killed can end none of them: they would go on
-without a supervisor. So each asks the kernel to be killed with its parent before it becomes what it is.
+torchrun starts its ranks in their own sessions, and cannot end them if it is killed: they would continue without a
+supervisor. So each rank asks the kernel to be killed with its parent before it runs the module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The process that trains a folder: started in a group of its own, and never outliving its supervisor."""
+"""The process of a run: started in its own process group, and never outliving its supervisor."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ _LOOK_S = 0.05
 
 
 class FolderHeld(Exception):
-    """Another run still writes into the folder, and cannot be ended from here."""
+    """Another run still writes into the folder, and cannot be killed from here."""
 
 
 class FolderLock:
     """The right to write into a training's folder.
 
-    The run inherits the open file and with it the lock: it is free once both supervisor and run have ended. So no two
-    runs of a machine ever write into one folder, even if a supervisor was killed and its run lives on for a moment.
+    The run inherits the open file and with it the lock: it is free once both supervisor and run have ended. So two runs
+    of a machine never write into one folder at the same time, even if a supervisor was killed and its run lives a
+    moment longer.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,7 +46,7 @@ class FolderLock:
         return self._file.fileno()
 
     def take(self, meanwhile: Callable[[], object], timeout_s: float) -> None:
-        """Takes the lock; a run that was left behind on this machine is killed for it.
+        """Takes the lock; an orphaned run on this machine is killed first.
 
         `meanwhile` is called while it waits. Raises `FolderHeld` after `timeout_s`.
         """
@@ -61,11 +62,11 @@ class FolderLock:
         except BaseException:
             file.close()
             raise
-        file.truncate(0)  # of a run that has ended, and whose number may be another process's by now
+        file.truncate(0)  # its run has ended, and another process may have the id now
         self._file = file
 
     def belongs_to(self, group: int) -> None:
-        """Notes the run's process group, for whoever comes after a crash."""
+        """Records the run's process group, for the next supervisor after a crash."""
         assert self._file is not None
         self._file.truncate(0)
         self._file.write(json.dumps({"host": socket.gethostname(), "group": group}).encode())
@@ -78,7 +79,7 @@ class FolderLock:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a supervisor or a run has the folder's lock."""
+    """Whether a supervisor or a run holds the folder's lock."""
     try:
         with (folder / LOCK).open("rb") as file:
             return not lock_descriptor(file.fileno(), blocking=False)
@@ -87,7 +88,7 @@ def is_held(folder: Path) -> bool:
 
 
 class RunProcess:
-    """One start of the command on a folder. Ends with this process, however this ends."""
+    """One start of the training command on a folder. It ends with this process, however this one ends."""
 
     def __init__(
         self, command: Sequence[str], folder: Path, *, environment: Mapping[str, str], lock: FolderLock, ranks: int = 1
@@ -99,7 +100,7 @@ class RunProcess:
             die_with_parent(parent)
             first_for_the_oom_killer()
             with suppress(OSError):
-                os.nice(5)  # the service beside it stays responsive
+                os.nice(5)  # so that the service on the same machine stays responsive
 
         with (folder / LOG).open("ab") as log:
             self._process = subprocess.Popen(
@@ -125,11 +126,11 @@ class RunProcess:
         return self._process.poll()
 
     def stop(self) -> None:
-        """Asks it to write a checkpoint and end."""
+        """Asks the run to write a checkpoint and exit."""
         if self.stopping_since is not None:
             return
         self.stopping_since = time.monotonic()
-        # torchrun would give its ranks half a minute: they are asked themselves, and it ends with them.
+        # torchrun would kill its ranks after half a minute: so they get the signal directly, and it exits after them.
         ranks = _children(self._process.pid) if self._ranks > 1 else []
         for pid in ranks:
             with suppress(ProcessLookupError):
@@ -138,12 +139,12 @@ class RunProcess:
             self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Ends it at once, with all that it has started in its group."""
+        """Kills it at once, with its whole process group."""
         self._signal(signal.SIGKILL)
         self._process.wait()
 
     def end(self) -> None:
-        """Leaves nothing of its group behind."""
+        """Kills remaining processes of its group."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
@@ -152,7 +153,9 @@ class RunProcess:
 
 
 def command_for(own: Sequence[str] | None, folder: Path, ranks: int) -> list[str]:
-    """What trains the folder: `own`, or else the training process, under torchrun if it has several ranks."""
+    """The command that trains the folder: `own`, or else the training process, under torchrun if it has several
+    ranks.
+    """
     if own is not None:
         return [*own, str(folder)]
     module = "edgefront.core.run"

@@ -1,4 +1,4 @@
-"""What a run says in its folder, read as it grows; and how it ended."""
+"""Reads the files that a run writes into its folder, incrementally; and how it ended."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _BY_STATE: dict[str, Ending] = {"stopped": "stopped", "smaller": "smaller", "inv
 
 @dataclass
 class _Place:
-    """How far a file has been read: which file it was, how many bytes, and the last of those."""
+    """The position up to which a file has been read: its identity, the number of bytes, and the last bytes."""
 
     identity: tuple[int, int] = (0, 0)
     offset: int = 0
@@ -54,17 +54,17 @@ class _Place:
 class RunReader:
     """Reads status, metrics and checkpoints of a run's folder.
 
-    A status that was there before the run began says nothing of it.
+    A status from before the run started is ignored.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._before = _identity(folder / STATUS)
-        self._read = _Place()  # what the database has
-        self._now = _Place()  # what the last report holds
+        self._read = _Place()  # the position that the database has
+        self._now = _Place()  # the position of the last report
 
     def report(self) -> Report:
-        """What is new since the last report that was `accepted`; all of it if lines were taken back."""
+        """The news since the last report that was `accepted`; all metrics if lines were removed."""
         status = self.status()
         metrics, whole = self._metrics()
         checkpoint = max(checkpoints_in(self._folder), default=None)
@@ -82,11 +82,11 @@ class RunReader:
         )
 
     def accepted(self) -> None:
-        """The database has what the last report said."""
+        """Marks the last report as stored in the database."""
         self._read = self._now
 
     def status(self) -> RunStatus | None:
-        """What this run has said of itself; None before it has."""
+        """The status that this run has written; None before that."""
         path = self._folder / STATUS
         if _identity(path) == self._before:
             return None
@@ -96,9 +96,9 @@ class RunReader:
             return None
 
     def outcome(self, code: int, *, asked: bool) -> Outcome:
-        """How a run ended that ended with this code; `asked` if it was told to stop.
+        """How a run ended, from its exit code; `asked` if it was asked to stop.
 
-        Under torchrun every failure is a 1, and the status says which it was.
+        Under torchrun every failure has code 1, and the status distinguishes them.
         """
         status = self.status()
         ending = _BY_CODE.get(code)
@@ -141,7 +141,7 @@ class RunReader:
         return value if isinstance(value, dict) else None
 
     def _metrics(self) -> tuple[tuple[dict[str, Any], ...], bool]:
-        """New whole lines; or all lines, and True, if the file is another one than before or was cut."""
+        """New complete lines; or all lines, and True, if the file was replaced or truncated."""
         place = self._read
         try:
             with (self._folder / METRICS).open("rb") as file:
@@ -164,7 +164,7 @@ class RunReader:
 
 
 def scores_of(result: Mapping[str, Any] | None) -> list[Score]:
-    """The scores that a result tells of: `{"valid": {"loss": 3.1, "perplexity": 22.2, "bpc": 1.1, "tokens": 640}}`."""
+    """The scores in a result: `{"valid": {"loss": 3.1, "perplexity": 22.2, "bpc": 1.1, "tokens": 640}}`."""
     found = []
     for split in _SPLITS:
         scores = (result or {}).get(split)
@@ -182,7 +182,7 @@ def _parsed(text: bytes) -> list[dict[str, Any]]:
     for line in text.splitlines():
         try:
             metric = Metric.model_validate_json(line)
-        except ValidationError:  # cut short by a crash, and then resumed
+        except ValidationError:  # truncated by a crash, and then resumed
             continue
         if metric.step >= 0:
             found.append(metric.model_dump(mode="json", exclude_none=True, exclude_defaults=True) | _counted(metric))

@@ -1,6 +1,6 @@
 """`python -m edgefront.workers.training.supervise TRAINING FENCE`: the detached supervisor of one claimed training.
 
-SIGTERM makes it stop the run, which then waits in the queue for whoever claims it next.
+On SIGTERM it stops the run, and the training waits in the queue for the next claim.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _log = logging.getLogger("edgefront.supervise")
 
 
 def supervise(training_id: str, fence: int) -> None:
-    """The whole of it, in this process, with the settings of the environment."""
+    """Supervises a claimed training in this process, with the settings of the environment."""
     from edgefront.core.services.settings import Settings
     from edgefront.core.services.trainings.claims import TrainingClaim
     from edgefront.core.store.database import Database
@@ -26,7 +26,7 @@ def supervise(training_id: str, fence: int) -> None:
     settings = Settings()
 
     def send(task: str, arguments: dict[str, Any]) -> None:
-        # Messages of the memory transport reach nobody from here: the embedded worker looks by itself.
+        # Messages of the memory transport do not leave this process; the embedded worker polls.
         if not settings.embedded:
             from edgefront.core.services.dispatch import sender
 
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("fence", type=int)
     given = parser.parse_args()
     if os.fork():
-        os._exit(0)  # before anything slow is loaded: who starts it waits for this
+        os._exit(0)  # before slow imports: the parent waits for this
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:

@@ -1,11 +1,11 @@
 """Runs one claimed training to its end.
 
-The supervisor holds the lease by heartbeats, starts the run as a process of its own, copies what the run says into the
-database in short transactions, passes on what the owner wants, and settles what becomes of the training when the run
-has ended. One that has lost its lease kills its run and writes nothing any more.
+The supervisor holds the lease by heartbeats, starts the run as a separate process, copies the run's reports into the
+database in short transactions, passes on the owner's requests, and stores the outcome when the run has ended. A
+supervisor that has lost its lease kills its run and writes nothing more.
 
-Where artifacts are on a store (`core.services.trainings.files.store`), it fetches what the run goes on from, uploads
-what the run writes, and settles nothing before that is there.
+With an artifact store (`core.services.trainings.files.store`), it downloads the files from which the run resumes,
+uploads what the run writes, and stores the outcome only after the upload.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _log = logging.getLogger("edgefront.supervise")
 
 
 class LeaseLost(Exception):
-    """The training is somebody else's by now, or nobody's."""
+    """The training was claimed by another worker or released in the meantime."""
 
 
 class Deleted(LeaseLost):
@@ -80,7 +80,7 @@ class Start:
 
 
 class Supervisor:
-    """One claim of a training, from its claim to its end."""
+    """Supervises one claim of a training from start to end."""
 
     def __init__(self, database: Database, settings: Settings, training_id: str, fence: int) -> None:
         self._database, self._settings = database, settings
@@ -94,10 +94,10 @@ class Supervisor:
         self._wanted = "run"
         self._noted = ""
         self.told_to_end = False
-        """Set from outside (SIGTERM): the run stops, and the training waits in the queue."""
+        """Set from outside (SIGTERM): the run stops, and the training returns to the queue."""
 
     def run(self) -> None:
-        """Until the run has ended and that is stored, or the lease is lost."""
+        """Runs until the run has ended and its outcome is stored, or the lease is lost."""
         lock = FolderLock(self._folder)
         try:
             self._train(lock)
@@ -137,14 +137,14 @@ class Supervisor:
                 process.kill()
             process.end()
         if self._settings.artifact_url is not None:
-            self._copy(state)  # the end of its curves is seen while it waits
+            self._copy(state)  # the end of the curves is visible while it waits
         outcome = self._stored.finish(outcome, self._hold, is_hurried=self._is_hurried)
         self._settle(self._told(state), outcome)
 
     # The run ---------------------------------------------------------------------------------------------------------
 
     def _prepare(self, lock: FolderLock) -> Start:
-        """Writes the spec. Raises `InvalidInput` or `NotFound` for what no other attempt would mend."""
+        """Writes the spec. Raises `InvalidInput` or `NotFound` for errors that another attempt would not fix."""
         row = self._write(lambda session, _: _copied(session, training_claims.held(session, self._id, self._fence)))
         data, manifest = self._data(row["dataset"], row["dataset_digest"], row["level"], lock)
         architecture: dict[str, Any] = row["architecture"]
@@ -202,7 +202,8 @@ class Supervisor:
             raise EdgefrontError(f"the data set {name} could not be prepared: {said or f'exit code {code}'}")
 
     def _start(self, start: Start, lock: FolderLock) -> RunProcess:
-        # Before the process: what is lost between the two costs an attempt too much rather than one too few.
+        # Before the process starts: if the supervisor is lost in between, one attempt too many is counted rather than
+        # one too few.
         self._write(
             lambda session, now: training_claims.start(
                 session, self._id, self._fence, start.trained, start.dataset_digest, now, self._own.ttl_s
@@ -212,7 +213,7 @@ class Supervisor:
         return RunProcess(start.command, self._folder, environment=start.environment, lock=lock, ranks=start.ranks)
 
     def _watch(self, process: RunProcess, state: RunReader) -> Outcome:
-        """Until the process has ended; how it ended."""
+        """Polls until the process has ended; returns how it ended."""
         looked_at = time.monotonic()
         while (code := process.poll()) is None:
             time.sleep(self._look_s)
@@ -226,7 +227,9 @@ class Supervisor:
 
     @contextmanager
     def _guarded(self, process: RunProcess) -> Iterator[None]:
-        """Kills the run when the lease is over, even while a call to the database hangs: another may have it then."""
+        """Kills the run when the lease expires, even while a call to the database hangs, because another worker may
+        claim it then.
+        """
         ended = threading.Event()
 
         def guard() -> None:
@@ -246,7 +249,9 @@ class Supervisor:
             thread.join()
 
     def _copy(self, state: RunReader) -> None:
-        """Stores what is new and takes in what is wanted; a database that is away is left to the next time."""
+        """Stores news and reads the owner's request; if the database is unavailable, it is tried again at the next
+        poll.
+        """
         said = self._told(state)
         try:
             if said == self._said and not self._is_beat_due():
@@ -263,16 +268,16 @@ class Supervisor:
             self._said = said.without_metrics()
 
     def _told(self, state: RunReader) -> Report:
-        """What the run says, and besides what is to be said of the artifact store."""
+        """The run's report, with a note on the artifact store."""
         said = state.report()
         return replace(said, note=" ".join(text for text in (said.note, self._stored.note) if text))
 
     def _is_hurried(self) -> bool:
-        """The owner wants an end, or the worker."""
+        """Whether the owner or the worker requested an end."""
         return self.told_to_end or self._wanted == "cancel"
 
     def _steer(self, process: RunProcess, now: float) -> None:
-        """Stops the run where that is wanted, and kills it where it does not stop."""
+        """Stops the run if requested, and kills it if it does not stop in time."""
         silent_s = now - self._beaten_at
         if self.told_to_end or self._wanted != "run" or silent_s > self._own.ttl_s / 2:
             process.stop()
@@ -284,7 +289,7 @@ class Supervisor:
     # The database ----------------------------------------------------------------------------------------------------
 
     def _settle(self, said: Report, outcome: Outcome) -> None:
-        """Stores how the run ended, however long the database is away."""
+        """Stores how the run ended, however long the database is unavailable."""
         pause_s = self._look_s
         while True:
             try:
@@ -305,14 +310,14 @@ class Supervisor:
         self._write(lambda session, now: training_claims.release(session, self._id, self._fence, note, now))
 
     def _meanwhile(self, note: str = "waits for an earlier run to end") -> None:
-        """While something is waited for before the run can start. `LeaseLost` once it is not to start any more."""
+        """Called while the start of the run waits. Raises `LeaseLost` if it must not start any more."""
         self._hold(note)
         if self.told_to_end or self._wanted != "run":
             self._give_back("")
             raise LeaseLost("it was asked to stop before the run had started")
 
     def _hold(self, note: str) -> None:
-        """Holds the lease while something is waited for, and says what."""
+        """Holds the lease during a wait, and stores a note on it."""
         if self._is_beat_due() or note != self._noted:
             self._wanted = self._write(
                 lambda session, now: training_claims.beat(session, self._id, self._fence, note, now, self._own.ttl_s)
@@ -326,7 +331,7 @@ class Supervisor:
         return time.monotonic() - self._beaten_at > interval_s(self._own.ttl_s)
 
     def _write(self, do: Callable[[Session, datetime], Found]) -> Found:
-        """One transaction that extends the lease, or ends it. `LeaseLost` if there is none to hold."""
+        """One transaction that extends or ends the lease. `LeaseLost` if the lease is lost."""
         began = time.monotonic()
         with _held(), self._database.write() as session:
             found = do(session, self._database.now(session))
@@ -336,7 +341,7 @@ class Supervisor:
 
 @contextmanager
 def _held() -> Iterator[None]:
-    """Turns what the claims say of a lease that is gone into `LeaseLost`."""
+    """Turns the errors of `claims` on a lost lease into `LeaseLost`."""
     try:
         yield
     except NotFound as error:
@@ -346,7 +351,7 @@ def _held() -> Iterator[None]:
 
 
 def _copied(session: Session, training: Training) -> dict[str, Any]:
-    """What a run has to know of its training."""
+    """The columns of the training that a run needs."""
     names = (
         "kind",
         "architecture",
@@ -360,6 +365,6 @@ def _copied(session: Session, training: Training) -> dict[str, Any]:
         "gpu_numbers",
     )
     found = {name: getattr(training, name) for name in (*names, "sharding", "supernet")}
-    by_recipe = training.kind == "training" and not dataset_asked(training)  # as the plan looked for it
+    by_recipe = training.kind == "training" and not dataset_asked(training)  # searched as in the plan
     level = training.recipe.get("level") if by_recipe else None
     return found | {"level": level, "about": about(session, training), "start": start_of(training)}

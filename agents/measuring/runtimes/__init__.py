@@ -14,23 +14,23 @@ ON_NVIDIA = frozenset({"cuda", "tensorrt"})
 
 
 class Model(Protocol):
-    """A model built for one launch, with its input in place."""
+    """A model built for one launch, with its input bound."""
 
     versions: dict[str, str]
-    """Of the libraries that do the work."""
+    """Versions of the libraries."""
 
     def forward_ms(self) -> float:
         """One full forward pass over the input; its wall time in ms, device work included."""
 
     def let_go(self) -> None:
-        """Free what the last pass left, as a caller does that goes on; every pass begins with this."""
+        """Frees the outputs of the last pass, as a caller in a loop would; every pass starts with this."""
 
     def finite(self) -> bool:
-        """Whether the last pass's output holds neither NaN nor infinities."""
+        """Whether the last pass's output has neither NaN nor infinities."""
 
 
 def preload(runtime: Runtime) -> None:
-    """Import what every launch of this runtime needs, and run nothing."""
+    """Imports what every launch of this runtime needs, without executing an operator."""
     if runtime == "pytorch":
         import edgefront.agents.measuring.runtimes.pytorch
     else:
@@ -38,7 +38,7 @@ def preload(runtime: Runtime) -> None:
 
 
 def prepare_recurrence(runtime: Runtime, device: str) -> None:
-    """Have what launches of models with recurrences need beside: kernels that PyTorch itself does not bring."""
+    """Prepares the recurrence kernels that PyTorch does not include, for launches of models with recurrences."""
     if runtime == "pytorch":
         from edgefront.core.nn.recurrence import prepare
 
@@ -46,7 +46,7 @@ def prepare_recurrence(runtime: Runtime, device: str) -> None:
 
 
 def wake_device(request: LaunchRequest) -> None:
-    """Have loaded and compiled what is the same for all programs on the device, so that no model is charged with it."""
+    """Loads and compiles what all programs on the device share, so that it is not attributed to a model."""
     protocol, subject = request.protocol, request.subject
     if isinstance(subject, Architecture) and any(isinstance(block, Sru | Srupp) for block in subject.blocks):
         prepare_recurrence(protocol.runtime, protocol.provider)
@@ -58,7 +58,9 @@ def wake_device(request: LaunchRequest) -> None:
 
 
 def build(request: LaunchRequest) -> Model:
-    """The model of this request. Raises `MeasurementError` with reason `unsupported` where the runtime lacks it."""
+    """The model of this request. Raises `MeasurementError` with reason `unsupported` if the runtime does not support
+    it.
+    """
     if request.protocol.runtime == "pytorch":
         from edgefront.agents.measuring.runtimes.pytorch import TorchModel
 

@@ -1,9 +1,8 @@
-"""`python -m edgefront.agents.measuring.runtimes.describe RUNTIME`: what a runtime can do here, as JSON.
+"""`python -m edgefront.agents.measuring.runtimes.describe RUNTIME`: the facts of a runtime on this device, as JSON. It
+fails if the runtime is missing.
 
-It fails where there is none.
-
-Run in a process of its own, since it loads the runtime and tries its providers. The facts come in lines, one more after
-every trial of what a provider computes in: if a trial takes the process down, the last line stands.
+Run in a separate process, since it loads the runtime and tests its providers. It prints a line of facts after every
+test of a number format: if a test crashes the process, the last line is valid.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from edgefront.agents.measuring.runtimes import ON_NVIDIA
 from edgefront.core.measurement.protocol import Runtime
 from edgefront.core.number_formats import KnownFormat
 
-# Providers that run operators elsewhere than on this device.
+# Providers that do not run operators on this device.
 _REMOTE = {"azure"}
-# Providers that take minutes over each new graph: they are taken to have float32 alone.
+# Providers that take minutes for each new graph: for these float32 only is assumed.
 _SLOW = {"tensorrt"}
 
 
 def describe(runtime: Runtime) -> dict[str, Any]:
-    """Fields of `core.wire.agent.RuntimeFacts`, all but `numbers`."""
+    """Fields of `core.wire.agent.RuntimeFacts`, except `numbers`."""
     return _pytorch() if runtime == "pytorch" else _onnxruntime()
 
 
@@ -46,7 +45,7 @@ def _onnxruntime() -> dict[str, Any]:
 
     from edgefront.agents.measuring.runtimes.onnx_runtime import providers, works
 
-    # A build lists what it was made with, whether or not the device has it.
+    # A build lists its compiled providers, whether or not the device has them.
     working = [name for name in providers() if name == "cpu" or (name not in _REMOTE and works(name))]
     return {
         "runtime": "onnxruntime",

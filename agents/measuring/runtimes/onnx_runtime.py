@@ -1,4 +1,4 @@
-"""ONNX Runtime: an architecture's graph over the weight cache, or any ONNX file."""
+"""ONNX Runtime: an architecture's graph with weights from the cache, or any ONNX file."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ from edgefront.core.spaces.architecture import Architecture
 
 _SUFFIX = "executionprovider"
 _CPU = "CPUExecutionProvider"
-# Its default, said so that the record is true: products of float32 in 19 bits, where the GPU has them.
+# Its default, set explicitly so that the record is correct: TF32 products (19 bits) for float32 if the GPU supports
+# them.
 _CUDA = {"use_tf32": "1"}
 _BFLOAT16 = "tensor(bfloat16)"
 _FLOATS: dict[str, Format] = {"tensor(float)": "f32", "tensor(float16)": "f16", _BFLOAT16: "bf16"}
-# Operators that do a linear layer, in ONNX Runtime's own names, and the type that profiles give their inputs.
+# Operators of linear layers, by ONNX Runtime's names, and the input types that profiles show.
 _PRODUCTS = frozenset({"Gemm", "FusedGemm", "MatMul", "FusedMatMul"})
 _INT8_PRODUCTS = frozenset({"DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulInteger"})
 _PROFILED = {"float32": "float", "bfloat16": "bfloat16", "float16": "float16"}
@@ -45,20 +46,20 @@ def providers() -> dict[str, str]:
 
 
 def works(provider: str) -> bool:
-    """Whether a session on this provider can be made and run. Loads what the provider loads for good."""
+    """Whether a session on this provider can be created and run. The provider's libraries stay loaded."""
     try:
         session = ort.InferenceSession(_one_addition(), _quiet_options(), providers=[providers()[provider]])
         session.run(None, {"x": np.ones(1, np.float32)})
-    except Exception:  # whatever a missing driver or library makes of itself
+    except Exception:  # a missing driver or library can raise anything
         return False
     return providers()[provider] in session.get_providers()
 
 
 def computes_in(number_format: KnownFormat, request: LaunchRequest) -> bool:
-    """Whether the request's provider does the linear layers of its model in numbers of this kind, by running a pass.
+    """Whether the request's provider computes the linear layers of its model in this number format, tested by a pass.
 
-    ONNX Runtime takes most graphs: what a provider lacks is cast to float32 or moved to the CPU. That would be measured
-    under a wrong name, so the profile of the pass tells which kernels ran, and on what.
+    ONNX Runtime accepts most graphs: operators without a kernel are cast to float32 or moved to the CPU. Such a figure
+    would be misleading, so the profile of the pass must show which kernels ran, and where.
     """
     with tempfile.TemporaryDirectory(prefix="edgefront-probe-") as folder:
         options = session_options(request.protocol)
@@ -68,13 +69,13 @@ def computes_in(number_format: KnownFormat, request: LaunchRequest) -> bool:
             model = OnnxModel(request, options)
             model.forward_ms()
             ran = json.loads(Path(model.end_profile()).read_text())
-        except Exception:  # no kernel, no library, no memory …: not here
+        except Exception:  # no kernel, no library, no memory …: unsupported
             return False
         if not model.finite():
             return False
     kernels = [event["args"] for event in ran if event.get("cat") == "Node" and "provider" in event["args"]]
     wanted = providers()[request.protocol.provider]
-    # A provider that compiles whole parts of a graph shows them as kernels of its own, without products.
+    # A provider that compiles subgraphs shows them as single kernels, without matrix products.
     ran_there = any(kernel["provider"] == wanted for kernel in kernels)
     return ran_there and all(
         _fits(kernel, number_format, wanted) for kernel in kernels if _is_product(kernel, number_format)
@@ -82,7 +83,7 @@ def computes_in(number_format: KnownFormat, request: LaunchRequest) -> bool:
 
 
 def session_options(protocol: MeasurementProtocol) -> Any:
-    """ONNX Runtime's defaults, with the protocol's threads and one graph at a time."""
+    """ONNX Runtime's defaults, with the protocol's threads and sequential execution."""
     options = _quiet_options()
     options.intra_op_num_threads = protocol.threads
     options.inter_op_num_threads = 1
@@ -91,9 +92,8 @@ def session_options(protocol: MeasurementProtocol) -> Any:
 
 
 class OnnxModel:
-    """A session with its inputs and outputs bound where the provider computes, so that a pass copies nothing.
-
-    State comes from the same tensors in every pass, and what goes out is never read: each pass does the same work.
+    """A session with inputs and outputs bound on the provider's device, so that a pass copies nothing. Every pass reads
+    the same state tensors, and its outputs are not used: each pass does the same work.
     """
 
     def __init__(self, request: LaunchRequest, options: Any = None) -> None:
@@ -109,9 +109,9 @@ class OnnxModel:
         for name, array in _inputs(request, self._session).items():
             if name not in types:
                 continue  # nothing in the graph depends on it
-            # Counts of tokens go into the arithmetic of shapes, which is done on the CPU.
+            # Counts of tokens are used in shape arithmetic, which runs on the CPU.
             value = _value(array, types[name], self._place if array.ndim else "cpu")
-            self._values.append(value)  # the binding keeps no reference of its own
+            self._values.append(value)  # the binding keeps no reference
             self._binding.bind_ortvalue_input(name, value)
         for output in self._session.get_outputs():
             self._binding.bind_output(output.name, self._place)
@@ -127,13 +127,13 @@ class OnnxModel:
         return (time.perf_counter_ns() - started) / 1e6
 
     def let_go(self) -> None:
-        """Nothing: the outputs are bound, and lie in the session's own arena for as long as it lives."""
+        """Does nothing: the outputs are bound, and stay in the session's arena."""
 
     def finite(self) -> bool:
         return all(_finite(_array(value)) for value in self._binding.get_outputs())
 
     def end_profile(self) -> str:
-        """Path of the profile of all passes, in a session that was made with profiling."""
+        """Path of the profile of all passes, for a session that was created with profiling."""
         return str(self._session.end_profiling())
 
     def _check_provider(self, wanted: str) -> None:
@@ -189,7 +189,7 @@ def _session(request: LaunchRequest, provider: str, options: Any) -> Any:
 
 
 def graph_mode(protocol: MeasurementProtocol) -> Mode:
-    """What `core.graph.build` calls the passes of this protocol."""
+    """The mode of `core.graph.build` for the passes of this protocol."""
     return "segment" if protocol.mode == "forward" and protocol.memory_length else protocol.mode
 
 
@@ -203,7 +203,7 @@ def _inputs(request: LaunchRequest, session: Any) -> dict[str, np.ndarray[Any, A
 
 
 def _value(array: np.ndarray[Any, Any], kind: str, place: str) -> Any:
-    """The array as an input of this ONNX type, where the provider computes."""
+    """The array as an input of this ONNX type, on the provider's device."""
     if kind in _FLOATS and array.dtype == np.float32:
         array = encode(array, _FLOATS[kind])
     if kind != _BFLOAT16:
@@ -217,7 +217,7 @@ def _value(array: np.ndarray[Any, Any], kind: str, place: str) -> Any:
 
 
 def _array(value: Any) -> Any:
-    """An output as numpy has it; bfloat16, which numpy does not know, as float32."""
+    """An output as a numpy array; bfloat16, which numpy does not support, as float32."""
     if value.data_type() != _BFLOAT16:
         return value.numpy()
     if value.device_name().lower() != "cpu":
@@ -232,12 +232,12 @@ def _array(value: Any) -> Any:
 def _finite(array: Any) -> bool:
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fc" or not array.size:
         return True
-    # The extremes carry NaN and infinities, and need no memory of the array's size.
+    # Minimum and maximum show NaN and infinities without a temporary array.
     return bool(np.isfinite(array.min()) and np.isfinite(array.max()))
 
 
 def _is_product(kernel: dict[str, Any], number_format: KnownFormat) -> bool:
-    """Whether a profiled kernel does linear layers; with int8 only those that it quantises count."""
+    """Whether a profiled kernel computes linear layers; with int8 only the quantised ones count."""
     return kernel["op_name"] in (_INT8_PRODUCTS if number_format == "int8" else _PRODUCTS)
 
 

@@ -25,7 +25,7 @@ _ARGUMENTS = {"segments": "segments", "source_tokens": "source"}
 class TorchModel:
     """A module in evaluation and inference mode on the protocol's device.
 
-    State comes from the same tensors in every pass, and what a pass leaves is dropped: each pass does the same work.
+    Every pass reads the same state tensors, and its output state is dropped: each pass does the same work.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
@@ -87,7 +87,7 @@ class TorchModel:
                 )
 
     def _forward_on_cuda(self) -> float:
-        """Between two events on the stream, so that the launch of kernels counts only where the GPU waits for it."""
+        """Measured between two events on the stream, so that kernel-launch time counts only if the GPU waits for it."""
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize(self._device)
         start.record()
@@ -97,7 +97,7 @@ class TorchModel:
         return float(start.elapsed_time(stop))
 
     def _state_before(self, architecture: Architecture, protocol: MeasurementProtocol, seed: int) -> State | None:
-        """What came before the tokens: something random, or for prefill nothing; None for a pass without state."""
+        """The state before the tokens: random, or empty for prefill; None for a pass without state."""
         if protocol.mode == "prefill":
             nothing: State = self._module.start(protocol.batch, "cache")
             return nothing

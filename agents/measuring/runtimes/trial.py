@@ -1,4 +1,4 @@
-"""Trials of a runtime: what its providers compute in, found out by passes of two tiny models of all kinds of blocks."""
+"""Tests the number formats of a runtime's providers by passes of two tiny models with all kinds of blocks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MODELS = tuple(
 
 
 def computes_in(number_format: KnownFormat, runtime: Runtime, provider: str) -> bool:
-    """Whether this provider computes in numbers of this kind. It loads the provider for good."""
+    """Whether this provider computes in this number format. The provider stays loaded."""
     choice = {"weights": "int8"} if number_format == "int8" else {"dtype": number_format}
     protocol = MeasurementProtocol(
         runtime=runtime, provider=provider, sequence_length=8, memory="resident", logits="all", **choice
@@ -60,6 +60,6 @@ def _passes(number_format: KnownFormat, request: LaunchRequest) -> bool:
     try:
         model = build(request)
         model.forward_ms()
-    except Exception:  # no kernel, no engine for int8, not enough memory …: not here
+    except Exception:  # no kernel, no engine for int8, not enough memory …: unsupported
         return False
     return model.finite()

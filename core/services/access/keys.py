@@ -1,7 +1,7 @@
-"""Who is asking: API keys, device credentials and browser sessions.
+"""Authentication: API keys, device credentials and browser sessions.
 
-A secret is 256 random bits behind a prefix that says what it opens; only its SHA-256 is stored, which is enough for a
-secret that nobody can guess.
+A secret is a prefix for its kind and 256 random bits. Only its SHA-256 is stored: a slow hash is not needed for a
+secret that cannot be guessed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WEB_SESSION = timedelta(days=7)
 
 @dataclass(frozen=True)
 class Principal:
-    """Who is asking, as `authenticate` found out. `owner` is whose rows they see; admins see all."""
+    """The authenticated caller. `owner` is the owner of the rows that the caller can access; admins access all."""
 
     key_id: str
     name: str
@@ -43,7 +43,7 @@ class Principal:
         return self.is_admin or self.owner == owner
 
     def require(self, *roles: Role) -> None:
-        """Forbidden unless the role is one of these; an admin may do what a user may."""
+        """Raises `Forbidden` unless the role is one of these; an admin has all permissions of a user."""
         if self.role in roles or (self.is_admin and "user" in roles):
             return
         raise Forbidden(f"this needs the role {' or '.join(roles)}; {self.name!r} has {self.role}")
@@ -55,7 +55,7 @@ def new_secret(kind: SecretKind) -> str:
 
 
 def hash_secret(secret: str) -> str:
-    """SHA-256 in hexadecimal: what the database keeps of a secret."""
+    """SHA-256 in hexadecimal: the form in which the database stores a secret."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -69,7 +69,7 @@ def create_key(
     expires_at: datetime | None = None,
     device_id: str | None = None,
 ) -> tuple[ApiKey, str]:
-    """A new key and its secret, which is not kept and cannot be shown again."""
+    """A new key and its secret, which is not stored and cannot be shown again."""
     if (role == "agent") != (device_id is not None):
         raise InvalidInput(
             "the role agent is for device credentials only", field="role", value=role, allowed="admin or user"
@@ -116,12 +116,12 @@ def _principal(found: tuple[ApiKey, str | None] | None, now: datetime) -> Princi
 
 
 def list_keys(session: Session, principal: Principal) -> list[KeyView]:
-    """One's own keys, or all for an admin; device credentials are left out: they belong to their device."""
+    """The caller's own keys, or all for an admin; without device credentials, which belong to their device."""
     return [key_view(key) for key in access.keys(session, None if principal.is_admin else principal.owner)]
 
 
 def revoke_key(session: Session, principal: Principal, key_id: str, now: datetime) -> None:
-    """Ends a key, and the browser sessions made with it. Revoking twice changes nothing; NotFound if not yours."""
+    """Revokes a key and its browser sessions. Revoking twice changes nothing; NotFound for another owner's key."""
     key = access.key(session, key_id)
     if key is None or key.device_id is not None or not principal.may_see(key.owner):
         raise NotFound(f"no key {key_id}")
@@ -129,7 +129,7 @@ def revoke_key(session: Session, principal: Principal, key_id: str, now: datetim
 
 
 def key_view(key: ApiKey, secret: str | None = None) -> KeyView:
-    """What the API shows of a key; `secret` only in the answer that made it."""
+    """The API's view of a key; `secret` only in the response that created it."""
     return KeyView(
         id=key.id,
         name=key.name,
@@ -144,7 +144,7 @@ def key_view(key: ApiKey, secret: str | None = None) -> KeyView:
 
 
 def open_web_session(session: Session, principal: Principal, now: datetime) -> str:
-    """The cookie's secret of a new browser session for the principal's key; it lasts a week or as long as the key."""
+    """Opens a browser session and returns its cookie's secret; it expires after a week, or with the key."""
     if principal.device_id is not None:
         raise Forbidden("a device credential cannot open a browser session")
     secret = new_secret("efw")

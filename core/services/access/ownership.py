@@ -1,4 +1,4 @@
-"""Whose jobs and candidates are whose: admins see all, and what is another's does not exist."""
+"""Ownership of jobs, candidates and trainings: admins access all; another owner's rows appear not to exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from edgefront.core.store.tables import Candidate, Job, Target, Training
 
 
 def owns(principal: Principal, owner: str) -> bool:
-    """Agents own nothing: their credential is for leases and reports."""
+    """Whether the caller may access the owner's rows. Agents own nothing: their credential is for leases and
+    reports.
+    """
     return principal.role != "agent" and principal.may_see(owner)
 
 
@@ -24,7 +26,7 @@ def job_of(session: Session, principal: Principal, job_id: str) -> Job:
 
 
 def target_of(session: Session, job: Job, target: str | None) -> Target:
-    """A target of the job by id or name, the first one if None is asked for; NotFound names those that there are."""
+    """A target of the job by id or name; the first one for None. NotFound lists the existing ones."""
     targets = select(Target).where(Target.job_id == job.id).order_by(Target.position)
     named = targets if target is None else targets.where(or_(Target.id == target, Target.name == target))
     found = session.scalar(named.limit(1)) if target is None or _storable(target) else None

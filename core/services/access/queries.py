@@ -59,7 +59,7 @@ def enrolment_token(session: Session, token_id: str) -> EnrolmentToken | None:
 
 
 def enrolment_token_by_hash(session: Session, secret_hash: str) -> EnrolmentToken | None:
-    """The token, locked: its uses are counted one at a time."""
+    """The token, locked, so that concurrent uses are counted correctly."""
     query = select(EnrolmentToken).where(EnrolmentToken.secret_hash == secret_hash).with_for_update()
     return session.scalars(query).one_or_none()
 

@@ -1,4 +1,4 @@
-"""What a device can run, as far as the server knows."""
+"""The protocols that a device can run, from its reported facts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_EXTRA = 60  # DeviceFacts.extra holds 64
 
 
 def device_keys(device: OwnDevice) -> tuple[str, str]:
-    """The keys under which launches for this device are wanted, its own first."""
+    """The device keys of launches that this device may run: its own first, then its class's."""
     return key_of_device(device.id), key_of_class(device.device_class)
 
 
@@ -32,18 +32,17 @@ def can_run(facts: Mapping[str, Any], protocol: MeasurementProtocol) -> bool:
 
 
 def numbers_of(runtime: Mapping[str, Any], provider: str) -> Sequence[str]:
-    """What a provider of this runtime (`core.wire.agent.RuntimeFacts` as JSON) computes in.
+    """The number formats of a provider of this runtime (`core.wire.agent.RuntimeFacts` as JSON).
 
-    Agents that do not tell (they began to with protocol version 2) are taken to have float32 alone.
+    For agents that do not report them (before protocol version 2) float32 only is assumed.
     """
     told: Sequence[str] = runtime.get("numbers", {}).get(provider, ("float32",))
     return told
 
 
 def lacking(devices: Sequence[Mapping[str, Any]], protocol: MeasurementProtocol) -> tuple[str, str] | None:
-    """The first field of a protocol that none of these devices has beside the fields before it, and what they have.
-
-    None if one has all of them.
+    """The first protocol field that no device supports together with the fields before it, and the supported values.
+    None if one device supports all fields.
     """
     offers = {
         (runtime["runtime"], provider, number, memory, facts["cores"])
@@ -65,14 +64,14 @@ def lacking(devices: Sequence[Mapping[str, Any]], protocol: MeasurementProtocol)
 
 
 def refusal(facts: Mapping[str, Any], protocol: MeasurementProtocol) -> str:
-    """What the device's agent said when it turned out not to support the protocol; empty if it said nothing."""
+    """The agent's message when the device turned out not to support the protocol; empty without one."""
     return str(facts.get("extra", {}).get(_UNSUPPORTED + protocol.digest[:16], ""))
 
 
 def without(facts: Mapping[str, Any], protocol: MeasurementProtocol, message: str) -> dict[str, Any] | None:
-    """These facts with a note that the device turned out not to support the protocol; None if there is no room.
+    """These facts with a note that the device turned out not to support the protocol; None if `extra` is full.
 
-    The note ends with the next facts that the agent sends, when its process starts anew.
+    The note is dropped with the next facts that the agent sends, when its process restarts.
     """
     extra, key = dict(facts.get("extra", {})), _UNSUPPORTED + protocol.digest[:16]
     if key not in extra and len(extra) >= _MAX_EXTRA:

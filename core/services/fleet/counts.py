@@ -37,7 +37,7 @@ def devices_seen_since(session: Session, since: datetime) -> int:
 
 
 def oldest_report(session: Session) -> datetime | None:
-    """When the oldest report came that is not settled."""
+    """When the oldest unsettled report arrived."""
     return session.scalar(select(func.min(Launch.finished_at)).where(Launch.state == REPORTED))
 
 

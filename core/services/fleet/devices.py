@@ -1,6 +1,6 @@
-"""Devices: enrolment, what they are, drain and revoke.
+"""Devices: enrolment, facts, draining and revocation.
 
-Devices are shared: every user sees them all and may aim jobs at them; only their owner or an admin may end them.
+Devices are shared: every user sees all of them and may use them in jobs; only the owner or an admin may revoke one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from edgefront.core.wire.service import (
 
 
 def check_protocol_version(version: int) -> None:
-    """Conflict unless the agent speaks this server's protocol version or the one before."""
+    """Raises `Conflict` unless the agent uses this server's protocol version or the previous one."""
     if not PROTOCOL_VERSION - 1 <= version <= PROTOCOL_VERSION:
         older = "agent" if version < PROTOCOL_VERSION else "server"
         raise Conflict(
@@ -64,13 +64,13 @@ def create_enrolment_token(
 
 
 def list_enrolment_tokens(session: Session, principal: Principal) -> list[EnrolmentTokenView]:
-    """All tokens, spent and expired ones too. Forbidden unless admin."""
+    """All tokens, including used and expired ones. Forbidden unless admin."""
     principal.require("admin")
     return [token_view(token) for token in access.enrolment_tokens(session)]
 
 
 def revoke_enrolment_token(session: Session, principal: Principal, token_id: str, now: datetime) -> None:
-    """Ends a token; devices that it has enrolled stay. Revoking twice changes nothing."""
+    """Revokes a token; devices that enrolled with it stay enrolled. Revoking twice changes nothing."""
     principal.require("admin")
     token = access.enrolment_token(session, token_id)
     if token is None:
@@ -79,7 +79,7 @@ def revoke_enrolment_token(session: Session, principal: Principal, token_id: str
 
 
 def token_view(token: EnrolmentToken, secret: str | None = None) -> EnrolmentTokenView:
-    """What the API shows of a token; `secret` only in the answer that made it."""
+    """The API's view of a token; `secret` only in the response that created it."""
     return EnrolmentTokenView(
         id=token.id,
         name=token.name,
@@ -91,11 +91,11 @@ def token_view(token: EnrolmentToken, secret: str | None = None) -> EnrolmentTok
 
 
 def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datetime) -> EnrolResponse:
-    """Trades one use of an enrolment token for a device and its credential.
+    """Exchanges one use of an enrolment token for a device and its credential.
 
     A device that was enrolled before under this name (its agent lost its credential, or it was revoked) is taken over:
-    it keeps its id and its measurements, and its old credential ends. `measuring.handover.enrol`
-    also gives back what its old agent holds.
+    it keeps its id and its measurements, and its old credential ends. `measuring.handover.enrol` also releases the
+    launches of its old agent.
 
     Raises:
         Unauthenticated: the token is unknown, expired, revoked or used up.
@@ -128,11 +128,9 @@ def _usable_token(session: Session, secret: str, now: datetime) -> EnrolmentToke
     if token.revoked_at is not None:
         raise Unauthenticated("this enrolment token was revoked")
     if token.expires_at <= now:
-        raise Unauthenticated(
-            f"this enrolment token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC; ask for a new one"
-        )
+        raise Unauthenticated(f"this enrolment token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC; get a new one")
     if token.uses >= token.max_uses:
-        raise Unauthenticated("this enrolment token is used up; ask for a new one")
+        raise Unauthenticated("this enrolment token is used up; get a new one")
     return token
 
 
@@ -152,7 +150,7 @@ def _credential(session: Session, device: Device, now: datetime) -> EnrolRespons
 
 
 def rotate_credential(session: Session, principal: Principal, id_or_name: str, now: datetime) -> EnrolResponse:
-    """A new credential for the device; the old one ends at once. The device itself, its owner or an admin may ask."""
+    """A new credential for the device; the old one is invalid at once. For the device itself, its owner or an admin."""
     device = _locked(session, principal, id_or_name, itself=True)
     if device.state == "revoked":
         raise Gone("this device was revoked; enrol it again to use it")
@@ -163,7 +161,7 @@ def rotate_credential(session: Session, principal: Principal, id_or_name: str, n
 def list_devices(
     session: Session, principal: Principal, now: datetime, *, cursor: str | None = None, limit: int = 100
 ) -> DevicePage:
-    """All devices in the order of their enrolment; `cursor` is the last id of the page before."""
+    """All devices in the order of their enrolment; `cursor` is the last id of the previous page."""
     principal.require("user")
     found = rows.page(session, cursor, limit + 1)
     more = len(found) > limit
@@ -172,7 +170,7 @@ def list_devices(
 
 
 def get_device(session: Session, principal: Principal, id_or_name: str) -> Device:
-    """A device by id or name. A device sees itself only. NotFound if there is none."""
+    """A device by id or name. A device can access only itself. NotFound if there is none."""
     device = rows.find(session, id_or_name)
     if device is None or (principal.role == "agent" and principal.device_id != device.id):
         raise NotFound(f"no device {id_or_name}")
@@ -190,12 +188,12 @@ def own_device(session: Session, device_id: str) -> rows.OwnDevice:
 
 
 def drain_device(session: Session, principal: Principal, id_or_name: str, _now: datetime) -> Device:
-    """No further work for the device; what it holds it may finish. Draining twice changes nothing."""
+    """The device gets no further launches, but may finish those that it holds. Draining twice changes nothing."""
     return _turn(session, principal, id_or_name, "draining")
 
 
 def activate_device(session: Session, principal: Principal, id_or_name: str, _now: datetime) -> Device:
-    """Ends draining. Gone if the device was revoked: that takes an enrolment."""
+    """Ends draining. Gone if the device was revoked: it has to enrol again."""
     return _turn(session, principal, id_or_name, "active")
 
 
@@ -208,7 +206,7 @@ def _turn(session: Session, principal: Principal, id_or_name: str, state: Litera
 
 
 def revoke_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
-    """Ends the device: its credential is refused from now on. `measuring.handover` also gives back what it holds."""
+    """Revokes the device's credential. `measuring.handover` also releases the launches that it holds."""
     device = _locked(session, principal, id_or_name)
     if device.state != "revoked":
         device.state = "revoked"
@@ -230,13 +228,13 @@ def _locked(session: Session, principal: Principal, id_or_name: str, *, itself: 
 
 
 def update_facts(session: Session, device_id: str, facts: DeviceFacts, protocol_version: int) -> None:
-    """Takes what the agent says of its device when its process starts."""
+    """Stores the facts that an agent reports when its process starts."""
     device = session.get_one(Device, device_id)
     device.facts = _known_facts(facts, protocol_version)
 
 
 def _known_facts(facts: DeviceFacts, protocol_version: int) -> dict[str, Any]:
-    """Facts as they are stored: without int8 where the agent means another format by it."""
+    """Facts as they are stored: without int8 if the agent means eight-bit weights by it."""
     known = facts.model_dump(mode="json")
     if protocol_version < SEVEN_BIT_WEIGHTS:
         for runtime in known["runtimes"]:
@@ -246,7 +244,7 @@ def _known_facts(facts: DeviceFacts, protocol_version: int) -> dict[str, Any]:
 
 
 def view(session: Session, device: Device, now: datetime) -> DeviceView:
-    """What the API shows of a device."""
+    """The API's view of a device."""
     return views(session, [device], now)[0]
 
 

@@ -1,4 +1,4 @@
-"""How much there is of everything, by state: for metrics and dashboards."""
+"""Numbers of jobs, targets, launches and devices by state, for metrics and dashboards."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from edgefront.core.states import DeviceState, JobState, TargetState
 
 @dataclass(frozen=True)
 class Overview:
-    """Numbers of rows by state; states without rows count 0."""
+    """Numbers of rows by state; 0 for states without rows."""
 
     jobs: dict[str, int]
     targets: dict[str, int]
     launches: dict[str, int]
-    """Only wanted and leased: the others are history."""
+    """Only live launches: the others have ended."""
     devices: dict[str, int]
     devices_online: int
     settling_lag_s: float
@@ -28,7 +28,7 @@ class Overview:
 
 
 def overview(session: Session, now: datetime) -> Overview:
-    """Counts by indexed columns: cheap enough to be asked every few seconds."""
+    """Counts by indexed columns, cheap enough to be queried every few seconds."""
     oldest = counts.oldest_report(session)
     return Overview(
         jobs=_filled(counts.jobs_by_state(session), JobState),

@@ -15,7 +15,7 @@ from edgefront.core.store.tables import Device, Launch
 
 
 def find(session: Session, id_or_name: str) -> Device | None:
-    """By id, or else by name: no name can begin like an id by chance, but ids win."""
+    """A device by id, else by name."""
     query = select(Device).where(or_(Device.id == id_or_name, Device.name == id_or_name))
     found = session.scalars(query).all()
     return next((device for device in found if device.id == id_or_name), found[0] if found else None)
@@ -32,13 +32,13 @@ def lock_by_name(session: Session, name: str) -> Device | None:
 
 
 def page(session: Session, after: str | None, limit: int) -> Sequence[Device]:
-    """Devices by id, which is the order of their enrolment, from the one behind `after`."""
+    """Devices by id, which is the order of their enrolment, from the one after `after`."""
     query = select(Device).order_by(Device.id).limit(limit)
     return session.scalars(query if after is None else query.where(Device.id > after)).all()
 
 
 def leased_counts(session: Session, device_ids: Collection[str]) -> dict[str, int]:
-    """Device id → launches it holds now; devices that hold none are left out."""
+    """Device id → number of launches that it holds; devices without any are left out."""
     rows = session.execute(
         select(Launch.device_id, func.count())
         .where(any_of(Launch.device_id, device_ids), Launch.state == "leased")
@@ -83,5 +83,5 @@ def seen(session: Session, device_id: str, now: datetime) -> None:
 
 
 def worked(session: Session, device_id: str, now: datetime, busy_s: float, measuring_s: float) -> None:
-    """Seen now, and the time it spent since its last report."""
+    """Updates when the device was last seen, and adds the time that it worked since its last report."""
     session.execute(_WORKED, {"device": device_id, "now": now, "busy": busy_s, "spent": measuring_s})

@@ -31,7 +31,7 @@ _LARGEST = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class CandidateFilter:
-    """All that is given must hold. `target` is an id or a name."""
+    """All given conditions must hold. `target` is an id or a name."""
 
     target: str | None = None
     state: str | None = None
@@ -61,7 +61,7 @@ SORTABLE = (
     "created_at",
     "measured_at",
 )
-"""Columns to sort by; a leading `-` sorts downwards. Unmeasured candidates come last either way."""
+"""Columns to sort by; a leading `-` sorts in descending order. Unmeasured candidates always come last."""
 
 EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("job_id", "id of the job"),
@@ -91,6 +91,8 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("baseline_latency_ms", "the baseline's latency at an equal proxy, ms"),
     ("baseline_memory_bytes", "the baseline's peak memory at an equal proxy, bytes"),
     ("speedup", "baseline latency divided by its own"),
+    ("speedup_low", "lower end of its 95 % interval; empty while that is not known"),
+    ("speedup_high", "upper end of its 95 % interval"),
     ("memory_ratio", "baseline peak memory divided by its own"),
     ("extrapolated", "whether it lies outside the baseline's range of the proxy"),
     ("seed", "seed of its random weights"),
@@ -110,11 +112,11 @@ def list_candidates(
     cursor: str | None = None,
     limit: int = 100,
 ) -> CandidatePage:
-    """One page. The cursor is opaque and holds its place while candidates are added; it belongs to its sort order.
+    """One page. The cursor is opaque, stays valid while candidates are added, and belongs to one sort order.
 
     Raises:
         NotFound: no such job or target, or not yours.
-        InvalidInput: unknown sort column, or a cursor that was not made for this order.
+        InvalidInput: unknown sort column, or a cursor of another order.
     """
     job = job_of(session, principal, job_id)
     conditions = _conditions(session, job, filters or CandidateFilter())
@@ -174,6 +176,8 @@ def export_rows(
                 "baseline_latency_ms": versus.latency_ms if versus else None,
                 "baseline_memory_bytes": versus.memory_bytes if versus else None,
                 "speedup": versus.speedup if versus else None,
+                "speedup_low": versus.speedup_low if versus else None,
+                "speedup_high": versus.speedup_high if versus else None,
                 "memory_ratio": versus.memory_ratio if versus else None,
                 "extrapolated": versus.extrapolated if versus else None,
             }
@@ -193,7 +197,7 @@ def _conditions(session: Session, job: Job, filters: CandidateFilter) -> list[Co
     if filters.on_frontier is not None:
         conditions.append(Candidate.on_frontier == filters.on_frontier)
     if filters.generation is not None:
-        # Numbers beyond what the column holds are compared with its end: nothing lies there.
+        # Numbers outside the column's range are replaced by its bound: no row has them.
         conditions.append(Candidate.generation == max(-2, min(filters.generation, (1 << 31) - 1)))
     if filters.max_latency_ms is not None:
         conditions.append(Candidate.latency_ms <= filters.max_latency_ms)

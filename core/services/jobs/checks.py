@@ -1,14 +1,18 @@
-"""Whether a job's request makes sense, as far as no device has to be known: computed before any transaction."""
+"""Checks of a job's request that need no device: they run before any transaction."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from edgefront.core.errors import InvalidInput, SpaceError, within
+from edgefront.core.errors import EdgefrontError, InvalidInput, SpaceError, within
+from edgefront.core.search.smallest import smallest
 from edgefront.core.services.jobs import supernet_plan
+from edgefront.core.services.jobs.defaults import with_defaults
 from edgefront.core.services.jobs.plan import SearchPlan, plan_for
 from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
 from edgefront.core.services.quality import scoring
@@ -18,36 +22,89 @@ from edgefront.core.validation import short
 from edgefront.core.wire.jobs import JobRequest, TargetRequest
 
 EXAMPLES = 200
-"""Architectures drawn to tell a user what a space holds."""
+"""Number of architectures sampled to describe a space in an error message."""
 
 
 @dataclass(frozen=True)
 class CheckedRequest:
-    """A request whose searches can be planned, and find something that they may propose."""
+    """A request whose searches can be planned, and can propose at least one architecture."""
 
     request: JobRequest
     proxy_data: str | None
-    """Digest of the data that its scores are taken on; None where they are taken on none, or the workers have it."""
+    """Digest of the data that its scores use; None if they use none, or only the workers have it."""
 
 
 def checked(request: JobRequest, settings: Settings | None = None) -> CheckedRequest:
-    """Takes up to seconds: limits may leave one architecture in thousands, which is then looked for.
+    """May take seconds: limits may permit only one architecture in thousands, which is then searched for. `settings`
+    locate the data of searches that train or score; by default they are read from the environment.
 
-    `settings` say what data there is for a search that trains or scores; the environment's if absent.
-
-    Raises `InvalidInput`, with the field's path within the request, where space, algorithm, baselines, limits or data
-    make no sense.
+    Raises `InvalidInput`, with the field's path within the request, if space, algorithm, baselines, limits or data are
+    invalid.
     """
     _check_narrowing(request)
-    scoring.proxy_of(request)
-    for index, target in enumerate(request.targets):
-        _check_search(request, target, index)
-    supernet_plan.check(request, settings)
+    request = with_defaults(request)
+    for check in _checks(request, settings):
+        check()
     return CheckedRequest(request, scoring.check_data(request, settings))
 
 
+def refusals(request: JobRequest, settings: Settings | None = None) -> tuple[JobRequest, list[EdgefrontError]]:
+    """The request with its defaults, as far as they can be settled, and every error that `checked` could raise.
+
+    What depends on something wrong repeats that error; each is listed once.
+    """
+    found: dict[tuple[str, str], EdgefrontError] = {}
+
+    def attempt(check: Callable[[], object]) -> None:
+        try:
+            check()
+        except EdgefrontError as error:
+            found.setdefault((error.field, error.detail), error)
+
+    attempt(lambda: _check_narrowing(request))
+    try:
+        settled = with_defaults(request)
+    except EdgefrontError as error:
+        found.setdefault((error.field, error.detail), error)
+        return request, list(found.values())
+    for check in (*_checks(settled, settings), lambda: scoring.check_data(settled, settings)):
+        attempt(check)
+    return settled, list(found.values())
+
+
+def _checks(request: JobRequest, settings: Settings | None) -> Iterator[Callable[[], object]]:
+    yield partial(_check_none_added, request)
+    yield partial(scoring.proxy_of, request)
+    for index, target in enumerate(request.targets):
+        yield partial(_check_search, request, target, index)
+    yield partial(supernet_plan.check, request, settings)
+
+
+def check_target(request: JobRequest, target: TargetRequest) -> None:
+    """As `checked`, of one target that is added to a job; paths are those within the target."""
+    try:
+        _check_search(request, target, 0)
+    except InvalidInput as error:
+        if error.path[:2] == ("targets", "0"):
+            raise error.at(*error.path[2:]) from None
+        raise
+
+
+def _check_none_added(request: JobRequest) -> None:
+    for index, target in enumerate(request.targets):
+        if target.added:
+            raise InvalidInput(
+                f"targets.{index}.added: a target is added to a job that there is (POST /v1/jobs/{{id}}/targets)",
+                field=f"targets.{index}.added",
+                value=True,
+                allowed="false",
+            )
+
+
 def _check_narrowing(request: JobRequest) -> None:
-    """Each value once, which bounds what is stored: here and not in the gene, whose jobs of earlier releases go on."""
+    """Refuses repeated values, which bounds the size of stored requests. The gene accepts them, for jobs of earlier
+    releases.
+    """
     for gene, wanted in request.space.narrow.items():
         seen: set[str] = set()
         for value in wanted if isinstance(wanted, list) else ():
@@ -86,7 +143,7 @@ def _check_search(request: JobRequest, target: TargetRequest, index: int) -> Non
 
 
 def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
-    """InvalidInput if the limits on parameters and weights leave the search nothing to propose."""
+    """Raises `InvalidInput` if no architecture is within the limits on parameters and weights."""
     if plan.permitted():
         return
     bounds, memory_mb = plan.request.parameters, target.limits.memory_mb
@@ -103,7 +160,11 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
     given = bounds.model_dump(exclude_none=True)
     cause: str = "parameters"
     value: Any = given
+    allowed = "wider limits, or a space narrowed to models within them"
     if not given:
+        least = plan.costs(smallest(plan.space, lambda every: [plan.costs(one).weight_bytes for one in every]))
+        spreads.append(f"the smallest {least.weight_bytes / MIB:.1f} MiB of weights")
+        allowed = f"more than {least.weight_bytes / MIB:.1f} MiB, or another space"
         cause, value = f"targets.{index}.limits.memory_mb", memory_mb
     elif len(given) == 1 and memory_mb is None:
         ((name, value),) = given.items()
@@ -112,5 +173,5 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
         f"no architecture of {plan.space.name} was found within these limits; most have {'; '.join(spreads)}",
         field=cause,
         value=value,
-        allowed="wider limits, or a space narrowed to models within them",
+        allowed=allowed,
     )

@@ -42,7 +42,7 @@ def end_target(session: Session, target: Target, state: str, note: str, now: dat
 
 
 def end_targets(session: Session, targets: Sequence[Target], state: str, note: str, now: datetime) -> None:
-    """Withdraws what nobody else wants measured and cancels the candidates that wait. The targets are locked."""
+    """Withdraws launches that no other target needs, and cancels waiting candidates. The targets are locked."""
     demand.withdraw(session, [target.id for target in targets], now)
     withdraw_supernets(session, [target.id for target in targets], now)
     for target in targets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from sqlalchemy.orm import Session
@@ -19,11 +20,11 @@ def rows_of(points: Iterable[Point]) -> list[tuple[float, float, float]]:
 
 
 def as_baseline(points: Sequence[Point]) -> Baseline | None:
-    return Baseline(rows_of(points)) if points else None
+    return Baseline(rows_of(points), _half_widths(points)) if points else None
 
 
 def baseline_of(session: Session, target_id: str) -> Baseline | None:
-    """The target's baseline as far as it is measured; None before."""
+    """The target's measured baselines; None before the first."""
     return as_baseline(repository.baseline_points(session, [target_id])[target_id])
 
 
@@ -34,14 +35,27 @@ def baselines_of(session: Session, target_ids: Sequence[str]) -> dict[str, Basel
 
 
 def summary_of(points: Sequence[Point], baseline: Baseline | None, proxy: str) -> str:
-    """The claim in one sentence, `proxy` by its name; empty while there is no baseline."""
-    return "" if baseline is None else summary(rows_of(points), baseline, proxy)
+    """The comparison with the baseline in one sentence; `proxy` is its name. Empty while there is no baseline."""
+    return "" if baseline is None else summary(rows_of(points), baseline, proxy, _half_widths(points))
+
+
+def _half_widths(points: Sequence[Point]) -> list[float]:
+    """NaN where it is not known."""
+    return [math.nan if point.latency_half_width_ms is None else point.latency_half_width_ms for point in points]
 
 
 def versus_baseline(candidate: Candidate, baseline: Baseline | None) -> Versus | None:
-    """How a candidate compares at an equal proxy; None for baselines and while either is unmeasured."""
+    """Speed-up and memory ratio at an equal proxy; None for baselines and while either is unmeasured."""
     if baseline is None or candidate.role == "baseline":
         return None
     if candidate.latency_ms is None or candidate.memory_bytes is None:
         return None
-    return Versus(**versus(baseline, candidate.proxy, candidate.latency_ms, candidate.memory_bytes))
+    return Versus(
+        **versus(
+            baseline,
+            candidate.proxy,
+            candidate.latency_ms,
+            candidate.memory_bytes,
+            candidate.latency_half_width_ms,
+        )
+    )

@@ -18,7 +18,7 @@ from edgefront.core.store.tables import Target
 
 
 def due(session: Session, target: Target, now: datetime) -> bool:
-    """Whether `search.advance` has something to do for this target: cheap, for it is asked in each transaction."""
+    """Whether `search.advance` has a step to do for this target. Cheap: it is called in each transaction."""
     job = job_rows.find(session, target.job_id)
     if job is None or job.state != "running" or target.state not in ACTIVE_TARGETS:
         return False
@@ -37,7 +37,7 @@ def due(session: Session, target: Target, now: datetime) -> bool:
 
 
 def baselines_complete(session: Session, target: Target) -> bool:
-    """Whether each baseline is settled, and measured `BASELINE_LAUNCHES` times unless a launch failed."""
+    """Whether every baseline has its result, from `BASELINE_LAUNCHES` launches unless one failed."""
     baselines = candidate_rows.baselines(session, target.id)
     if not baselines or any(baseline.state == "waiting" for baseline in baselines):
         return False

@@ -1,7 +1,7 @@
 """The event log of a job: numbered from 1 without gaps, in commit order.
 
 Numbers are drawn under the job's row lock. Lock order everywhere: targets by id, then measurements by id, then jobs
-by id; so whoever appends to the logs of several jobs locks those jobs first, in the order of their ids.
+by id; so a transaction that appends to the logs of several jobs locks those jobs first, in the order of their ids.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""News of a candidate, taken from its measurement into its row."""
+"""Copies a measurement's result into the rows of its candidates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgefront.core.wire.jobs import Limits
 
 @dataclass(frozen=True)
 class Finding:
-    """News of a candidate: its measurement as it stands now (measured, infeasible or failed).
+    """A candidate's current measurement (measured, infeasible or failed).
 
     `half_width_ms` is half of the 95 % interval of the measurement's latency, None where unknown.
     """
@@ -24,7 +24,7 @@ class Finding:
 
 
 def take_in(target: Target, finding: Finding, now: datetime) -> bool:
-    """Copies the measurement into the candidate and counts it; False if there is nothing to say yet."""
+    """Copies the measurement into the candidate and counts it; False while there is no result."""
     candidate, measurement = finding.candidate, finding.measurement
     if measurement.state == "wanted":
         return False
@@ -40,7 +40,7 @@ def take_in(target: Target, finding: Finding, now: datetime) -> bool:
     candidate.measured_at = measurement.measured_at
     if was_waiting:
         target.settled += 1
-    # What was known from another job does not start this target's clock.
+    # A measurement reused from another job does not start this target's clock.
     if target.started_at is None and measurement.measured_at and measurement.measured_at >= candidate.created_at:
         target.started_at = now
     return True
@@ -54,7 +54,7 @@ def settled_state(measurement: Measurement, limits: Limits) -> str:
 
 
 def _beyond(measurement: Measurement, limits: Limits) -> str:
-    """What is beyond the limits, in words; empty if nothing is."""
+    """Which limits are exceeded, as text; empty if none."""
     words = []
     latency, memory = measurement.latency_ms, measurement.memory_bytes
     if limits.latency_ms is not None and latency is not None and latency > limits.latency_ms:

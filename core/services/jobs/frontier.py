@@ -1,7 +1,7 @@
-"""The frontier of a target: kept with every report, and shown with the baseline beside it.
+"""The frontier of a target: updated when reports are settled, and shown beside the baseline.
 
 The frontier is the non-dominated set (proxy up, latency down, peak memory down) of the target's measured, in-bounds
-*search* candidates. Baselines are not members: they stand beside it as what it is compared with.
+*search* candidates. Baselines are not members: the frontier is compared with them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Finding", "FrontierChange", "candidate_settled", "frontier_view"]
 
 @dataclass(frozen=True)
 class FrontierChange:
-    """What findings did to a frontier: ids that joined and left it, its size and hypervolume now."""
+    """How results changed a frontier: ids that joined and left it, its new size and hypervolume."""
 
     joined: tuple[str, ...]
     left: tuple[str, ...]
@@ -49,17 +49,17 @@ def candidate_settled(
     *,
     entries: Sequence[events.Entry] = (),
 ) -> FrontierChange:
-    """Takes findings into the candidates, the target's counters, its frontier and the job's event log.
+    """Applies results to the candidates, the target's counters, its frontier and the job's event log.
 
-    Call it once per target and transaction with every finding, with the target's row locked and the candidates *not*
-    yet touched: this copies the measurement into the candidate (numbers, launches, state: measured, out_of_bounds by
-    the target's limits, infeasible or failed with the reason), counts `target.settled`, sets `target.started_at` at
-    the first launch of its own, moves `on_frontier`, and appends `candidate` events and, if it moved, a `frontier`
-    event; `entries` go into the log before them. Cost: the frontier's rows and the findings; of the target's other
-    candidates only those that a member that got worse had kept off the frontier.
+    Call it once per target and transaction with all results, with the target's row locked and the candidates *not* yet
+    touched: this copies the measurement into the candidate (numbers, launches, state: measured, out_of_bounds by the
+    target's limits, infeasible or failed with the reason), counts `target.settled`, sets `target.started_at` at the
+    first launch of its own, moves `on_frontier`, and appends `candidate` events and, if it moved, a `frontier` event;
+    `entries` go into the log before them. Cost: it reads the frontier's rows and the given candidates; of the other
+    candidates only those that were dominated by a member that got worse.
     """
     members = {point.id: point for point in repository.frontier_points(session, [target.id])[target.id]}
-    with session.no_autoflush:  # one UPDATE of each row, at the end
+    with session.no_autoflush:  # one UPDATE per row, at the end
         changed = [finding.candidate for finding in findings if take_in(target, finding, now)]
         if not changed:
             events.append_all(session, target.job_id, entries, now)
@@ -99,8 +99,8 @@ def _frontier_after(
 ) -> dict[str, Point]:
     """The members now, by id.
 
-    A candidate beside the frontier is dominated by a member. It can only join if each member that dominated it got
-    worse or left, so it is enough to look at what the former places of those members dominate.
+    A candidate that is not on the frontier is dominated by a member. It can only join if each member that dominated it
+    got worse or left, so only candidates that the former points of those members dominate are checked.
     """
     moved = {point.id: point for point in map(_eligible, changed) if point is not None}
     touched = {candidate.id for candidate in changed}
@@ -115,16 +115,21 @@ def _frontier_after(
 
 
 def _eligible(candidate: Candidate) -> Point | None:
-    """Where a candidate stands, if it may be on a frontier at all."""
+    """A candidate's point, if it may be on a frontier at all."""
     return _point(candidate) if candidate.role == "search" and candidate.state == "measured" else None
 
 
 def _point(candidate: Candidate) -> Point | None:
-    """Where a candidate stands, once it is measured."""
+    """A candidate's point, once it is measured."""
     if candidate.latency_ms is None or candidate.memory_bytes is None:
         return None
     return Point(
-        candidate.id, candidate.decoder_parameters, candidate.proxy, candidate.latency_ms, candidate.memory_bytes
+        candidate.id,
+        candidate.decoder_parameters,
+        candidate.proxy,
+        candidate.latency_ms,
+        candidate.memory_bytes,
+        candidate.latency_half_width_ms,
     )
 
 
@@ -156,8 +161,8 @@ def frontier_view(
     """The frontier of one target (by id or name; None: the job's first), points by rising decoder parameters.
 
     The filters ("the best under 50 ms and 300 MB", MiB) leave out points beyond them; the hypervolume and the summary
-    are the whole frontier's. With `by` perplexity it is the frontier of those that were trained, on `dataset` or else
-    on the data that most were trained on. NotFound if there is no such job or target.
+    are the whole frontier's. With `by` perplexity it is the frontier of the trained candidates, on `dataset` or else on
+    the data set with the most of them. NotFound if there is no such job or target.
     """
     job = job_of(session, principal, job_id)
     row = target_of(session, job, target)
@@ -194,7 +199,7 @@ def frontier_view(
 
 
 def _by_perplexity(session: Session, trained: Sequence[Trained]) -> list[Candidate]:
-    """The non-dominated of those that may be on a frontier, by rising decoder parameters."""
+    """The non-dominated trained candidates within the limits, by rising decoder parameters."""
     scores = {one.candidate_id: one.value for one in trained if one.joins_frontiers}
     candidates = [candidate for candidate in repository.by_ids(session, scores) if _point(candidate)]
     rows = [(-scores[one.id], one.latency_ms or 0.0, float(one.memory_bytes or 0)) for one in candidates]

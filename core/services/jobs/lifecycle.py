@@ -1,8 +1,9 @@
-"""Jobs: create, look at, pause, resume, cancel, delete."""
+"""Jobs: create, get, list, pause, resume, cancel, delete."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -38,33 +39,44 @@ def submit_job(
     request: JobRequest,
     idempotency_key: str | None = None,
     settings: Settings | None = None,
+    in_reach: Callable[[JobRequest], None] | None = None,
 ) -> JobView:
     """Stores a job with its targets and sends `advance` for each. Plans it before, in no transaction.
 
-    The same `idempotency_key` of the same owner with the same request answers with the job made then. `settings` say
-    what data there is for a search that trains or scores; the environment's if absent.
+    The same `idempotency_key` of the same owner with the same request returns the job of the first time. `settings`
+    locate the data for searches that train or score; by default they are read from the environment. `in_reach` refuses
+    a new request whose limits nothing can meet (`prediction.limits`).
 
     Raises:
-        InvalidInput: space, algorithm settings, baselines or a target make no sense; names the field.
+        InvalidInput: space, algorithm settings, baselines or a target are invalid; names the field.
         NotFound: no such device or device class.
         Conflict: the key was used with another request.
     """
     principal.require("user")
+    digest = request_digest(request.model_dump(mode="json"))
     if idempotency_key is not None:
         check_key(idempotency_key)
         with database.read() as session:
             former = rows.find_by_key(session, principal.owner, idempotency_key)
             if former is not None:
-                return _same(session, former, _digest(request), database.now(session))
+                return _same(session, former, digest, database.now(session))
+    if in_reach is not None:
+        in_reach(request)
     planned = checked(request, settings)
     with database.write() as session:
-        return _create(session, principal, planned, idempotency_key, database.now(session))
+        return _create(session, principal, planned, digest, idempotency_key, database.now(session))
 
 
 def _create(
-    session: Session, principal: Principal, planned: CheckedRequest, idempotency_key: str | None, now: datetime
+    session: Session,
+    principal: Principal,
+    planned: CheckedRequest,
+    digest: str,
+    idempotency_key: str | None,
+    now: datetime,
 ) -> JobView:
-    request, digest = planned.request, _digest(planned.request)
+    """`digest` is that of the request as it was sent: what it leaves open is settled in `planned`."""
+    request = planned.request
     placed = place(session, request)
     job = Job(
         name=request.name,
@@ -101,7 +113,9 @@ def _create(
 
 
 def target_seed(job_seed: int, position: int) -> int:
-    """The seed of a target's search, 63 bits: targets of a job, and jobs of neighbouring seeds, are unrelated."""
+    """The seed of a target's search, 63 bits; different targets of a job, and jobs with adjacent seeds, get unrelated
+    seeds.
+    """
     key = hashlib.sha256(f"edgefront/target/{job_seed}/{position}".encode("ascii")).digest()
     return int.from_bytes(key[:8], "big") >> 1
 
@@ -120,7 +134,7 @@ def list_jobs(
     cursor: str | None = None,
     limit: int = 50,
 ) -> JobPage:
-    """Jobs by falling age of creation, the newest first: one's own, or all for an admin; in one state, if given."""
+    """Jobs, the newest first: the caller's own, or all for an admin; in one state, if given."""
     principal.require("user")
     before = None
     if cursor is not None:
@@ -141,7 +155,7 @@ def pause_job(session: Session, principal: Principal, job_id: str, now: datetime
         return _view(session, job, now)
     _must_live(job, "paused")
     withdrawn = demand.withdraw(session, [target.id for target in targets], now)
-    # What was not launched is not spent: it is requested again when the job resumes.
+    # Launches that were not started do not count: they are requested again when the job resumes.
     unspent = demand.refinements_among(session, withdrawn)
     for target in targets:
         target.refinements -= unspent.get(target.id, 0)
@@ -201,10 +215,6 @@ def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, l
 def _must_live(job: Job, wanted: str) -> None:
     if job.state not in LIVE_JOBS:
         raise Conflict(f"job {job.id} is {job.state} and cannot be {wanted}")
-
-
-def _digest(request: JobRequest) -> str:
-    return request_digest(request.model_dump(mode="json"))
 
 
 def _same(session: Session, former: Job, digest: str, now: datetime) -> JobView:

@@ -1,7 +1,7 @@
 """Files for download: a candidate's model as ONNX (one file a mode) or safetensors, or its architecture as JSON.
 
-Weights are untrained, from the candidate's seed, and the file name says so. The files are a cache: each is built again
-wherever it is missing, with the same bytes, so none goes to an artifact store.
+Weights are untrained, from the candidate's seed, and the file name says so. The files are a cache: a missing one is
+built again with the same bytes, so they are not uploaded to an artifact store.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def artifact_for(
     """The file, built once per (architecture, seed, format, number format) and again if it is missing from the disk.
 
     Takes the database, not a session: building can take seconds and holds no transaction. Concurrent requests are
-    safe; a half-written file is never seen.
+    safe; a partially written file is never visible.
 
     Raises:
         NotFound: no such candidate, or not yours.
-        InvalidInput: unknown format or number format, or such as this model does not have.
+        InvalidInput: unknown format or number format, or one that this model does not support.
         Unavailable: the disk is full or the folder cannot be written.
     """
     with database.read() as session:
@@ -73,7 +73,7 @@ def artifact_for(
     if found is not None:
         return found
     with _only_one(path):
-        # Whoever waited here finds what the one before has built.
+        # A caller that waited for the lock finds the file that the previous one has built.
         found = _ready(database, digest, seed, kept_as, path)
         if found is not None:
             return found
@@ -86,7 +86,7 @@ def artifact_for(
 
 
 def _ready(database: Database, digest: str, seed: int, kept_as: str, path: Path) -> ArtifactFile | None:
-    """The file if it was noted and is there as it was noted."""
+    """The file if it is recorded, and on the disk with the recorded size."""
     with database.read() as session:
         row = rows.find(session, digest, seed, kept_as)
         noted = None if row is None else (row.size, row.sha256)
@@ -105,7 +105,7 @@ def _has_size(path: Path, size: int) -> bool:
 def _build(
     architecture: Architecture, seed: int, format_: ModelFormat, path: Path, number_format: NumberFormat
 ) -> tuple[str, int]:
-    """Writes beside the final place and moves there when complete; returns SHA-256 and size."""
+    """Writes a temporary file and renames it when it is complete; returns SHA-256 and size."""
     part: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ def _build(
 
 
 def _hash(path: Path) -> tuple[str, int]:
-    """SHA-256 and size, once the bytes are on the disk."""
+    """SHA-256 and size, after syncing the file to the disk."""
     sha256, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
@@ -147,7 +147,7 @@ def _unavailable(error: OSError) -> Unavailable:
 
 
 def _clear_abandoned(folder: Path) -> None:
-    """Removes what a builder that was killed left."""
+    """Removes partial files of builders that were killed."""
     for part in folder.glob(f"{_PART}*"):
         with contextlib.suppress(OSError):
             if time.time() - part.stat().st_mtime > _ABANDONED_S:
@@ -160,7 +160,7 @@ _guard = threading.Lock()
 
 @contextlib.contextmanager
 def _only_one(path: Path) -> Iterator[None]:
-    """One builder of a file at a time in this process. Between processes both build, and the bytes are the same."""
+    """One builder per file at a time in this process. Two processes may both build it, with the same bytes."""
     with _guard:
         lock, users = _building.get(path, (threading.Lock(), 0))
         _building[path] = (lock, users + 1)

@@ -1,19 +1,30 @@
-"""What a job's request means for one of its targets: the space, the algorithm over it, and what it may propose."""
+"""A target's search plan from the job's request: the space, the algorithm, and the limits on proposals."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edgefront.core.cost.costs import Costs
+from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import within
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.proxies.quality_law import covers, law_about
+from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.quality.law import QualityLaw
+from edgefront.core.search.extension import Extension
 from edgefront.core.search.interface import Algorithm, Snapshot
+from edgefront.core.search.problem import Problem
 from edgefront.core.search.proposals import DRAWS, WALKABLE
 from edgefront.core.search.registry import make
+from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space as catalogued
 from edgefront.core.spaces.space import SearchSpace
@@ -23,7 +34,7 @@ from edgefront.core.wire.jobs import JobRequest, Limits, SpaceRequest
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """One target's search. Pure: the same request, protocol and limits make the same plan."""
+    """One target's search: a pure function of request, protocol and limits."""
 
     request: JobRequest
     protocol: MeasurementProtocol
@@ -38,13 +49,21 @@ class SearchPlan:
     def costs(self, architecture: Architecture) -> Costs:
         return protocol_costs(architecture, self.protocol)
 
+    def perplexities(self, architectures: Sequence[Architecture]) -> list[dict[str, Any]]:
+        """What the space's quality law expects of each: fields of `core.wire.jobs.PredictedView`; empty without one."""
+        return perplexities(quality_law_of(self.request, self.space), architectures)
+
     def permitted(self) -> bool:
-        """Whether the search finds anything at all that it may propose."""
-        one = make("random", {"population": 1}, self.space, _acceptance(self.request, self.protocol, self.limits))
-        return bool(one.ask(self.request.seed, 0, Snapshot()))
+        """Whether the search can find any architecture within the limits."""
+        return bool(self.examples(1))
+
+    def examples(self, count: int) -> list[Architecture]:
+        """So many permitted architectures, drawn by the job's seed; fewer where hardly any are permitted."""
+        one = make("random", {"population": count}, self.space, _acceptance(self.request, self.protocol, self.limits))
+        return [proposal.architecture for proposal in one.ask(self.request.seed, 0, Snapshot())]
 
     def exhausted(self) -> str:
-        """Why there is nothing left to propose, in words."""
+        """The reason why nothing is left to propose, as text."""
         if self.space.size() <= WALKABLE:
             return "Every permitted architecture has been proposed."
         return f"No other permitted architecture was found in {DRAWS:,} draws."
@@ -54,13 +73,54 @@ class SearchPlan:
         return generations is None or number < generations
 
 
-def plan_for(request: JobRequest, protocol: MeasurementProtocol, limits: Limits) -> SearchPlan:
-    """The plan of a target. Raises `SpaceError` or `InvalidInput` with the field's path within the request."""
+def plan_for(request: JobRequest, protocol: MeasurementProtocol, limits: Limits, *, added: bool = False) -> SearchPlan:
+    """The plan of a target; of one that was added later, which chooses among the job's candidates.
+
+    Raises `SpaceError` or `InvalidInput` with the field's path within the request.
+    """
     space = space_of(request.space)
+    accept = _acceptance(request, protocol, limits)
+    problem = _problem(request, protocol, limits, space)
+    if added:
+        return SearchPlan(request, protocol, limits, space, Extension(accept, problem))
     with within("algorithm"):
-        accept = _acceptance(request, protocol, limits)
-        algorithm = make(request.algorithm.name, request.algorithm.settings, space, accept)
+        algorithm = make(request.algorithm.name, request.algorithm.settings, space, accept, problem)
     return SearchPlan(request, protocol, limits, space, algorithm)
+
+
+def quality_law_of(request: JobRequest, space: SearchSpace) -> QualityLaw | None:
+    """The law by which a job ranks, or that says what perplexity to expect; None where none covers its space."""
+    if not covers(space.baselines([1])[0]):
+        return None
+    return law_about(space, ProxySettings.parse(request.proxy_settings).law)
+
+
+def _problem(request: JobRequest, protocol: MeasurementProtocol, limits: Limits, space: SearchSpace) -> Problem:
+    """What the search is to find, for the algorithms that can use it."""
+    law = quality_law_of(request, space) if request.proxy == "quality_law" else None
+    bounds = request.parameters
+    most_bytes = None if limits.memory_mb is None else limits.memory_mb * MIB
+
+    def permitted(shapes: Shapes) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = np.ones(len(shapes), dtype=np.bool_)
+        if bounds.min_decoder is not None:
+            found &= shapes.decoder_parameters >= bounds.min_decoder
+        if bounds.max_decoder is not None:
+            found &= shapes.decoder_parameters <= bounds.max_decoder
+        if bounds.max_total is not None:
+            found &= shapes.total_parameters <= bounds.max_total
+        return found
+
+    return Problem(
+        goal=request.goal,
+        latency_ms=limits.latency_ms,
+        memory_bytes=most_bytes,
+        candidates=request.budget.candidates,
+        protocol=protocol,
+        proxy=request.proxy,
+        scores=None if law is None else (lambda shapes: -law.predict(shapes).log_perplexity),
+        permitted=permitted,
+    )
 
 
 def space_of(request: SpaceRequest) -> SearchSpace:
@@ -74,7 +134,7 @@ def space_of(request: SpaceRequest) -> SearchSpace:
 def planned(request: JobRequest) -> tuple[int, int]:
     """How many baselines each target has, and how many candidates its search will have proposed at its end.
 
-    Time may end the search before.
+    A budget of time may end the search earlier.
     """
     included = {"space", "algorithm", "baseline_layers"}
     text = json.dumps(request.model_dump(mode="json", include=included), sort_keys=True)
@@ -85,7 +145,8 @@ def planned(request: JobRequest) -> tuple[int, int]:
 def _planned(text: str, budget: int | None) -> tuple[int, int]:
     data = json.loads(text)
     space = space_of(SpaceRequest(**data["space"]))
-    algorithm = make(data["algorithm"]["name"], data["algorithm"]["settings"], space)
+    problem = Problem(candidates=budget)
+    algorithm = make(data["algorithm"]["name"], data["algorithm"]["settings"], space, problem=problem)
     most = space.size() if budget is None else min(space.size(), budget)
     total, generation = 0, 0
     while total < most and (algorithm.generations is None or generation < algorithm.generations):
@@ -95,7 +156,7 @@ def _planned(text: str, budget: int | None) -> tuple[int, int]:
 
 
 def _acceptance(request: JobRequest, protocol: MeasurementProtocol, limits: Limits) -> Callable[[Architecture], bool]:
-    """What may be proposed: within the limits on parameters, and with weights that alone fit the memory limit."""
+    """Accepts architectures within the limits on parameters whose weights alone fit the memory limit."""
     bounds = request.parameters
     most_bytes = None if limits.memory_mb is None else limits.memory_mb * MIB
 
@@ -107,7 +168,8 @@ def _acceptance(request: JobRequest, protocol: MeasurementProtocol, limits: Limi
             return False
         if bounds.max_total is not None and found.total_parameters > bounds.max_total:
             return False
-        # A peak holds all weights, so a model whose weights are beyond the limit is out of bounds unmeasured.
+        # The peak includes all weights, so a model whose weights exceed the limit is out of bounds without a
+        # measurement.
         return most_bytes is None or found.weight_bytes <= most_bytes
 
     return accept

@@ -1,4 +1,4 @@
-"""How far a target is, how long it may still take, and what a person should know about it."""
+"""A target's progress: planned candidates, remaining time, and a note for people."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest
 
 BASELINE_LAUNCHES = 3
-"""Launches of each baseline: every claim divides by it, and their spread tells the device's launch variance."""
+"""Launches of each baseline: all comparisons divide by it, and their spread estimates the device's launch variance."""
 
 
 def planned(request: JobRequest | None, target: Target) -> int | None:
-    """Candidates that there will be at the end, baselines included; None where the request cannot be read."""
+    """Expected number of candidates at the end, baselines included; None if the stored request cannot be read."""
     if target.state not in ("baselines", "searching"):
         return target.candidates
     try:
-        return None if request is None else sum(plan.planned(request))
+        if request is None or request.targets[target.position].added:  # as many as predictions recommend
+            return None
+        return sum(plan.planned(request))
     except InvalidInput:  # of a space or an algorithm that this release does not have
         return None
 
 
 def refinement_budget(request: JobRequest, target: Target) -> int:
-    """Further launches of uncertain frontier points that the target may have: a share of its first launches."""
+    """Maximum number of refinement launches of the target: a share of its first launches."""
     baselines, _ = plan.planned(request)
     return int(request.budget.refinement * max(0, target.candidates - baselines))
 
 
 def seconds_left(job: Job, request: JobRequest | None, target: Target, now: datetime) -> float | None:
-    """Time to the end at the pace so far, with all further launches that may be made; None while it cannot be told.
-
-    At most what the budget of time leaves.
+    """Seconds to the end at the pace so far, with all permitted refinement launches, at most the rest of the time
+    budget. None while it cannot be estimated.
     """
     if target.state not in ACTIVE_TARGETS:
         return 0.0
@@ -48,7 +49,7 @@ def seconds_left(job: Job, request: JobRequest | None, target: Target, now: date
     if job.state != "running" or target.started_at is None or target.launches_done < 2:
         return None
     elapsed = max(0.0, (now - target.started_at).total_seconds())
-    # The clock starts with the first result, so one launch less was made in that time.
+    # The clock starts with the first result, so that launch was made before it.
     pace = elapsed / (target.launches_done - 1)
     left = max(0, total - target.settled) + max(0, refinement_budget(request, target) - target.refinements)
     seconds = left * pace
@@ -67,10 +68,10 @@ def out_of_time(request: JobRequest, target: Target, now: datetime) -> bool:
 def note(
     job: Job, target: Target, device: str, online: int, facts: Sequence[Mapping[str, Any]], scoring: int = 0
 ) -> str:
-    """What a person should know: why it ended, that it is paused, that no agent is there or none that can measure.
+    """A note for people: why the target ended, that it is paused, or that no online agent can measure for it.
 
-    `facts` are those of the devices online; empty where they were not looked at. `scoring` is the number of models
-    whose scores the target waits for.
+    `facts` are those of the devices online; empty if they were not queried. `scoring` is the number of models whose
+    scores the target waits for.
     """
     said = [target.note] if target.note else []
     if target.state in ACTIVE_TARGETS:
@@ -86,7 +87,7 @@ def note(
 
 
 def _inability(target: Target, device: str, facts: Sequence[Mapping[str, Any]]) -> str:
-    """That none of these devices can measure for the target; empty if one can."""
+    """A message that none of these devices can measure for the target; empty if one can."""
     protocol = PROTOCOL.read_or(target.protocol, None)
     if protocol is None or any(can_run(known, protocol) for known in facts):
         return ""

@@ -1,4 +1,4 @@
-"""What a search by a supernet asks of the pool: checked before it begins, and withdrawn when it ends."""
+"""The training of a search's supernet: checked before the job is stored, and cancelled when the search ends."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def recipe_of(asked: ParSupernetSettings) -> Recipe:
 
 
 def dataset_of(asked: ParSupernetSettings, recipe: Recipe) -> str:
-    """The data set of the supernet; `InvalidInput` where neither the search nor its recipe names one."""
+    """The data set of the supernet; `InvalidInput` if neither the search nor its recipe names one."""
     dataset = asked.dataset or recipe.dataset
     if dataset is None:
         raise InvalidInput(
-            f"dataset is missing: the recipe {recipe.name} has none of its own",
+            f"dataset is missing: the recipe {recipe.name} has no default data set",
             field="dataset",
             allowed="the name of a data set",
         ).under(*_SETTINGS)
@@ -55,12 +55,12 @@ def dataset_of(asked: ParSupernetSettings, recipe: Recipe) -> str:
 
 
 def requirements_of(asked: ParSupernetSettings) -> Requirements:
-    """One device: a supernet is trained by one process."""
+    """The requirements of a supernet's training: one device, since it is trained by one process."""
     return Requirements(device=asked.device)
 
 
 def check(request: JobRequest, settings: Settings | None) -> None:
-    """`InvalidInput`, with the field's path within the job, unless the pool can train what its search asks for."""
+    """Raises `InvalidInput`, with the field's path within the job, unless the pool can train the supernet."""
     first = request.targets[0]
     algorithm = plan_for(request, first.protocol, first.limits).algorithm
     if not isinstance(algorithm, ParSupernet):
@@ -80,26 +80,26 @@ def check(request: JobRequest, settings: Settings | None) -> None:
                 value=asked.weight_steps,
                 allowed=f"at most {max(0, steps - 2)}, or more steps",
             )
-        if asked.latency_weight is None:  # else the shape is the same, and latencies come from the probes
+        if asked.latency_weight is None:  # the shape does not depend on it, and latencies come from the probes
             algorithm.supernet(Snapshot())
 
 
 def pause(session: Session, target_ids: Collection[str], now: datetime) -> None:
-    """Pauses the supernets' trainings of targets whose job is paused."""
+    """Pauses the trainings of supernets whose job is paused."""
     for training in rows.open_supernets(session, target_ids):
         if training.wanted != "cancel":
             training_steering.pause(session, training, now)
 
 
 def resume(session: Session, target_ids: Collection[str], now: datetime) -> None:
-    """Resumes those of targets whose job resumes."""
+    """Resumes the trainings of supernets whose job resumes."""
     for training in rows.open_supernets(session, target_ids):
         if training.wanted != "cancel":
             training_steering.resume(session, training, now)
 
 
 def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> None:
-    """Ends the supernets' trainings of targets that need them no more."""
+    """Cancels the trainings of supernets that their targets no longer need."""
     for training in rows.open_supernets(session, target_ids):
         training.wanted = "cancel"
         if training.state in LIVE_TRAININGS:  # its worker ends it

@@ -1,4 +1,4 @@
-"""Rows → what the API shows."""
+"""The API's views of jobs, targets and candidates, from their rows."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from edgefront.core.wire.jobs import (
     JobRequest,
     JobView,
     Limits,
+    PredictedView,
     ProxyTrust,
     TargetRequest,
     TargetView,
 )
 
 LOOKED_AT = 32
-"""A target with more devices online than this is taken to have one that can measure for it."""
+"""Maximum number of online devices whose facts are checked; with more, one is assumed to be able to measure."""
 
 
 def candidate_view(candidate: Candidate, baseline: Baseline | None) -> CandidateView:
@@ -41,16 +42,16 @@ def candidate_view(candidate: Candidate, baseline: Baseline | None) -> Candidate
 
 
 def candidate_news(candidate: Candidate, baseline: Baseline | None) -> dict[str, Any]:
-    """`candidate_view` as JSON without the architecture: whoever saw the candidate proposed has it."""
+    """`candidate_view` as JSON without the architecture, which readers have from the event of the proposal."""
     return CandidateView.model_construct(**_standing(candidate, baseline)).model_dump(
         mode="json", exclude={"architecture"}
     )
 
 
 def _standing(candidate: Candidate, baseline: Baseline | None) -> dict[str, Any]:
-    """The fields of a `CandidateView` but the architecture, as they are.
+    """The fields of a `CandidateView` except the architecture.
 
-    Rows were checked when they were written: validating thousands of them again would only take time.
+    Rows were validated when they were written; validating thousands of them again would be slow.
     """
     return {
         "id": candidate.id,
@@ -69,6 +70,7 @@ def _standing(candidate: Candidate, baseline: Baseline | None) -> dict[str, Any]
         "weight_bytes": candidate.weight_bytes,
         "flops": candidate.flops,
         "proxy": candidate.proxy,
+        "predicted": None if candidate.predicted is None else PredictedView.model_construct(**candidate.predicted),
         "latency_ms": candidate.latency_ms,
         "latency_half_width_ms": candidate.latency_half_width_ms,
         "latency_p90_ms": candidate.latency_p90_ms,
@@ -85,7 +87,7 @@ def _standing(candidate: Candidate, baseline: Baseline | None) -> dict[str, Any]
 def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobView]:
     """Views of jobs with their targets, in a fixed number of queries.
 
-    Where a stored request cannot be read, one without values stands for it; the job's reason says what is wrong.
+    If a stored request cannot be read, the view has an empty one, and the job's reason contains the error.
     """
     targets = job_rows.targets(session, [job.id for job in jobs])
     ids = [target.id for target in targets]

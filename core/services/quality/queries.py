@@ -1,4 +1,4 @@
-"""Queries on scores of proxies: wanted by targets, claimed by workers, settled once."""
+"""Queries on scores of proxies, which targets request and workers claim and write."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def scores(
     architectures: Mapping[str, dict[str, Any]],
     now: datetime,
 ) -> dict[str, ProxyScore]:
-    """Digest → its score, made if missing (state `wanted`), locked in the order of ids.
+    """Digest → score, created if missing (state `wanted`), locked in the order of ids.
 
-    With the lock held, a worker cannot settle a score between our look at it and the commit of what waits for it.
+    While the lock is held, no worker can write a score between reading it and committing the wait for it.
     """
     if not architectures:
         return {}
@@ -73,14 +73,14 @@ def scores(
 
 
 def wait_for(session: Session, target_id: str, score_ids: Sequence[str]) -> None:
-    """The target waits for these scores and no others."""
+    """Sets the scores that the target waits for."""
     session.execute(delete(ProxyWait).where(ProxyWait.target_id == target_id))
     if score_ids:
         session.execute(insert(ProxyWait), [{"target_id": target_id, "score_id": id_} for id_ in score_ids])
 
 
 def waiting(session: Session, target_ids: Collection[str]) -> dict[str, int]:
-    """Target id → how many unsettled scores it waits for; those that wait for none are left out."""
+    """Target id → number of open scores that it waits for; targets that wait for none are left out."""
     query = (
         select(ProxyWait.target_id, func.count())
         .join(ProxyScore, ProxyScore.id == ProxyWait.score_id)
@@ -91,7 +91,7 @@ def waiting(session: Session, target_ids: Collection[str]) -> dict[str, int]:
 
 
 def next_open(session: Session, now: datetime) -> ProxyScore | None:
-    """The oldest score that a live target waits for and nobody computes, locked; rows that others hold are left out."""
+    """The oldest unclaimed score that a live target waits for, locked; rows that others have locked are skipped."""
     query = (
         select(ProxyScore)
         .where(_claimable(now))
@@ -113,7 +113,7 @@ def lock(session: Session, score_id: str) -> ProxyScore | None:
 
 
 def released(session: Session, score_id: str) -> list[str]:
-    """Ends all waits for a score; ids of the targets that wait for no other."""
+    """Ends all waits for a score; returns the targets that wait for no other score."""
     concerned = list(session.scalars(select(ProxyWait.target_id).where(ProxyWait.score_id == score_id)))
     session.execute(delete(ProxyWait).where(ProxyWait.score_id == score_id))
     still = set(session.scalars(select(ProxyWait.target_id).where(any_of(ProxyWait.target_id, concerned))))
@@ -130,16 +130,16 @@ class Trained(NamedTuple):
     metric: str
     recipe: str
     manner: str
-    """Equal where data, recipe with its changes, and budget are."""
+    """A key that is equal if data set, recipe with its changes, and budget are equal."""
     value: float
     candidate_id: str
     training_id: str | None
     joins_frontiers: bool
-    """It is of the search, and measured within the limits."""
+    """Whether it is a search candidate and measured within the limits."""
 
 
 def trained(session: Session, target_id: str) -> list[Trained]:
-    """Scores of a target's candidates that were trained, of baselines too, the newest first."""
+    """Scores of a target's trained candidates, including baselines, the newest first."""
     query = (
         select(Candidate, Evaluation)
         .join(Evaluation, Evaluation.digest == Candidate.digest)

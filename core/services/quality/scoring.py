@@ -1,7 +1,7 @@
-"""Scores of a job's proxy: what needs no torch is computed at once, the rest by workers, each once for all jobs.
+"""Scores of a job's proxy. Those without torch are computed at once, the others by workers, each once for all jobs.
 
-A target asks for the scores of what it is about to propose and waits for them before any of it is measured. Workers
-claim one score at a time for a while; whoever has a result may report it, for it is true whoever holds the claim.
+A target requests the scores of its proposals and waits for them before any is measured. Workers claim one score at a
+time, for a limited time; a result is accepted from any worker, because it does not depend on who holds the claim.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest
 
 LANES = 8
-"""Workers that are asked at once to compute scores; each goes on until none is left."""
+"""Number of workers that are notified at once; each computes scores until none is left."""
 CLAIM = timedelta(minutes=2)
-"""A claim that is not extended for so long is another's."""
+"""A claim that is not extended for this time can be taken by another worker."""
 DATA_FIELD = "proxy_settings.data"
 ATTEMPTS = 3
-"""Claims of a score that came to nothing, because its process died or its worker was lost; then it has none."""
+"""Maximum number of failed claims (process died, worker lost); after them the model has no score."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A proxy as an objective (higher is better), or why there is none."""
+    """A proxy as an objective (higher is better), or the reason why there is none."""
 
     value: float | None
     reason: str | None = None
@@ -62,7 +62,7 @@ class ScoreClaim:
 
 
 def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
-    """The job's proxy, and its settings as far as they concern it. `InvalidInput` names the field of the request."""
+    """The job's proxy and the settings that affect it. `InvalidInput` names the field of the request."""
     proxy = proxy_named(request.proxy)
     with within("proxy_settings"):
         settings = ProxySettings.parse(request.proxy_settings)
@@ -86,51 +86,48 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
 
 
 def _check_law(request: JobRequest, settings: ProxySettings) -> None:
-    """`InvalidInput` where the law of the settings, or any about the job's space, is not there."""
+    """Raises `InvalidInput` if the law of the settings does not exist, or there is none for the job's space."""
     known = spaces().get(request.space.name)
     try:
         if known is not None:
             law_about(known, settings.law)
     except InvalidInput as error:
-        field = "proxy" if error.field == "proxy" else f"proxy_settings.{error.field}"
-        detail = error.detail if field == "proxy" else f"{field}: {error.detail}"
-        raise InvalidInput(detail, field=field, value=error.value, allowed=error.allowed) from None
+        raise (error if error.field == "proxy" else error.under("proxy_settings")) from None
 
 
 def data_of(request: JobRequest, settings: Settings | None) -> str | None:
-    """The digest of the prepared data that the job's scores are taken on; None where they are taken on none.
-
-    `InvalidInput` names the field of the request where that data is not here.
+    """The digest of the prepared data that the job's scores use; None if they use none. `InvalidInput` names the field
+    of the request if the data is not prepared.
     """
     _, asked = proxy_of(request)
     if asked.data is None:
         return None
     try:
-        if is_path(asked.data):  # workers look for the digest, which a folder's name need not tell
+        if is_path(asked.data):  # workers search by digest, and the name of a folder need not contain it
             raise NotFound("a path")
         return read_manifest(find_dataset(asked.data, (settings or Settings()).data_folder)).digest
     except NotFound:
-        detail = f"no data set {asked.data!r} is prepared here"
+        raise InvalidInput(
+            f"{DATA_FIELD}: no data set {asked.data!r} is prepared here; see `edgefront data list` and "
+            "`edgefront data prepare` on the server",
+            field=DATA_FIELD,
+            value=asked.data,
+            allowed="the name of a prepared data set, or the first digits of its digest",
+        ) from None
     except InvalidInput as error:
-        detail = error.detail.removeprefix("dataset: ")
-    raise InvalidInput(
-        f"{DATA_FIELD}: {detail}; see `edgefront data list` and `edgefront data prepare` on the server",
-        field=DATA_FIELD,
-        value=asked.data,
-        allowed="the name of a prepared data set, or the first digits of its digest",
-    )
+        raise error.at(*DATA_FIELD.split(".")) from None
 
 
 def check_data(request: JobRequest, settings: Settings | None) -> str | None:
-    """`data_of`, where there is a data folder: the data may be on the workers' machines alone, and is then theirs
-    to find.
+    """Calls `data_of` if there is a data folder. Otherwise the data may be on the workers' machines only, and they
+    check it.
     """
     return data_of(request, settings) if (settings or Settings()).data_folder.is_dir() else None
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """A job's proxy with all that its scores depend on."""
+    """A job's proxy with everything that its scores depend on."""
 
     proxy: Proxy
     settings: ProxySettings
@@ -146,12 +143,11 @@ class Scorer:
 
 
 def scorer_of(request: JobRequest, data: str | None, settings: Settings | None = None) -> Scorer:
-    """How candidates of the job are scored.
+    """The scorer of the job's candidates.
 
     Args:
-        data: digest of the data that the scores are taken on: a name may mean other data tomorrow. None: `request`
-            says, and where it asks for data, that is looked up.
-        settings: say where data is; the environment's if absent.
+        data: digest of the data that the scores use, since a name may refer to other data later. None: the data that
+        `request` names, if any, is looked up. settings: locate the data; by default they are read from the environment.
     """
     proxy, asked = proxy_of(request)
     if asked.data is not None:
@@ -162,10 +158,10 @@ def scorer_of(request: JobRequest, data: str | None, settings: Settings | None =
 def stored_scores(
     session: Session, target: Target, scorer: Scorer, architectures: Sequence[Architecture], now: datetime
 ) -> dict[str, Scored] | None:
-    """Digest → score of each architecture by a proxy that needs torch; None while some are not known: workers are then
-    asked, and `advance` is sent when they are. The target is locked.
+    """Digest → score of each architecture by a proxy that needs torch. None while some are missing: they are then
+    requested from workers, and `advance` is sent when they are complete. The target is locked.
 
-    What had no score before the job was made is tried again for it: memory, data or packages may be there by now.
+    Models that had no score before the job was created are tried again: memory, data or packages may be available now.
     """
     described = {one.digest: one.canonical for one in architectures}
     stored = scorer.settings.model_dump(mode="json")
@@ -199,7 +195,7 @@ def claim(session: Session, now: datetime) -> ScoreClaim | None:
 
 
 def extend(session: Session, held: ScoreClaim, now: datetime) -> bool:
-    """Holds a claim for longer; False if it is settled or another's by now."""
+    """Extends a claim; False if the score is complete or claimed by another worker."""
     row = rows.lock(session, held.id)
     if row is None or row.state != "claimed" or row.attempts != held.attempt:
         return False
@@ -208,7 +204,7 @@ def extend(session: Session, held: ScoreClaim, now: datetime) -> bool:
 
 
 def give_back(session: Session, held: ScoreClaim, reason: str, now: datetime) -> None:
-    """An attempt that came to nothing: another follows, or this was the last and the score has none."""
+    """Records a failed attempt: the score is tried again, or was tried for the last time and stays empty."""
     row = rows.lock(session, held.id)
     if row is None or row.state != "claimed" or row.attempts != held.attempt:
         return
@@ -219,7 +215,7 @@ def give_back(session: Session, held: ScoreClaim, reason: str, now: datetime) ->
 
 
 def settle(session: Session, score_id: str, value: float | None, reason: str | None, now: datetime) -> None:
-    """A score's end: its value, or why there is none. The first answer stands; targets that waited go on."""
+    """Writes a score's value, or why there is none. The first result counts; waiting targets are advanced."""
     row = rows.lock(session, score_id)
     if row is None or row.state in rows.SETTLED:
         return
@@ -233,6 +229,6 @@ def settle(session: Session, score_id: str, value: float | None, reason: str | N
 
 
 def resend(session: Session, now: datetime) -> None:
-    """Asks workers again where scores wait that nobody computes: for the sweep."""
+    """Sends the task again for scores that no worker computes; called by the sweep."""
     if rows.any_open(session, now):
         enqueue(session, tasks.SCORE, lane=0)

@@ -1,4 +1,4 @@
-"""What a job's proxy is worth, for whoever reads its frontier."""
+"""How reliable a job's proxy is: published and measured rank correlations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgefront.core.wire.jobs import JobRequest, LiveTrust, ProxyTrust, SpaceReq
 
 
 def published_trust(request: JobRequest) -> ProxyTrust:
-    """What is known of the proxy in the job's space, without what the service has trained."""
+    """Published figures on the proxy in the job's space, without the models that the service has trained."""
     return _view(trust(request.space.name, request.proxy, caveat_of(request.space)))
 
 
@@ -26,10 +26,9 @@ def trust_of(session: Session, request: JobRequest, target: Target) -> ProxyTrus
 
 
 def trained_of(session: Session, target_id: str, dataset: str | None = None) -> list[rows.Trained]:
-    """Perplexities of the target's candidates that were trained alike: on one data set, by one recipe, for as
-    long, on one split.
+    """Perplexities of the target's candidates that were trained in the same way: data set, recipe, length and split.
 
-    The largest such group (of `dataset` if that is named), the test split before others; of one model its newest score.
+    It is the largest such group (on `dataset` if given), preferably on the test split; the newest score per model.
     """
     groups: dict[tuple[str, str, str, str], dict[str, rows.Trained]] = {}
     for one in rows.trained(session, target_id):
@@ -40,13 +39,13 @@ def trained_of(session: Session, target_id: str, dataset: str | None = None) -> 
 
 
 def caveat_of(request: SpaceRequest) -> str:
-    """Why the proxy misleads in the space of a request; empty too for one that this release does not have."""
+    """Why the proxy misleads in the space of a request; empty for a space that this release does not have."""
     known = spaces().get(request.name)
     return known.caveat if known else ""
 
 
 def _live(trained: Iterable[rows.Trained]) -> Live | None:
-    """Of the models that were trained and evaluated alike, the largest group; of one model its newest score."""
+    """The largest group of models that were trained and evaluated in the same way; the newest score per model."""
     groups: dict[tuple[str, str, str, str, str], dict[str, rows.Trained]] = {}
     for one in trained:
         if one.metric in QUALITIES:

@@ -1,22 +1,27 @@
-"""What a target's next step has to compute: read under the target's lock, computed without a session, stored after.
+"""The computation of a target's next step: read under its lock, computed without a session, then stored.
 
-Asking an algorithm takes from milliseconds to many seconds, and planning, costs and scores come on top of it. None of
-that holds a transaction or a connection: `advance` reads a `ComputeStep`, `ComputeStep.compute` takes no session, and
+Calling an algorithm takes from milliseconds to many seconds, in addition to planning, costs and scores. No transaction
+or connection is held during that: `advance` reads a `ComputeStep`, `ComputeStep.compute` takes no session, and
 `advance.store` writes the result if the target still waits for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
-from edgefront.core.search.interface import Snapshot
+from edgefront.core.search.extension import Extension, Offer
+from edgefront.core.search.interface import Algorithm, Snapshot
 from edgefront.core.search.par_supernet import ParSupernet
+from edgefront.core.search.surrogate import Answer, Surrogate
 from edgefront.core.services.jobs.plan import SearchPlan
 from edgefront.core.services.quality.scoring import Scored, Scorer, scorer_of
+from edgefront.core.services.search.device_data import DeviceData
 from edgefront.core.services.search.proposing import Proposed
 from edgefront.core.services.search.supernets import WantedSupernet, wanted_supernet
 from edgefront.core.services.settings import Settings
+from edgefront.core.spaces.architecture import Architecture
 
 BASELINES = -1
 """Number of the step that proposes a target's baselines; generations count from 0."""
@@ -24,7 +29,7 @@ BASELINES = -1
 
 @dataclass(frozen=True)
 class ComputeStep:
-    """What is to be computed for a target, with all that the result depends on."""
+    """A computation for a target, with all inputs that the result depends on."""
 
     target_id: str
     number: int
@@ -32,37 +37,73 @@ class ComputeStep:
     plan: SearchPlan
     seed: int
     proxy_data: str | None
-    """Digest of the data that the target's scores are taken on, once it is known."""
+    """Digest of the data that the target's scores use, once it is known."""
     snapshot: Snapshot = field(default_factory=Snapshot)
     generation_id: str | None = None
-    """The row in which the snapshot is stored, claimed for whoever computes; None: nothing is claimed."""
+    """The row in which the snapshot is stored, claimed by this computation; None: nothing is claimed."""
     most: int | None = None
-    """The budget leaves so many candidates; None: any number."""
+    """Number of candidates that the budget leaves; None: unlimited."""
+    device_data: DeviceData | None = None
+    """What else is known of the device; None if the algorithm does not learn from it."""
+    offers: Sequence[Mapping[str, Any]] = ()
+    """The job's candidates (genome, architecture, proxy), where the target was added later and chooses among them."""
     needs_supernet: bool = False
-    """The search's supernet is to be described, not a generation."""
+    """Whether the search's supernet is described instead of proposing a generation."""
 
     def compute(self, settings: Settings | None = None) -> Computed | WantedSupernet:
-        """The same step gives the same result. `settings` say where data is; the environment's if absent."""
+        """Deterministic: the same step gives the same result. `settings` locate data; by default they are read from the
+        environment.
+        """
         algorithm = self.plan.algorithm
         if self.needs_supernet and isinstance(algorithm, ParSupernet):
             return wanted_supernet(algorithm, self.snapshot, settings or Settings())
+        note = ""
         if self.number == BASELINES:
             proposed = [Proposed(one, self.plan.costs(one), "baseline") for one in self.plan.baselines()]
         else:
+            answer = self._answer(algorithm)
+            note = answer.note
             proposed = [
-                Proposed(one.architecture, self.plan.costs(one.architecture), one.operator, one.genome, one.parents)
-                for one in algorithm.ask(self.seed, self.number, self.snapshot)[: self.most]
+                Proposed(
+                    one.architecture,
+                    self.plan.costs(one.architecture),
+                    one.operator,
+                    one.genome,
+                    one.parents,
+                    {} if one.predicted is None else asdict(one.predicted),
+                )
+                for one in answer.proposals[: self.most]
             ]
         scorer = scorer_of(self.plan.request, self.proxy_data, settings)
-        return Computed(tuple(proposed), scorer, scorer.at_once([one.architecture for one in proposed]))
+        architectures = [one.architecture for one in proposed]
+        expected = self.plan.perplexities(architectures)
+        proposed = [
+            replace(one, predicted={**one.predicted, **more}) for one, more in zip(proposed, expected, strict=True)
+        ]
+        return Computed(tuple(proposed), scorer, scorer.at_once(architectures), note)
+
+    def _answer(self, algorithm: Algorithm) -> Answer:
+        if isinstance(algorithm, Extension) and self.device_data is not None:
+            snapshot = self.device_data.known_to(self.snapshot, self.plan.protocol)
+            offers = [
+                Offer(one["genome"], Architecture.model_validate(one["architecture"]), one["proxy"])
+                for one in self.offers
+            ]
+            return algorithm.answer(self.number, snapshot, offers)
+        if isinstance(algorithm, Surrogate) and self.device_data is not None:
+            snapshot = self.device_data.known_to(self.snapshot, self.plan.protocol)
+            return algorithm.answer(self.seed, self.number, snapshot)
+        return Answer(algorithm.ask(self.seed, self.number, self.snapshot))
 
 
 @dataclass(frozen=True)
 class Computed:
-    """What is to be proposed, with its scores."""
+    """The proposals of a step, with their scores."""
 
     proposed: tuple[Proposed, ...]
-    """Empty: nothing permitted is left."""
+    """Empty if no permitted architecture is left."""
     scorer: Scorer
     scores: Mapping[str, Scored] | None
-    """Digest → score; None where workers compute them."""
+    """Digest → score; None if workers compute them."""
+    note: str = ""
+    """Why nothing is proposed, if the algorithm says so."""

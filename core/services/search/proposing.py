@@ -1,4 +1,4 @@
-"""Stores what a target wants to know next: candidates, and the launches that nobody has asked for yet."""
+"""Stores a target's proposals: candidates, and the launches that they need."""
 
 from __future__ import annotations
 
@@ -30,14 +30,16 @@ FIRST_PRIORITY = 0
 
 @dataclass(frozen=True)
 class Proposed:
-    """An architecture to know about, with its lineage."""
+    """A proposed architecture, with its lineage."""
 
     architecture: Architecture
     costs: Costs
     operator: str
     genome: Mapping[str, Any] = field(default_factory=dict)
-    """Empty for baselines: the space need not contain them."""
+    """Empty for baselines, which need not be in the space."""
     parents: tuple[str, ...] = ()
+    predicted: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `core.wire.jobs.PredictedView`; empty where nothing was predicted."""
 
 
 def propose(
@@ -51,9 +53,10 @@ def propose(
     role: str,
     now: datetime,
 ) -> None:
-    """Stores candidates of the target's generation in order with their scores, and wants launches for them.
+    """Stores candidates of the target's generation in order with their scores, and requests launches for them.
 
-    What has no score, or does not fit the device's memory, is infeasible at once; what is known is taken in at once.
+    Candidates without a score, or whose weights do not fit the device's memory, are infeasible at once; existing
+    measurements are applied at once.
     """
     memory = _device_memory(session, target, plan.protocol)
     rows = [
@@ -95,7 +98,7 @@ def settle_known(
     measurements: Mapping[str, Measurement],
     now: datetime,
 ) -> int:
-    """Takes in what is known of waiting candidates; returns of how many."""
+    """Applies existing measurements to waiting candidates; returns the number of these candidates."""
     known = [
         candidate
         for candidate in waiting
@@ -111,7 +114,9 @@ def settle_known(
 def missing_launches(
     session: Session, candidates: Iterable[Candidate], measurements: Mapping[str, Measurement]
 ) -> list[str]:
-    """Measurement ids of the launches that these candidates need and nobody asked for, twice for two."""
+    """Measurement ids of the launches that these candidates need and that do not exist yet; an id twice for two
+    launches.
+    """
     needed = {
         candidate.measurement_id: BASELINE_LAUNCHES if candidate.role == "baseline" else 1
         for candidate in candidates
@@ -124,7 +129,7 @@ def missing_launches(
         if state in ("infeasible", "failed"):
             continue
         to_come = sum(launches[open_] for open_ in LIVE_LAUNCHES)
-        # A launch that failed was made all the same: one that fails again and again is not asked for without end.
+        # Failed launches count too, so that a launch which always fails is not requested forever.
         made = sum(launches.values()) - launches["cancelled"]
         lacking = count - max(made, measurements[measurement_id].launches + to_come)
         if state == "wanted" and not to_come:
@@ -161,7 +166,8 @@ def _row(
         "weight_bytes": item.costs.weight_bytes,
         "flops": item.costs.flops,
         "proxy": 0.0 if scored.value is None else scored.value,
-        # One seed for all candidates of a job: the device then keeps one set of weight files for all of them.
+        "predicted": dict(item.predicted) or None,
+        # One seed for all candidates of a job, so that the device needs one set of weight files for all of them.
         "seed": plan.request.seed,
         "state": "waiting" if scored.value is not None else "infeasible",
         "reason": scored.reason,

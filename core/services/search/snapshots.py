@@ -1,48 +1,57 @@
-"""What a generation was asked with: stored with it, and restored exactly.
+"""The snapshot with which a generation was proposed: stored with it, and restored exactly.
 
-Stored are only the results that changed since the generation before (candidate number, state, latency, peak memory);
-what never changes of a candidate stands in its row. So the snapshots of a search grow with its candidates, not with
-their square.
+Only the results that changed since the previous generation are stored (candidate number, state, latency, peak memory,
+launches);
+constant columns are read from the candidate's row. So the total size of the snapshots is linear in the number of
+candidates, not quadratic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from edgefront.core.search.interface import Evaluated, Snapshot
+from edgefront.core.search.interface import Evaluated, Predicted, Snapshot
 from edgefront.core.services.jobs.queries import candidates, jobs
 
-_Result = tuple[str, float | None, int | None]
+_Result = tuple[str, float | None, int | None, int]
 
 
 def take(session: Session, target_id: str, generation: int) -> tuple[list[Any], Snapshot]:
-    """The results of a target's search as they stand: what to store with `generation`, and the snapshot to ask with."""
+    """The current results of a target's search: the changes to store with `generation`, and the complete snapshot."""
     before = _folded(jobs.snapshots(session, target_id, generation - 1))
     rows = candidates.search_rows(session, target_id)
-    now: dict[int, _Result] = {row.number: (row.state, row.latency_ms, row.memory_bytes) for row in rows}
+    now: dict[int, _Result] = {row.number: (row.state, row.latency_ms, row.memory_bytes, row.launches) for row in rows}
     changed = [[number, *result] for number, result in now.items() if before.get(number) != result]
     return changed, _snapshot(rows, now)
 
 
 def restore(session: Session, target_id: str, generation: int) -> Snapshot:
-    """The snapshot that a generation was asked with."""
+    """The snapshot with which a generation was proposed."""
     then = _folded(jobs.snapshots(session, target_id, generation))
     return _snapshot((row for row in candidates.search_rows(session, target_id) if row.number in then), then)
 
 
 def _folded(stored: Iterable[list[Any]]) -> dict[int, _Result]:
-    return {number: (state, latency, memory) for changes in stored for number, state, latency, memory in changes}
+    return {number: _result(*result) for changes in stored for number, *result in changes}
+
+
+def _result(state: str, latency_ms: float | None, memory_bytes: int | None, launches: int = 1) -> _Result:
+    """Earlier releases stored no launches."""
+    return state, latency_ms, memory_bytes, launches
 
 
 def _snapshot(rows: Iterable[Row[Any]], results: dict[int, _Result]) -> Snapshot:
     return Snapshot(tuple(_evaluated(row, *results[row.number]) for row in rows))
 
 
-def _evaluated(row: Row[Any], state: Any, latency_ms: float | None, memory_bytes: int | None) -> Evaluated:
+def _evaluated(
+    row: Row[Any], state: Any, latency_ms: float | None, memory_bytes: int | None, launches: int
+) -> Evaluated:
     return Evaluated(
         id=row.id,
         genome=row.genome,
@@ -53,4 +62,14 @@ def _evaluated(row: Row[Any], state: Any, latency_ms: float | None, memory_bytes
         memory_bytes=memory_bytes,
         generation=row.generation,
         parents=tuple(row.parents),
+        operator=row.operator,
+        launches=launches,
+        predicted=_predicted(row.predicted),
     )
+
+
+def _predicted(stored: dict[str, Any] | None) -> Predicted | None:
+    """What was predicted of a candidate's latency and memory; None where nothing was."""
+    if stored is None or stored.get("latency_ms") is None:
+        return None
+    return Predicted(**{field.name: stored[field.name] for field in fields(Predicted)})

@@ -1,4 +1,4 @@
-"""The supernet of a target's search: trained once by the pool, waited for, and its result given to the algorithm."""
+"""The supernet of a target's search: the pool trains it, and its result is passed to the algorithm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from edgefront.core.wire.trainings import Requirements
 
 @dataclass(frozen=True)
 class WantedSupernet:
-    """The training that a search needs; what `create_supernet` takes of it."""
+    """The training that a search needs: the arguments of `create_supernet`."""
 
     dataset: str
     dataset_digest: str | None
@@ -57,7 +57,7 @@ def wanted_supernet(algorithm: ParSupernet, snapshot: Snapshot, settings: Settin
 def request_training(
     session: Session, job: Job, target: Target, wanted: WantedSupernet, settings: Settings, now: datetime
 ) -> None:
-    """Creates the training, and notes at the target that it waits for it."""
+    """Creates the training, and stores with the target that it waits for it."""
     training = create_supernet(
         session,
         owner=job.owner,
@@ -67,7 +67,7 @@ def request_training(
         overrides=wanted.overrides,
         supernet=wanted.supernet,
         budget=wanted.budget,
-        seed=target.seed >> 43,  # 20 bits, for people; the searches' seeds count on from it
+        seed=target.seed >> 43,  # 20 bits, to be readable; the seeds of the searches count up from it
         settings=settings,
         now=now,
         job_id=job.id,
@@ -84,8 +84,8 @@ def with_result(
 ) -> ParSupernet | None:
     """The algorithm with the result of the target's supernet.
 
-    None while the training goes on, and where it has failed, which ends the target. The end of a training moves its
-    target on.
+    None while the training runs, and if it has failed, which ends the target. When a training ends, its target is
+    advanced.
     """
     if training.state in ("failed", "cancelled"):
         reason = f": {training.reason}" if training.reason else ""

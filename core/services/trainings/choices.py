@@ -1,4 +1,4 @@
-"""The recipes that there are, and the data sets that this service has."""
+"""Lists the recipes and the service's data sets."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def recipe_view(recipe: Recipe) -> RecipeView:
 
 
 def list_datasets(data_folder: Path) -> list[DatasetView]:
-    """What is prepared in the folder, by name and newest first; then what is built in and not prepared yet.
+    """The prepared data sets of the folder, by name and newest first; then the built-in ones that are not prepared yet.
 
-    A damaged one is left out: `edgefront data list` says what is wrong with it.
+    A damaged one is left out: `edgefront data list` shows what is wrong with it.
     """
     known = data_sets()
     found = []

@@ -1,7 +1,7 @@
-"""Who trains what: workers claim trainings by leases, report from them, and give them back.
+"""Workers claim trainings by leases, report on them, and release them.
 
-A claim raises the training's fence. Whoever reports under a former fence, or for a training that has been given back,
-is told so by `Conflict`, and that it was deleted by `NotFound`: its run has to end, and nothing that it says counts.
+A claim raises the training's fence. A report under an older fence, or for a training that was released, gets
+`Conflict`; for a deleted training it gets `NotFound`. The run of the sender must end, and its report is ignored.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ MAX_ATTEMPTS = 3
 LOST = "the worker was lost while it trained this"
 
 Ending = Literal["done", "stopped", "smaller", "invalid", "failed"]
-"""How a run ended: with its result, because it was told to, to begin anew with smaller batches, for good because its
-input makes no sense, or in some other way."""
+"""How a run ended: with its result, on request, to restart with smaller batches, permanently because its input is
+invalid, or by any other failure."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a worker has for trainings. GPUs by their numbers on it, with the bytes of memory of each."""
+    """A worker's resources for trainings. GPUs: number on the machine → bytes of memory."""
 
     worker: str
     slots: int
@@ -54,10 +54,10 @@ class TrainingClaim:
 
 @dataclass(frozen=True)
 class Report:
-    """What a run said since the report before.
+    """What a run has written since the previous report.
 
-    `metrics` are new lines of its metrics by rising step; with `whole` they are all that there are, and what is stored
-    beside them is taken back.
+    `metrics` are new lines of its metrics by rising step; with `whole` they are complete, and stored metrics that are
+    not among them are removed.
     """
 
     state: str = ""
@@ -70,7 +70,7 @@ class Report:
     whole: bool = False
 
     def without_metrics(self) -> Report:
-        """What the next report is if there is nothing new."""
+        """The same report without metrics: the next one if there is nothing new."""
         return replace(self, metrics=(), whole=False)
 
 
@@ -86,7 +86,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. `asked`: it was told to stop, and did."""
+    """How a run ended. `asked`: it was asked to stop, and did."""
 
     ending: Ending
     reason: str = ""
@@ -96,7 +96,7 @@ class Outcome:
 
 
 def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: float) -> TrainingClaim | None:
-    """Takes the oldest training that waits in the queue and that the worker has room for; None if there is none."""
+    """Claims the oldest waiting training of the queue that fits the worker's free resources; None if there is none."""
     rows.lock_worker(session, machine.worker)
     held = rows.held_by(session, machine.worker)
     if queue == "cpu":
@@ -128,7 +128,7 @@ def held(session: Session, training_id: str, fence: int) -> Training:
 
     Raises:
         NotFound: it was deleted.
-        Conflict: it is somebody else's by now, or nobody's.
+        Conflict: it was claimed by another worker or released in the meantime.
     """
     training = rows.lock(session, training_id)
     if training is None:
@@ -151,10 +151,12 @@ def start(
     now: datetime,
     ttl_s: float,
 ) -> None:
-    """The run starts now: if it is lost from here on, that costs an attempt. `trained` is what it trains."""
+    """Marks the run as started: if it is lost from here on, that counts as an attempt. `trained` is the
+    architecture.
+    """
     training = held(session, training_id, fence)
     training.dataset_digest = dataset_digest
-    training.note = ""  # what it waited for
+    training.note = ""  # the note that said what it waited for
     training.running_since = now
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
     training.trained = None if trained is None else dict(trained)
@@ -162,7 +164,7 @@ def start(
 
 
 def look(session: Session, training_id: str, fence: int) -> Wanted:
-    """What the owner wants of the training; locks and changes nothing. Raises as `held` does."""
+    """What the owner requests (run, pause or cancel); neither locks nor changes the row. Raises as `held` does."""
     training = rows.find(session, training_id)
     if training is None:
         raise NotFound(f"no training {training_id!r}: it was deleted")
@@ -170,7 +172,9 @@ def look(session: Session, training_id: str, fence: int) -> Wanted:
 
 
 def beat(session: Session, training_id: str, fence: int, note: str, now: datetime, ttl_s: float) -> Wanted:
-    """Extends the lease before the run starts, and says what is waited for; returns what the owner wants."""
+    """Extends the lease before the run starts and stores a note on what it waits for; returns what the owner
+    requests.
+    """
     training = held(session, training_id, fence)
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
     if note != training.note:
@@ -179,7 +183,7 @@ def beat(session: Session, training_id: str, fence: int, note: str, now: datetim
 
 
 def report(session: Session, training_id: str, fence: int, said: Report, now: datetime, ttl_s: float) -> Wanted:
-    """Takes in what the run said, and extends the lease; returns what the owner wants of the training."""
+    """Stores a report and extends the lease; returns what the owner requests."""
     training = held(session, training_id, fence)
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
     _take_in(session, training, said, now)
@@ -187,10 +191,10 @@ def report(session: Session, training_id: str, fence: int, said: Report, now: da
 
 
 def finish(session: Session, training_id: str, fence: int, said: Report, outcome: Outcome, now: datetime) -> str:
-    """The run has ended: takes in its last words and settles what becomes of the training. Returns its state.
+    """The run has ended: stores its last report and determines the training's new state, which is returned.
 
-    A training that is to pause or to end does so unless it is done. One that failed waits for another attempt, up to
-    `MAX_ATTEMPTS` in a row without a new checkpoint.
+    A training with a request to pause or cancel does so unless it is done. A failed one waits for another attempt, up
+    to `MAX_ATTEMPTS` in a row without a new checkpoint.
     """
     training = held(session, training_id, fence)
     _take_in(session, training, said, now)
@@ -211,22 +215,21 @@ def finish(session: Session, training_id: str, fence: int, said: Report, outcome
         _give_back(session, training, now, outcome.reason)
     else:
         _count_attempt(session, training, outcome.reason or "the run ended", now)
-    # Its place is free.
+    # Its slot is free.
     enqueue(session, tasks.TRAIN, queue=training.queue)
     return training.state
 
 
 def release(session: Session, training_id: str, fence: int, note: str, now: datetime) -> None:
-    """Gives a training back whose run has not started. No attempt is counted."""
+    """Releases a training whose run has not started. No attempt is counted."""
     training = held(session, training_id, fence)
     _give_back(session, training, now, note)
     enqueue(session, tasks.TRAIN, queue=training.queue)
 
 
 def return_expired(session: Session, now: datetime) -> None:
-    """Gives back trainings whose lease has run out; an attempt is counted for those whose run had started.
-
-    Those that somebody is working on are left for the next pass.
+    """Releases trainings whose lease has expired; an attempt is counted for those whose run had started. Rows that
+    others have locked are left for the next pass.
     """
     for training in rows.expired(session, now):
         if training.wanted == "cancel":
@@ -249,7 +252,7 @@ def _give_back(session: Session, training: Training, now: datetime, note: str) -
 
 
 def _count_attempt(session: Session, training: Training, reason: str, now: datetime) -> None:
-    """Another failure: the last one if it is the third in a row without a new checkpoint."""
+    """Counts a failure: the training fails if it is the third in a row without a new checkpoint."""
     reached = -1 if training.checkpoint is None else training.checkpoint
     further = training.failed_at_checkpoint is None or reached > training.failed_at_checkpoint
     training.attempts = 1 if further else training.attempts + 1
@@ -301,7 +304,7 @@ def _take_in(session: Session, training: Training, said: Report, now: datetime) 
 
 
 def _figures(before: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The last report, with those figures of the ones before it that it does not tell: few tell of a validation."""
+    """The last report, with missing figures filled in from earlier ones: few reports contain a validation."""
     found = {name: value for name, value in before.items() if name != "extra"}
     for metric in metrics:
         found.update({name: value for name, value in metric.items() if name != "extra"})
@@ -309,9 +312,9 @@ def _figures(before: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) ->
 
 
 def _changed(session: Session, training_id: str, said: Report) -> tuple[list[dict[str, Any]], int | None]:
-    """The reports that are new or changed, merged by step; and the step behind which some were taken back."""
+    """The new or changed reports, merged by step; and the step after which stored reports are removed."""
     merged: dict[int, dict[str, Any]] = {}
-    for metric in said.metrics:  # a step may have a line of its loss and one of its validation
+    for metric in said.metrics:  # a step may have one line with its loss and another with its validation
         merged[metric["step"]] = merged.get(metric["step"], {}) | dict(metric)
     if not said.whole:
         stored = training_log.metrics_at(session, training_id, merged)
@@ -326,7 +329,7 @@ def _changed(session: Session, training_id: str, said: Report) -> tuple[list[dic
 
 
 def _manner(training: Training) -> str:
-    """The same for trainings whose scores compare: as long, by the same recipe, on the same data, read alike."""
+    """A key that is equal for trainings whose scores are comparable: same length, recipe, data and evaluation."""
     recipe = Recipe.parse(training.recipe)
     read = recipe.evaluation.model_dump(mode="json")
     budget = {name: value for name, value in training.budget.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Which data trainings may use: what is prepared within the service's data folder, and nothing else of its disk."""
+"""The data that trainings may use: data sets prepared in the service's data folder, and no other files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _SHORTEST_DIGEST = 6
 
 
 def check_dataset(name: str, data_folder: Path, task: str = "streams", level: str | None = None) -> str | None:
-    """The digest of the data set that a training of this task would use; None where it is not here yet.
+    """The digest of the data set that a training of this task would use; None if it is not prepared yet.
 
-    `level`, where it is given, is what its tokens have to be: which of several with the name it is.
+    `level`, if given, is the required kind of tokens, which selects one of several data sets with the name.
 
-    A built-in data set is prepared when it is first used. The data may be on the workers' machines alone: where there
-    is no data folder, a name is taken as it is.
+    A built-in data set is prepared when it is first used. The data may be on the workers' machines only: without a data
+    folder, a name is accepted unchecked.
 
-    Raises `InvalidInput` for what is not there, not fit for the task, or outside of the data folder.
+    Raises `InvalidInput` if the data set is missing, unsuitable for the task, or outside the data folder.
     """
     if not is_path(name) and not data_folder.is_dir():
         return None
@@ -54,12 +54,12 @@ def check_dataset(name: str, data_folder: Path, task: str = "streams", level: st
 def find_dataset(name: str, data_folder: Path, digest: str | None = None, level: str | None = None) -> Path:
     """The folder of a prepared data set: by its name, the first digits of its digest, or as a path within the folder.
 
-    `digest` and `level`, where they are known, say which of several with the name. A name with a slash is a path; one
-    that leads outside, over links too, is refused whatever is there.
+    `digest` and `level`, if known, select one of several data sets with the name. A name with a slash is a path; one
+    that leads outside the folder, also through links, is refused.
 
     Raises:
         NotFound: there is none.
-        InvalidInput: several have the name, it is damaged, or it is outside of the data folder.
+        InvalidInput: several have the name, it is damaged, or it is outside the data folder.
     """
     if is_path(name):
         folder = _within(name, data_folder)
@@ -95,7 +95,7 @@ def find_dataset(name: str, data_folder: Path, digest: str | None = None, level:
 
 
 def shown(data_folder: Path) -> str:
-    """The names of the data sets that can be used, for a message."""
+    """The names of the available data sets, for a message."""
     built_in = {known.name for known in data_sets().values() if known.built_in}
     prepared = {manifest.name for _, manifest in prepared_in(data_folder) if isinstance(manifest, Manifest)}
     names = sorted(built_in | prepared)
@@ -104,7 +104,7 @@ def shown(data_folder: Path) -> str:
 
 
 def is_path(name: str) -> bool:
-    """Whether a data set is named by where it is."""
+    """Whether a data set is named by a path."""
     return "/" in name or "\\" in name or name.startswith(".")
 
 

@@ -1,6 +1,6 @@
 """The log of a training: numbered from 1 without gaps, in commit order.
 
-Numbers are drawn under the training's row lock, which whoever writes its state holds anyway.
+Numbers are assigned under the training's row lock, which every writer of its state holds anyway.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Entry = tuple[str, dict[str, Any]]
 
 
 def state_entry(training: Training) -> Entry:
-    """Where the training stands now."""
+    """An event with the training's current state."""
     data = {
         "state": training.state,
         "wanted": training.wanted,

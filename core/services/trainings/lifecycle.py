@@ -1,4 +1,4 @@
-"""Trainings: create, look at, pause, resume, cancel, delete."""
+"""Trainings: create, get, list, pause, resume, cancel, delete."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def submit_trainings(
     settings: Settings,
     idempotency_key: str | None = None,
 ) -> tuple[TrainingView, ...]:
-    """Stores a training for each architecture that the request names, and sends for a worker. Plans them before, in no
-    transaction.
+    """Stores a training for each architecture that the request names, and notifies the workers. They are planned
+    before, outside a transaction.
 
-    The same `idempotency_key` of the same owner with the same request answers with the trainings made then.
+    The same `idempotency_key` of the same owner with the same request returns the trainings of the first time.
 
     Raises:
-        InvalidInput: architecture, recipe, overrides, data set or bounds make no sense; names the field.
+        InvalidInput: architecture, recipe, overrides, data set or bounds are invalid; names the field.
         NotFound: no such model, candidate, job or target.
         Conflict: the key was used with another request.
     """
@@ -116,7 +116,9 @@ def create_supernet(
     target_id: str | None = None,
     requires: Requirements | None = None,
 ) -> Training:
-    """A supernet's training for a search: `supernet` are its settings. Its target is moved on when it has ended."""
+    """A supernet's training for a search; `supernet` contains its settings. Its target is advanced when it has
+    ended.
+    """
     resolved = resolved_recipe(recipe, dict(overrides))
     device, gpus, memory_bytes, queue = placed(requires or Requirements(), settings)
     training = Training(
@@ -165,7 +167,9 @@ def list_trainings(
     cursor: str | None = None,
     limit: int = 50,
 ) -> TrainingPage:
-    """Trainings, the newest first: one's own, or all for an admin; in one state, of one job or digest, if given."""
+    """Trainings, the newest first: the caller's own, or all for an admin; in one state, of one job or digest, if
+    given.
+    """
     principal.require("user")
     before = None
     if cursor is not None:
@@ -191,21 +195,21 @@ def list_metrics(
 
 
 def pause_training(session: Session, principal: Principal, training_id: str, now: datetime) -> TrainingView:
-    """Stops after the step at hand, with a checkpoint. Pausing a paused training changes nothing."""
+    """Pauses the training after its current step, with a checkpoint. Pausing a paused training changes nothing."""
     training = _locked(session, principal, training_id)
     pause(session, training, now)
     return training_view(session, training)
 
 
 def resume_training(session: Session, principal: Principal, training_id: str, now: datetime) -> TrainingView:
-    """Goes on from the last checkpoint: a paused training, or one that failed, which has all its attempts again."""
+    """Resumes a paused or failed training from its last checkpoint; its attempts are counted from 0 again."""
     training = _locked(session, principal, training_id)
     resume(session, training, now)
     return training_view(session, training)
 
 
 def cancel_training(session: Session, principal: Principal, training_id: str, now: datetime) -> TrainingView:
-    """Ends it for good; keeps its checkpoints. Cancelling a cancelled training changes nothing."""
+    """Ends the training permanently; its checkpoints are kept. Cancelling a cancelled training changes nothing."""
     training = _locked(session, principal, training_id)
     if training.state in LIVE_TRAININGS:
         want(session, training, "cancel", now)
@@ -220,11 +224,11 @@ def cancel_training(session: Session, principal: Principal, training_id: str, no
 def delete_training(session: Session, principal: Principal, training_id: str) -> bool:
     """Removes the training, its log and metrics; its scores stay with the digest.
 
-    Returns whether its folder may go at once. Else a worker holds it, which finds the training gone, ends the run and
-    removes the folder itself. Conflict for the supernet of a search that goes on, which would ask for another.
+    Returns whether its folder can be removed at once. Otherwise its worker notices the deletion, ends the run and
+    removes the folder. Conflict for the supernet of a running search, which would request another.
     """
     training = _locked(session, principal, training_id)
-    is_asked_for = training.kind == "supernet" and training.target_id is not None  # by a job that was not deleted
+    is_asked_for = training.kind == "supernet" and training.target_id is not None  # by a job that still exists
     target = session.get(Target, training.target_id) if is_asked_for else None
     if target is not None and target.state in ACTIVE_TARGETS:
         raise Conflict(f"training {training.id} is the supernet of job {training.job_id}: end that first")

@@ -1,4 +1,4 @@
-"""What a request for trainings means: which architectures, by which recipe, on what data, on what kind of worker."""
+"""Resolves a request for trainings: architectures, recipe, data set, and requirements on the worker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Subject:
-    """One architecture to train, and where it was found."""
+    """One architecture to train, and its origin."""
 
     name: str
     architecture: Architecture
@@ -40,7 +40,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A request in full: each subject becomes a training of its own."""
+    """A resolved request: each subject becomes one training."""
 
     subjects: tuple[Subject, ...]
     recipe: Recipe
@@ -54,16 +54,16 @@ class TrainingPlan:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a request for trainings names that is in the database; the rows belong to no session any more."""
+    """The rows that a request for trainings refers to, detached from their session."""
 
     candidates: tuple[tuple[str, Candidate], ...] = ()
-    """With the name of the training to be."""
+    """Candidates with the name of their future training."""
     start: Training | None = None
-    """Whose weights are the first ones."""
+    """The training whose weights initialise the new one."""
 
 
 def chosen_for(session: Session, principal: Principal, request: TrainingRequest) -> Chosen:
-    """Reads what the request names. Raises `NotFound` for what is not there, `InvalidInput` for an empty choice."""
+    """Reads the rows that the request names. Raises `NotFound` for missing ones, `InvalidInput` for an empty choice."""
     start = None if request.start is None else training_of(session, principal, request.start)
     if request.candidate is not None:
         candidate, job = candidate_of(session, principal, request.candidate)
@@ -75,13 +75,13 @@ def chosen_for(session: Session, principal: Principal, request: TrainingRequest)
 
 def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> TrainingPlan:
     """Reads the data's manifest and takes no session. Raises `InvalidInput` with the field's path within the request;
-    `NotFound` for a model that there is not.
+    `NotFound` for an unknown model.
     """
     recipe = resolved_recipe(request.recipe, request.overrides)
     dataset = request.dataset or recipe.dataset
     if dataset is None:
         raise InvalidInput(
-            f"dataset is missing: the recipe {recipe.name} has none of its own",
+            f"dataset is missing: the recipe {recipe.name} has no default data set",
             field="dataset",
             allowed="the name of a data set",
         )
@@ -97,7 +97,7 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Tr
 
 
 def check_chosen(session: Session, chosen: Chosen) -> None:
-    """NotFound where a candidate was deleted since it was read."""
+    """Raises `NotFound` if a candidate was deleted since it was read."""
     ids = [candidate.id for _, candidate in chosen.candidates]
     gone = set(ids) - rows.candidates_there(session, ids)
     if gone:
@@ -115,7 +115,7 @@ def resolved_recipe(name: str, overrides: dict[str, Any]) -> Recipe:
             "overrides.name: the name of a recipe cannot be changed",
             field="overrides.name",
             value=overrides["name"],
-            allowed="leave it out",
+            allowed="omit it",
         )
     with within("overrides"):
         return found.overridden(overrides)
@@ -145,7 +145,7 @@ def placed(requires: Requirements, settings: Settings) -> tuple[str, int, int | 
 
 
 def evenly(items: Sequence[Item], count: int) -> list[Item]:
-    """`count` of the items spread evenly over their order, both ends among them; one alone is the last."""
+    """`count` of the items, spread evenly over their order, including both ends; for a count of 1 the last item."""
     if count >= len(items):
         return list(items)
     if count == 1:
@@ -201,7 +201,8 @@ def _is_within(candidate: Candidate, pick: FrontierPick) -> bool:
 
 
 def _subject(name: str, architecture: Architecture) -> Subject:
-    # Parameters do not depend on the length, and a table of positions may be shorter than the usual one.
+    # Parameter counts do not depend on the sequence length, and the position embedding may be shorter than the default
+    # length.
     return Subject(name, architecture, costs(architecture, sequence_length=1).decoder_parameters)
 
 
@@ -221,7 +222,9 @@ def _check_task(architecture: Architecture, recipe: Recipe) -> None:
 
 
 def _check_start(start: Training, subjects: Sequence[Subject]) -> None:
-    """Weights that there are, and of what is to be trained; whether the data's tokens are theirs, the run sees."""
+    """Checks that the initial weights exist and have the architecture to train. The run checks that the vocabulary is
+    theirs.
+    """
     if start.kind != "training" or start.state != "done" or start.trained is None:
         what = "of a supernet" if start.kind != "training" else start.state
         raise InvalidInput(

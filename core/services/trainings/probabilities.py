@@ -1,4 +1,4 @@
-"""How far a supernet's search is: the probabilities that its run reported, as numbers and as the paper's picture."""
+"""Progress of a supernet's search: the reported block probabilities, as numbers and as the paper's figure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MAX_RECORDS = 1000
 def read_probabilities(
     session: Session, principal: Principal, training_id: str, records: int = 100
 ) -> ProbabilitiesView:
-    """Of each seed so many records at most, spread evenly over its steps.
+    """At most this many records per seed, spread evenly over its steps.
 
-    NotFound if there is no such training, it is another owner's, or it is none of a supernet.
+    NotFound if there is no such training, it is another owner's, or it is not a supernet's.
     """
     training = training_of(session, principal, training_id)
     if training.kind != "supernet":

@@ -1,4 +1,4 @@
-"""What becomes of a training that is paused or resumed: of locked rows, whoever asked."""
+"""Pausing and resuming of trainings whose rows are locked; without checks of ownership."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from edgefront.core.wire.trainings import Wanted
 
 
 def pause(session: Session, training: Training, now: datetime) -> None:
-    """Stops after the step at hand, with a checkpoint. Conflict where it has ended, or is about to."""
+    """Pauses the training after its current step, with a checkpoint. Conflict if it has ended, or is being
+    cancelled.
+    """
     if training.state == "queued":
         training.wanted = "pause"
         change_state(session, training, "paused", now)
@@ -30,7 +32,7 @@ def pause(session: Session, training: Training, now: datetime) -> None:
 
 
 def resume(session: Session, training: Training, now: datetime) -> None:
-    """Goes on from the last checkpoint: a paused training, or one that failed, which has all its attempts again."""
+    """Resumes a paused or failed training from its last checkpoint; its attempts are counted from 0 again."""
     if training.state in ("paused", "failed"):
         training.wanted, training.reason, training.finished_at = "run", None, None
         training.attempts, training.failed_at_checkpoint = 0, None
@@ -45,7 +47,7 @@ def resume(session: Session, training: Training, now: datetime) -> None:
 
 
 def want(session: Session, training: Training, wanted: Wanted, now: datetime) -> None:
-    """Tells the worker that runs it."""
+    """Stores the owner's request, which the worker reads."""
     if training.wanted != wanted:
         training.wanted, training.updated_at = wanted, now
         training_log.add_events(session, training.id, [state_entry(training)], now)

@@ -1,4 +1,4 @@
-"""Rows of trainings → what the API shows."""
+"""The API's views of trainings, from their rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from edgefront.core.wire.trainings import (
 
 
 def training_views(session: Session, found: Sequence[Training]) -> list[TrainingView]:
-    """Views of trainings with their scores and what their candidates were measured at."""
+    """Views of trainings with their scores and the measurements of their candidates."""
     scores = training_log.evaluations_of(session, [training.id for training in found])
     candidates = rows.measured(session, {training.candidate_id for training in found if training.candidate_id})
     return [
@@ -37,17 +37,17 @@ def training_view(session: Session, training: Training) -> TrainingView:
 
 
 def start_of(training: Training) -> str | None:
-    """Id of the training with whose weights it begins."""
+    """Id of the training whose weights initialise this one."""
     return TRAINING_REQUEST.upgraded(training.request).get("start")
 
 
 def dataset_asked(training: Training) -> str | None:
-    """The data set that its request names; None where it is the recipe's own."""
+    """The data set that its request names; None if it is the recipe's default."""
     return TRAINING_REQUEST.upgraded(training.request).get("dataset")
 
 
 def about(session: Session, training: Training) -> dict[str, Any]:
-    """What a trained model's card tells of the training besides its own: names, and what the device said of it."""
+    """Facts for the model card besides the run's own: names, and the measurements of the candidate."""
     told: dict[str, Any] = {"name": training.name, "training": training.id}
     if (start := start_of(training)) is not None:
         told["start"] = {"training": start}
@@ -139,7 +139,7 @@ def _measured(candidate: Candidate, target: Target) -> MeasuredView:
 
 
 def _note(session: Session, training: Training) -> str:
-    """What stands in the row, and what it waits for."""
+    """The stored note, and what the training waits for."""
     said = [training.note] if training.note else []
     if training.state == "queued":
         ahead = rows.ahead_of(session, training.queue, training.id)
@@ -148,7 +148,7 @@ def _note(session: Session, training: Training) -> str:
             if ahead
             else f"waits for a worker that serves train-{training.queue} and has a free slot"
         )
-        if training.memory_bytes is not None:  # the queue's name does not tell
+        if training.memory_bytes is not None:  # the queue's name does not contain it
             said.append(
                 f"needs a worker with {training.memory_bytes / GIB:g} GiB{' on each GPU' * bool(training.gpus)}"
             )

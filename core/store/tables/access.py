@@ -40,7 +40,7 @@ class EnrolmentToken(Base):
 
 
 class WebSession(Base):
-    """A browser's cookie, traded for an API key; ends with the key."""
+    """A browser session (cookie), opened with an API key; ends with the key."""
 
     __tablename__ = "web_session"
 

@@ -1,4 +1,4 @@
-"""Candidates: architectures proposed for a target, with their lineage and what is known of them there."""
+"""Candidates: architectures proposed for a target, with their lineage and results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Candidate(Base):
             "ix_candidate_frontier",
             "target_id",
             postgresql_where=text("on_frontier"),
-            sqlite_where=text("on_frontier = 1"),  # SQLite takes a partial index only where it is spelled alike
+            sqlite_where=text("on_frontier = 1"),  # SQLite requires the identical condition
         ),
         Index("ix_candidate_target_state", "target_id", "state"),
     )
@@ -42,10 +42,11 @@ class Candidate(Base):
     weight_bytes: Mapped[int] = mapped_column(BigInt)
     flops: Mapped[int] = mapped_column(BigInt)
     proxy: Mapped[float]
-    seed: Mapped[int] = mapped_column(BigInt)  # of its random weights
+    predicted: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.wire.jobs.PredictedView, when it was proposed
+    seed: Mapped[int] = mapped_column(BigInt)  # seed of its random weights
     state: Mapped[str] = mapped_column(String(15))  # core.wire.jobs.CandidateState
     reason: Mapped[str | None] = mapped_column(Text)
-    # Copied from the measurement at each report, so that filters, sorts and frontiers need no join.
+    # Copied from the measurement when reports are settled, so that filters, sorts and frontiers need no join.
     latency_ms: Mapped[float | None]
     latency_half_width_ms: Mapped[float | None]
     latency_p90_ms: Mapped[float | None]

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
 
 PROXY = "decoder_parameters"
-"""The proxy of jobs that were made before there was a choice."""
+"""The proxy of jobs from before it could be chosen."""
 
 
 class Job(Base):
@@ -48,17 +48,17 @@ class Target(Base):
     limits: Mapped[dict[str, Any]] = mapped_column(Json)  # read by core.services.stored
     seed: Mapped[int] = mapped_column(BigInt)
     proxy: Mapped[str] = mapped_column(String(32), default=PROXY, server_default=PROXY)  # of the job's request
-    proxy_data: Mapped[str | None] = mapped_column(String(64))  # digest of the data that its scores are taken on
+    proxy_data: Mapped[str | None] = mapped_column(String(64))  # digest of the data that its scores use
     state: Mapped[str] = mapped_column(String(10), index=True)  # core.wire.jobs.TargetState
     note: Mapped[str] = mapped_column(Text, default="")
-    generation: Mapped[int] = mapped_column(default=-1)  # the last one asked for; -1: only baselines
+    generation: Mapped[int] = mapped_column(default=-1)  # the last one requested; -1: only baselines
     reference: Mapped[dict[str, float] | None] = mapped_column(Json)  # proxy, latency_ms, memory_bytes, proxy_scale
     hypervolume: Mapped[float] = mapped_column(default=0.0)
     frontier_size: Mapped[int] = mapped_column(default=0)
     candidates: Mapped[int] = mapped_column(default=0)
     settled: Mapped[int] = mapped_column(default=0)
     launches_done: Mapped[int] = mapped_column(default=0)
-    refinements: Mapped[int] = mapped_column(default=0)  # launches beyond the first that were asked for
+    refinements: Mapped[int] = mapped_column(default=0)  # refinement launches that were requested
     busy_s: Mapped[float] = mapped_column(default=0.0)
     measuring_s: Mapped[float] = mapped_column(default=0.0)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -66,7 +66,7 @@ class Target(Base):
 
 
 class Generation(Base):
-    """What a generation was asked with: the same snapshot and seed propose the same candidates."""
+    """The input of a generation: the same snapshot and seed propose the same candidates."""
 
     __tablename__ = "generation"
     __table_args__ = (UniqueConstraint("target_id", "number"),)
@@ -75,5 +75,6 @@ class Generation(Base):
     target_id: Mapped[str] = mapped_column(ForeignKey("target.id", ondelete="CASCADE"), index=True)
     number: Mapped[int]
     snapshot: Mapped[list[Any]] = mapped_column(Json)  # what changed since the last one: core.services.search.snapshots
+    device_data: Mapped[dict[str, Any] | None] = mapped_column(Json)  # what else was known of the device: snapshots
     claimed_until: Mapped[datetime | None] = mapped_column(UtcDateTime)  # a worker computes its proposals until then
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

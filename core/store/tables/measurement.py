@@ -12,7 +12,7 @@ from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, ne
 
 
 class Measurement(Base):
-    """What is known of an architecture on a device (or device class) by a protocol: the aggregate of its launches."""
+    """The result of an architecture on a device (or device class) under a protocol: the aggregate of its launches."""
 
     __tablename__ = "measurement"
     __table_args__ = (
@@ -63,7 +63,7 @@ class Launch(Base):
         # Partial, so that a launch is in them only while it waits: each change of its state writes an entry less.
         Index("ix_launch_wanted", "device_key", "priority", "id", postgresql_where=_WANTED, sqlite_where=_WANTED),
         Index("ix_launch_reported", "finished_at", postgresql_where=_REPORTED, sqlite_where=_REPORTED),
-        # Launches are written often; what is done is in no lease, and on no device.
+        # Launches are written often, so the indexes leave out done launches, which have no lease and no device.
         Index("ix_launch_lease", "lease_id", postgresql_where=_HELD, sqlite_where=_HELD),
         Index("ix_launch_device", "device_id", postgresql_where=_LEASED, sqlite_where=_LEASED),
     )
@@ -75,13 +75,13 @@ class Launch(Base):
     state: Mapped[str] = mapped_column(String(10))  # core.states.LaunchState
     purpose: Mapped[str] = mapped_column(String(10))  # first, refinement
     priority: Mapped[int] = mapped_column(default=0)  # lower goes first
-    attempts: Mapped[int] = mapped_column(default=0)  # deaths of the child, or of the agent after it started this
+    attempts: Mapped[int] = mapped_column(default=0)  # deaths of the child, or of the agent after the start
     fence: Mapped[int] = mapped_column(default=0)  # rises with every claim
     lease_id: Mapped[str | None] = mapped_column(ForeignKey("lease.id"))
     device_id: Mapped[str | None] = mapped_column(ForeignKey("device.id"))
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     result: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.measurement.record.LaunchResult
-    reports: Mapped[list[str]] = mapped_column(Json, default=list)  # digests of the reports that counted
+    reports: Mapped[list[str]] = mapped_column(Json, default=list)  # digests of the accepted reports
     reason: Mapped[str | None] = mapped_column(Text)
     busy_s: Mapped[float] = mapped_column(default=0.0, server_default="0")  # of its device, until it is settled
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -14,7 +14,7 @@ _OPEN = text("state IN ('wanted', 'claimed')")
 
 
 class ProxyScore(Base):
-    """What a proxy says of an architecture, under these settings and this seed: known once, for all jobs."""
+    """A proxy's score of an architecture, under these settings and this seed: computed once, for all jobs."""
 
     __tablename__ = "proxy_score"
     __table_args__ = (
@@ -30,7 +30,7 @@ class ProxyScore(Base):
     settings: Mapped[dict[str, Any]] = mapped_column(Json)  # core.proxies.settings.ProxySettings
     architecture: Mapped[dict[str, Any]] = mapped_column(Json)  # canonical description
     state: Mapped[str] = mapped_column(String(10))  # wanted, claimed, done, infeasible
-    value: Mapped[float | None]  # raw: its direction is the proxy's
+    value: Mapped[float | None]  # raw score: whether higher is better depends on the proxy
     reason: Mapped[str | None] = mapped_column(Text)
     attempts: Mapped[int] = mapped_column(default=0)  # claims so far
     claimed_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -39,7 +39,7 @@ class ProxyScore(Base):
 
 
 class ProxyWait(Base):
-    """A target waits until this score is known."""
+    """A target that waits for this score."""
 
     __tablename__ = "proxy_wait"
 

@@ -1,4 +1,4 @@
-"""Trainings of the pool, their logs, and what trained architectures scored."""
+"""Trainings of the pool, their logs, and the scores of trained architectures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Training(Base):
 
     __tablename__ = "training"
     __table_args__ = (
-        # One request may make several: the picks of a frontier.
+        # One request may create several: points of a frontier.
         UniqueConstraint("owner", "idempotency_key", "position"),
         Index("ix_training_state", "state", "queue", "id"),
         Index("ix_training_worker", "worker", postgresql_where=_LIVE, sqlite_where=_LIVE),
@@ -41,19 +41,19 @@ class Training(Base):
     target_id: Mapped[str | None] = mapped_column(ForeignKey("target.id", ondelete="SET NULL"), index=True)
     candidate_id: Mapped[str | None] = mapped_column(ForeignKey("candidate.id", ondelete="SET NULL"), index=True)
     dataset: Mapped[str] = mapped_column(String(200))
-    dataset_digest: Mapped[str | None] = mapped_column(String(64))  # None until it is known
+    dataset_digest: Mapped[str | None] = mapped_column(String(64))  # None until the data is prepared
     recipe_name: Mapped[str] = mapped_column(String(64))
     recipe: Mapped[dict[str, Any]] = mapped_column(Json)  # core.recipes.recipe.Recipe, overrides included
     budget: Mapped[dict[str, Any]] = mapped_column(Json)  # core.training.run_folder.RunBudget
     supernet: Mapped[dict[str, Any] | None] = mapped_column(Json)  # settings of core.supernet
     seed: Mapped[int] = mapped_column(BigInt)
     sharding: Mapped[str] = mapped_column(String(10))
-    # What it needs, and so which workers may take it.
+    # Requirements on the worker.
     device: Mapped[str] = mapped_column(String(10))  # cpu, cuda
     gpus: Mapped[int]
     memory_bytes: Mapped[int | None] = mapped_column(BigInt)  # of each GPU, or of the machine
     queue: Mapped[str] = mapped_column(String(10))
-    # Where it stands.
+    # Progress.
     state: Mapped[str] = mapped_column(String(10))  # core.wire.trainings.TrainingState
     wanted: Mapped[str] = mapped_column(String(10))  # run, pause, cancel
     reason: Mapped[str | None] = mapped_column(Text)
@@ -62,7 +62,7 @@ class Training(Base):
     failed_at_checkpoint: Mapped[int | None] = mapped_column(BigInt)  # the newest checkpoint at the last failure
     fence: Mapped[int] = mapped_column(default=0)  # rises with every claim
     worker: Mapped[str | None] = mapped_column(String(200))
-    gpu_numbers: Mapped[list[int]] = mapped_column(Json, default=list)  # of the worker, held by this one
+    gpu_numbers: Mapped[list[int]] = mapped_column(Json, default=list)  # GPUs of the worker that this training uses
     lease_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     running_since: Mapped[datetime | None] = mapped_column(UtcDateTime)  # the process; None before it has started
     step: Mapped[int] = mapped_column(BigInt, default=0)

@@ -1,4 +1,4 @@
-"""A training's folder as it is at one moment, to be uploaded while the run goes on writing into it."""
+"""A snapshot of a training's folder, to be uploaded while the run continues to write into it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from edgefront.core.training.run_folder import RESULT
 
 
 def snapshot(folder: Path, into: Path, *, result: bool) -> dict[str, Path]:
-    """What is to be uploaded of a folder: path → where it lies and stays as it is.
+    """The files of a folder to upload: path in the folder → path of an unchanging copy.
 
-    Checkpoints never change but are removed when newer ones come: each is linked, or copied where there are no links.
+    Checkpoints never change but are removed when newer ones are written: each is hard-linked, or copied if links are
+    not supported.
     """
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)

@@ -1,9 +1,9 @@
-"""What a supervisor does with the artifact store: fetches before the run, uploads beside it, and waits at its end.
+"""The supervisor's side of the artifact store: downloads before the run, uploads during it, and waits at its end.
 
-The store is the truth, and the folder the working copy of one claim. A claim goes on with the folder as it is only
-where that is the copy of the very claim before: then nobody else has had the training in between, and it is at least as
-far as what was uploaded of it. Any other copy, however far it is, is replaced by what the store has, for that is what
-others have gone on from.
+The store is authoritative, and the folder is the working copy of one claim. A claim resumes from the folder only if it
+is the copy of the claim directly before: then no other worker has run the training in between, and the copy is at least
+as new as the uploads. Any other copy, however far it is, is replaced by the files on the store, because other workers
+have resumed from those.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from edgefront.workers.training.store.snapshot import snapshot
 
 Found = TypeVar("Found")
 Hold = Callable[[str], object]
-"""Holds the lease while something is waited for, and says what; raises what ends the wait."""
+"""Holds the lease during a wait, and stores a note on it; raises to end the wait."""
 
 _FETCHED, _SNAPSHOT = ".fetched-", ".upload-"
-"""What is fetched and what is being uploaded lies in the training's folder, with the claim's fence behind these."""
+"""Prefixes of temporary folders in the training's folder for downloads and uploads; the claim's fence is appended."""
 _START = "start"
-"""The weights of another training that this one begins with, until it has ended."""
+"""Folder of the initial weights, from another training, until this one has ended."""
 _LOOK_S = 0.2
 _MOST_PAUSE_S = 60.0
 _EVERY = 15
-"""Journal and log are uploaded with each checkpoint, and once in so many looks between them."""
+"""Journal and log are uploaded with each checkpoint, and once per this number of polls in between."""
 _MOST_OF_TIME = 0.1
-"""And no more often than that this takes such a part of the time."""
+"""Uploads in between may take at most this share of the time."""
 
 _log = logging.getLogger("edgefront.supervise")
 
 
 class _Hurried(Exception):
-    """The end of an upload is not waited for any longer."""
+    """The wait for the end of an upload is over."""
 
 
 class StoredTraining:
-    """One claim of a training on the artifact store. Where there is none, every method does nothing."""
+    """One claim of a training on the artifact store. Without an artifact store every method does nothing."""
 
     def __init__(self, settings: Settings, training_id: str, fence: int, folder: Path) -> None:
         self._settings, self._own, self._fence, self._folder = settings, settings.training, fence, folder
@@ -70,20 +70,20 @@ class StoredTraining:
 
     @property
     def note(self) -> str:
-        """What a person should know of it."""
+        """A note for people."""
         trouble = self._trouble or ("Its files are on the artifact store." if self._waited else "")
         return " ".join(text for text in (self._damaged, trouble) if text)
 
     def fetch(self, hold: Hold) -> None:
-        """Makes the folder what the run is to go on from.
+        """Makes the folder the state from which the run resumes.
 
-        Where the store has nothing of the training, the folder stays: it is from before there was a store, or all that
-        is left.
+        If the store has no files of the training, the folder is kept: it is from before a store was configured, or the
+        only copy.
         """
         stored, folder = self._stored, self._folder
         if stored is None:
             return
-        for left in (*folder.glob(f"{_FETCHED}*"), *folder.glob(f"{_SNAPSHOT}*")):  # by a supervisor that was killed
+        for left in (*folder.glob(f"{_FETCHED}*"), *folder.glob(f"{_SNAPSHOT}*")):  # of a supervisor that was killed
             shutil.rmtree(left, ignore_errors=True)
         if claim_of(folder) != self._fence - 1:
             part = folder / f"{_FETCHED}{self._fence}"
@@ -101,7 +101,7 @@ class StoredTraining:
         mark_claim(folder, self._fence)
 
     def weights(self, training_id: str, hold: Hold) -> Path:
-        """The weights of another training that is done, which are read only before the first checkpoint."""
+        """Downloads the weights of another, finished training, which are read only before the first checkpoint."""
         stored, into = training_store(self._settings, training_id), self._folder / _START
         if stored is not None and not checkpoints_in(self._folder):
             note = "downloads its initial weights from the artifact store"
@@ -110,16 +110,16 @@ class StoredTraining:
         return training_folder(self._settings, training_id) / WEIGHTS
 
     def upload(self) -> None:
-        """From now on what the run writes is uploaded, in a thread: nothing waits for it."""
+        """Starts a thread that uploads what the run writes."""
         if self._stored is not None:
             self._publisher = Publisher(self._stored, self._fence)
             threading.Thread(target=self._upload, name="edgefront-upload", daemon=True).start()
 
     def finish(self, outcome: Outcome, hold: Hold, is_hurried: Callable[[], bool]) -> Outcome:
-        """Waits until all that the run has left is on the store, and returns how it ended.
+        """Waits until all files of the ended run are on the store, and returns how it ended.
 
-        Hurried, it waits so long as a run may take to stop. A result that is not there by then does not count: it is
-        made again from the last checkpoint, by whoever claims the training next.
+        If hurried, it waits at most as long as a run may take to stop. A result that is not uploaded by then does not
+        count: the next claim of the training computes it again from the last checkpoint.
         """
         if self._publisher is None:
             return outcome
@@ -143,7 +143,7 @@ class StoredTraining:
         return outcome
 
     def end(self, timeout_s: float = 0.0) -> None:
-        """Uploads nothing more; waits so long for what is being uploaded now."""
+        """Stops uploading; waits at most this time for the current upload."""
         self._ended = True
         self._run_ended.set()
         if self._publishing.acquire(timeout=timeout_s):
@@ -151,7 +151,7 @@ class StoredTraining:
         shutil.rmtree(self._folder / _START, ignore_errors=True)
 
     def _upload(self) -> None:
-        """Until the run has ended. A store that is away is tried again, ever less often."""
+        """Uploads until the run has ended. An unavailable store is retried with increasing pauses."""
         pause_s, again_at, uploaded = self._look_s, 0.0, [-1]
         while not self._run_ended.wait(self._own.poll_s):
             checkpoints, began = list(checkpoints_in(self._folder)), time.monotonic()
@@ -171,9 +171,10 @@ class StoredTraining:
             uploaded = checkpoints
 
     def _publish(self, *, result: bool) -> None:
-        """Makes the store like the folder, with the run's result if that is whole.
+        """Publishes the state of the folder, with the run's result if it is complete.
 
-        Raises `Superseded` where a later claim writes by now, as the supervisor will find; else `Unavailable`.
+        Raises `Superseded` if a later claim has started to write, which the supervisor will notice too; else
+        `Unavailable`.
         """
         with self._publishing:
             if self._publisher is None or self._ended:
@@ -185,7 +186,7 @@ class StoredTraining:
                 _log.warning("no further uploads: %s", error.detail)
                 self._trouble = f"No further uploads: {error.detail}."
                 raise
-            except Exception as error:  # with the thread would end what the run's end waits for
+            except Exception as error:  # the end of the run waits for this thread, so it must not die
                 reason = error.detail if isinstance(error, EdgefrontError) else f"{type(error).__name__}: {error}"
                 self._trouble = f"Not uploaded yet: {reason}. The upload is retried."
                 raise Unavailable(reason) from error
@@ -195,7 +196,9 @@ class StoredTraining:
                 self._trouble = "The artifact store was unavailable for a while; everything is uploaded now."
 
     def _in_background(self, do: Callable[[], Found], note: str, hold: Hold) -> Found:
-        """What a call returns that may take long, with the lease held meanwhile; again while the store is away."""
+        """Runs a long call in a thread while holding the lease, retried while the store is unavailable; returns its
+        result.
+        """
         pause_s = self._look_s
         while True:
             done: Future[Found] = Future()
@@ -226,7 +229,7 @@ def _keep(do: Callable[[], Found], done: Future[Found]) -> None:
 
 
 def _replace(old: Path, new: Path) -> None:
-    """What lies at `old` becomes what lies at `new`, which may be nothing."""
+    """Replaces `old` by `new`, which may not exist."""
     if old.is_dir():
         shutil.rmtree(old)
     else:

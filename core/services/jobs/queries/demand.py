@@ -1,6 +1,6 @@
-"""What searches want measured: measurements asked for, and launches made and withdrawn.
+"""The searches' side of measurements: requests measurements, and adds and withdraws launches.
 
-The devices' side of the same two tables (claims, reports, expiry) has its own files.
+The devices' side of the same two tables (claims, reports, expiry) is in `measuring.queries`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOT_WANTED = "no running job needs it any more"
 
 @dataclass(frozen=True)
 class Want:
-    """An architecture that a target wants to know about, with the seed of its weights."""
+    """An architecture whose measurement a target needs, with the seed of its weights."""
 
     digest: str
     architecture: dict[str, Any]
@@ -34,11 +34,10 @@ class Want:
 def measurements(
     session: Session, device_key: str, protocol: Mapping[str, Any], protocol_digest: str, wants: Iterable[Want]
 ) -> dict[str, Measurement]:
-    """Digest → its measurement there, made if missing (state `wanted`), locked in the order of ids.
+    """Digest → measurement on this device key, created if missing (state `wanted`), locked in the order of ids.
 
-    With the lock held, a report cannot settle a measurement between our look at it and the commit of the candidates
-    that refer to it. Rows are added in the order of digests, so that two targets that add the same never wait in a
-    circle.
+    While the lock is held, no report can be settled between reading the measurement and committing the candidates that
+    refer to it. Rows are inserted in the order of digests, so that two targets cannot deadlock.
     """
     by_digest = {want.digest: want for want in wants}
     if not by_digest:
@@ -127,7 +126,7 @@ def add_launches(
 
 
 def has_live_launch(session: Session, target: Target) -> bool:
-    """Whether a launch that this target asked for is still to come."""
+    """Whether a launch that this target requested is still live."""
     return bool(
         session.scalar(
             select(select(Launch.id).where(Launch.target_id == target.id, Launch.state.in_(LIVE_LAUNCHES)).exists())
@@ -136,10 +135,10 @@ def has_live_launch(session: Session, target: Target) -> bool:
 
 
 def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> list[str]:
-    """Cancels the launches that only these targets want, unless a device has begun with them; returns their ids.
+    """Cancels launches that only these targets need and no device has started; returns their ids.
 
-    Another target of a running job keeps a launch if it asked for it, waits for its measurement, or has it as a
-    baseline to be launched again. Call it before the states of the candidates are changed, with the targets locked.
+    Another target of a running job needs a launch if it requested it, waits for its measurement, or has it as a
+    baseline that needs further launches. Call this before the states of the candidates change, with the targets locked.
     """
     ours, theirs, target, job = Candidate, aliased(Candidate), aliased(Target), aliased(Job)
     wanted_by_us = select(ours.measurement_id).where(
@@ -181,7 +180,7 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
 
 
 def refinements_among(session: Session, launch_ids: Collection[str]) -> dict[str, int]:
-    """Target id → how many of these launches are refinements that it asked for."""
+    """Target id → how many of these launches are refinements that it requested."""
     rows = session.execute(
         select(Launch.target_id, func.count())
         .where(any_of(Launch.id, launch_ids), Launch.purpose == "refinement", Launch.target_id.is_not(None))

@@ -52,7 +52,7 @@ def lock_target(session: Session, target_id: str) -> Target | None:
 
 
 def lock_targets(session: Session, job_id: str) -> list[Target]:
-    """All targets of a job, locked in the order of their ids, given in that of their positions."""
+    """All targets of a job, locked in the order of their ids, returned in the order of their positions."""
     query = select(Target).where(Target.job_id == job_id).order_by(Target.id).with_for_update(key_share=True)
     return sorted(session.scalars(query.execution_options(populate_existing=True)), key=lambda target: target.position)
 
@@ -63,7 +63,7 @@ def lock_job(session: Session, job_id: str) -> Job | None:
 
 
 def remove(session: Session, job_id: str) -> None:
-    """Deletes the job; the database takes its targets, candidates, generations and events along."""
+    """Deletes the job; the database deletes its targets, candidates, generations and events with it."""
     session.execute(delete(Job).where(Job.id == job_id), execution_options={"synchronize_session": False})
     session.expire_all()
 
@@ -88,7 +88,7 @@ def find_generation(session: Session, target_id: str, number: int) -> Generation
 
 
 def extend_claims(session: Session, generation_ids: Sequence[str], until: datetime) -> None:
-    """Holds these generations until then for whoever computes them; one that was released stays so."""
+    """Extends the claims of workers on these generations until then; a released one stays released."""
     _claim(session, generation_ids, until, Generation.claimed_until.is_not(None))
 
 
@@ -132,7 +132,7 @@ def last_event_of_kind(session: Session, job_id: str, kind: str) -> Event | None
 def idle_targets(session: Session) -> list[str]:
     """Active targets of running jobs that wait for no live launch of one of their waiting candidates.
 
-    Either something is due that nobody was told of, or launches are missing.
+    Either a step is due whose task was lost, or launches are missing.
     """
     live = (
         select(Candidate.target_id)
@@ -154,7 +154,7 @@ def idle_targets(session: Session) -> list[str]:
 
 
 def homeless_targets(session: Session) -> list[str]:
-    """Active targets of running jobs that are aimed at a device which was revoked since."""
+    """Active targets of running jobs whose device has been revoked."""
     return list(
         session.scalars(
             select(Target.id)
@@ -166,7 +166,7 @@ def homeless_targets(session: Session) -> list[str]:
 
 
 def revoked_device(session: Session, device_key: str) -> str | None:
-    """The name of the one device behind this key if it was revoked, else None. A class may still get a device."""
+    """The name of the device of this key if it was revoked, else None. None for a class: it may still get a device."""
     kind, device_id = parsed(device_key)
     if kind != "device":
         return None
@@ -201,7 +201,7 @@ def devices_seen(session: Session, device_keys: Sequence[str], since: datetime) 
 
 
 def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, list[dict[str, Any]]]:
-    """Device key → what its active devices that were seen since then say of themselves."""
+    """Device key → facts of its active devices that were seen since then."""
     found: dict[str, list[dict[str, Any]]] = {key: [] for key in device_keys}
     ids, classes = sorted_out(device_keys)
     rows = session.execute(

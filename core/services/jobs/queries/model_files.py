@@ -20,7 +20,7 @@ def find(session: Session, digest: str, seed: int, format_: str) -> Artifact | N
 def save(
     session: Session, digest: str, seed: int, format_: str, *, path: str, size: int, sha256: str, now: datetime
 ) -> None:
-    """Notes a file; one that was noted before is noted anew."""
+    """Records a file, replacing an earlier record."""
     dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
     values = {"path": path, "size": size, "sha256": sha256, "created_at": now}
     statement = dialect.insert(Artifact).values(digest=digest, seed=seed, format=format_, **values)

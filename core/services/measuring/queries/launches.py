@@ -1,6 +1,7 @@
 """Queries on launches from the devices' side: claims, starts, returns, reports.
 
-What searches want measured is in `demand`. Lock order everywhere: targets, measurements, launches, jobs, each by id.
+The searches' side is in `jobs.queries.demand`. Lock order everywhere: targets, measurements, launches, jobs, each by
+id.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from edgefront.core.store.tables.measurement import REPORTED, WANTED
 Rows = Sequence[Any]
 """Rows of named columns, as each query says."""
 
-# Statements of the hot paths are made once: SQLAlchemy takes several times as long to make one as to run it.
+# Statements of the hot paths are built once: SQLAlchemy takes several times as long to build one as to run it.
 _LAUNCHES = cast(Table, Launch.__table__)
 _QUIET = {"synchronize_session": False}
 
@@ -50,7 +51,7 @@ def _claimable(device_key: Any) -> Any:
 
 _other = aliased(Launch)
 _OWN, _SHARED = bindparam("own", type_=String), bindparam("shared", type_=String)
-# Ordered, so that the planner comes to it through the index whatever it believes about an average key.
+# Ordered, so that the planner uses the index whatever its estimate for an average key.
 _OWN_WANTED = (
     select(_other.device_key)
     .where(_other.state == WANTED, _other.device_key == _OWN)
@@ -65,9 +66,9 @@ _CLAIMABLE_SHARED = _claimable(_SHARED)
 def claimable(
     session: Session, own_key: str, shared_key: str, excluded_protocols: Collection[str], limit: int
 ) -> list[Any]:
-    """The first wanted launches that nobody else is claiming, locked, with what an agent needs of them.
+    """The first wanted launches that no other claim has locked, locked, with the columns that an agent needs.
 
-    Those under the device's own key go first, then those that it shares.
+    Launches of the device's own key come first, then those of its class.
     """
     found = _claim(session, _CLAIMABLE, own_key, shared_key, excluded_protocols, limit)
     if len(found) < limit and any(row.device_key == own_key for row in found):
@@ -99,7 +100,7 @@ _START = (
 
 
 def start(session: Session, device_id: str, launch_id: str, fence: int, now: datetime) -> bool:
-    """Marks a launch as started if this device holds it under this fence and its lease has not run out."""
+    """Marks a launch as started if this device holds it under this fence and its lease has not expired."""
     values = {"launch": launch_id, "device": device_id, "held": fence, "now": now}
     return session.scalar(_START, values) is not None
 
@@ -158,7 +159,7 @@ _FOR_REPORT = (
 
 
 def lock_for_report(session: Session, launch_ids: Collection[str]) -> Rows:
-    """These launches, locked, with what the verdict on a report and its receipt depend on."""
+    """These launches, locked, with the columns that the verdict on a report and its receipt need."""
     return session.execute(_FOR_REPORT, {"ids": list(launch_ids)}).all()
 
 
@@ -183,7 +184,7 @@ _REPORTED_OF_NONE = _reported(Launch.target_id.is_(None))
 
 
 def reported(session: Session, target_id: str | None, limit: int) -> Rows:
-    """Launches that wait to be settled, oldest first: what the target asked for, or has candidates of."""
+    """Launches that wait to be settled, oldest first: those that the target requested, or has candidates of."""
     if target_id is None:
         return session.execute(_REPORTED_OF_NONE, {"most": limit}).all()
     return session.execute(_REPORTED, {"target": target_id, "most": limit}).all()
@@ -207,20 +208,20 @@ _LOCK_REPORTED = (
 
 
 def lock_reported(session: Session, launch_ids: Collection[str]) -> Rows:
-    """Those of these launches that still wait to be settled, locked, with what was reported of them."""
+    """Those of these launches that still wait to be settled, locked, with their reported results."""
     return session.execute(_LOCK_REPORTED, {"ids": list(launch_ids)}).all()
 
 
 def unsettled_targets(session: Session, before: datetime) -> list[str | None]:
-    """Targets that asked for launches whose reports came before then and are not settled; None among them for those
-    of deleted targets.
+    """Targets that requested launches with unsettled reports from before then; contains None for launches of deleted
+    targets.
     """
     query = select(Launch.target_id).where(Launch.state == REPORTED, Launch.finished_at < before).distinct()
     return list(session.scalars(query))
 
 
 def _still_wanted() -> ColumnElement[bool]:
-    """Some active target of a running job waits for the launch's measurement, or asked for the launch itself."""
+    """An active target of a running job waits for the launch's measurement, or requested the launch itself."""
     candidate, target, job = aliased(Candidate), aliased(Target), aliased(Job)
     return (
         select(candidate.id)
@@ -241,7 +242,7 @@ def _still_wanted() -> ColumnElement[bool]:
 
 
 def give_back(session: Session, launch_ids: Collection[str], now: datetime) -> None:
-    """Returns locked launches: wanted again, or cancelled if no running job wants them any more."""
+    """Releases locked launches: they become wanted again, or cancelled if no running job needs them any more."""
     if not launch_ids:
         return
     wanted = set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), _still_wanted())))
@@ -257,7 +258,7 @@ def give_back(session: Session, launch_ids: Collection[str], now: datetime) -> N
 
 
 def cancel_unwanted(session: Session, now: datetime) -> None:
-    """Cancels wanted launches that no running job wants: their job was ended by somebody who then crashed."""
+    """Cancels wanted launches that no running job needs, because the process that ended their job crashed."""
     own = (
         select(Target.id)
         .join(Job)
@@ -277,7 +278,7 @@ def cancel_unwanted(session: Session, now: datetime) -> None:
 
 
 def forget_leases(session: Session) -> None:
-    """Cuts withdrawn launches loose from leases that have ended."""
+    """Clears the lease of withdrawn launches whose lease has ended."""
     query = (
         select(Launch.id)
         .join(Lease, Lease.id == Launch.lease_id)
@@ -291,7 +292,7 @@ def forget_leases(session: Session) -> None:
 
 
 def add_attempts(session: Session, launch_ids: Collection[str]) -> None:
-    """One attempt more, under a new fence: whoever held the launch has been charged and is not charged again."""
+    """Adds an attempt and raises the fence, so that the former holder is not charged again."""
     if launch_ids:
         session.execute(
             update(Launch)
@@ -302,7 +303,9 @@ def add_attempts(session: Session, launch_ids: Collection[str]) -> None:
 
 
 def write(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Updates launches by id; all rows name the same columns. Launches that the session has loaded are not told."""
+    """Updates launches by id; all rows name the same columns. Launches that the session has loaded are not
+    refreshed.
+    """
     update_rows(session, Launch, rows)
 
 
@@ -318,7 +321,7 @@ def fail_reported(session: Session, launch_id: str, reason: str) -> bool:
 
 
 def cancel_siblings(session: Session, measurement_ids: Collection[str], now: datetime) -> None:
-    """Cancels further wanted launches of measurements that have come to a bad end."""
+    """Cancels further wanted launches of infeasible or failed measurements."""
     if measurement_ids:
         session.execute(
             update(Launch)
@@ -329,7 +332,7 @@ def cancel_siblings(session: Session, measurement_ids: Collection[str], now: dat
 
 
 def with_open_launches(session: Session, measurement_ids: Collection[str]) -> set[str]:
-    """Those of these measurements for which a launch is still to come."""
+    """Those of these measurements that have a live launch."""
     return set(
         session.scalars(
             select(Launch.measurement_id)
@@ -354,7 +357,7 @@ def results(session: Session, measurement_ids: Collection[str]) -> dict[str, lis
 
 
 def wanted_keys(session: Session) -> set[str]:
-    """Distinct device keys of wanted launches: hops through the index from key to key, whatever their number."""
+    """Distinct device keys of wanted launches, by an index skip scan from key to key."""
     first = select(func.min(Launch.device_key)).where(Launch.state == WANTED).scalar_subquery()
     hops = select(first.label("device_key")).cte("hops", recursive=True)
     following = (

@@ -56,7 +56,7 @@ _EXTEND = (
 
 @dataclass(frozen=True)
 class Extended:
-    """A lease that goes on: how its device stands, and which of its launches were withdrawn."""
+    """An extended lease: the state of its device, and which of its launches were withdrawn."""
 
     device_state: str
     last_seen_at: datetime | None
@@ -76,7 +76,7 @@ def add(session: Session, device_id: str, launch_ids: Collection[str], now: date
 
 
 def extend(session: Session, device_id: str, lease_id: str, now: datetime, expires_at: datetime) -> Extended | None:
-    """Moves the expiry of a lease that has neither expired nor ended; None if there is none such."""
+    """Extends a lease that has neither expired nor ended; None if there is no such lease."""
     values = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at}
     row = session.execute(_EXTEND, values).one_or_none()
     return None if row is None else Extended(row[0], row[1], tuple(sorted((row[2] or "").split())))
@@ -92,7 +92,7 @@ def lock(session: Session, device_id: str, lease_id: str) -> Lease | None:
 
 
 def end_expired(session: Session, now: datetime) -> None:
-    """Ends what has expired. A heartbeat that waits for such a row then finds the lease ended."""
+    """Ends expired leases. A heartbeat that waits for such a row then finds the lease ended."""
     expired = select(Lease.id).where(Lease.expires_at <= now, Lease.ended_at.is_(None)).order_by(Lease.id)
     ids = session.scalars(expired.with_for_update(key_share=True, skip_locked=True)).all()
     if ids:

@@ -1,4 +1,4 @@
-"""Queries on measurements: who waits for them, and how far launches scatter on a device."""
+"""Queries on measurements: the targets that wait for them, and the launch variance of a device."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PROGRESS = (
 )
 
 
-# Statements of the hot paths are made once: SQLAlchemy takes several times as long to make one as to run it.
+# Statements of the hot paths are built once: SQLAlchemy takes several times as long to build one as to run it.
 _POOLED = select(func.sum(Measurement.log_m2), func.sum(Measurement.launches - 1)).where(
     Measurement.device_key == bindparam("device_key"),
     Measurement.protocol_digest == bindparam("protocol"),
@@ -72,8 +72,8 @@ _LIVE_TARGETS = _live_targets(any_of(Candidate.measurement_id, texts("ids")))
 def lock_live_targets(session: Session, measurement_ids: Collection[str]) -> list[tuple[Target, Job]]:
     """Live targets that have a candidate with one of these measurements, locked in the order of their ids.
 
-    Their jobs come along, not locked: what of them never changes then need not be asked for again.
-    Live: it has not ended and its job is running or paused (what was under way when it was paused still counts).
+    Their jobs are returned too, not locked, so that their constant columns need not be queried again.
+    Live: it has not ended and its job is running or paused (launches that were running when it was paused count).
     """
     if not measurement_ids:
         return []
@@ -81,12 +81,12 @@ def lock_live_targets(session: Session, measurement_ids: Collection[str]) -> lis
 
 
 def write(session: Session, found: Sequence[Measurement]) -> None:
-    """Writes what launches have changed in these measurements."""
+    """Writes the changed columns of these measurements."""
     write_back(session, found, _FOUND)
 
 
 def write_targets(session: Session, targets: Sequence[Target]) -> None:
-    """Writes what reports have changed in these targets."""
+    """Writes the changed columns of these targets."""
     write_back(session, targets, _PROGRESS)
 
 
@@ -116,15 +116,14 @@ def candidates_of(session: Session, measurement_ids: Collection[str]) -> Sequenc
 
 
 def refinable(session: Session, target_id: str, optimism: Mapping[int, float], limit: int) -> list[str]:
-    """Measurements of candidates that are on the target's frontier, or could be with a lower latency, and baselines:
-    every claim against them divides by theirs.
+    """Measurements of baselines, and of candidates that are on the target's frontier or could be with a lower latency.
 
     Args:
-        optimism: launches → factor that takes a latency to the lower end of its interval. A measurement with a number
-            of launches that is not named here needs no more of them.
+        optimism: number of launches → factor from a latency to the lower end of its interval. Measurements with any
+        other number of launches need no more.
 
-    Frontier members and baselines come first, then the fewest launches, which is the widest interval. Those that have
-    a launch to come are left out.
+    Frontier members and baselines come first, then the fewest launches, i.e. the widest intervals. Measurements with a
+    live launch are left out.
     """
     if not optimism:
         return []

@@ -1,4 +1,4 @@
-"""What can be downloaded of a training: from its folder where that is the last claim's, else from the store."""
+"""Downloads of a training's files: from its folder if that is the last claim's working copy, else from the store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Download:
     """A file that is ready to be sent. `sha256` (of the bytes) is its ETag."""
 
     source: Path | Callable[[int, int], Iterator[bytes]]
-    """On this machine; or what reads it from the store, from one byte up to another."""
+    """A path on this machine, or a function that reads a range of bytes from the store."""
     name: str
     size: int
     sha256: str
@@ -43,19 +43,19 @@ class Download:
 
 @dataclass(frozen=True)
 class TrainingFiles:
-    """What can be downloaded of a training. Made within a session, read without one: that may take long."""
+    """A training's downloadable files. Created within a session, read without one, because reading may take long."""
 
     training_id: str
     folder: Path
     stored: TrainingStore | None
-    """None where the folder on this machine is what counts."""
+    """None if the folder on this machine is used."""
 
     def listed(self) -> list[TrainingFile]:
         """The result's files, and those of the newest checkpoint."""
         return self._listed(self._manifest())
 
     def file(self, path: str) -> Download:
-        """A file on the list; NotFound for any other path, wherever it leads."""
+        """A listed file; NotFound for any other path."""
         manifest = self._manifest()
         if path not in {listed.path for listed in self._listed(manifest)}:
             raise NotFound(f"training {self.training_id} has no file {path!r}: its list names those that it has")
@@ -72,7 +72,7 @@ class TrainingFiles:
             raise Unavailable(f"the server cannot read {path}: {error.strerror or error}") from error
 
     def log(self, lines: int) -> str:
-        """The last lines of what the run printed; empty before it has printed anything."""
+        """The last lines of the run's log; empty before the first."""
         text = None if self.stored is None else self.stored.tail(LOG, MAX_LOG_BYTES + 1)
         return tail(self.folder / LOG, lines) if text is None else last_lines(text, lines)
 
@@ -84,7 +84,7 @@ class TrainingFiles:
             return found
         for place in (self.folder / RESULT, *list(checkpoints_in(self.folder).values())[-1:]):
             for path in files_in(place):
-                with suppress(OSError):  # a checkpoint that was just replaced by the next
+                with suppress(OSError):  # the checkpoint was just replaced by the next one
                     state = path.stat()
                     modified_at = datetime.fromtimestamp(state.st_mtime, timezone.utc)
                     found.append(_listed(path.relative_to(self.folder).as_posix(), state.st_size, modified_at))
@@ -95,11 +95,11 @@ class TrainingFiles:
 
 
 def files_of(session: Session, principal: Principal, training_id: str, settings: Settings) -> TrainingFiles:
-    """What can be downloaded of a training. NotFound if it is not theirs."""
+    """The downloadable files of a training. NotFound for another owner's."""
     training = training_of(session, principal, training_id)
     folder, stored = training_folder(settings, training.id), training_store(settings, training.id)
     if claim_of(folder) == training.fence:
-        stored = None  # no other claim has run it since it ran here, if it does not still run
+        stored = None  # it runs here, or no other claim has run it since
     return TrainingFiles(training.id, folder, stored)
 
 

@@ -1,7 +1,7 @@
 """The folder of a training on one machine: its checkpoints, its log, and the claim whose working copy it is.
 
-Where the settings name an artifact store by a URL, the folder is a working copy that one claim of the training has on
-this machine, and `core.services.trainings.files.store` says what is on the store.
+With an artifact store, the folder is the working copy of one claim on this machine, and
+`core.services.trainings.files.store` reads the files on the store.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from edgefront.core.training.run_folder import CHECKPOINTS, LIMIT, LOG, METRICS,
 
 FOLDER = "trainings"
 JOURNAL = (METRICS, STATUS, LIMIT, LOG)
-"""What a run reports about itself, and what it resumes from."""
+"""Files in which a run reports its progress, and from which it resumes."""
 WEIGHTS = f"{RESULT}/model.safetensors"
 MAX_LOG_BYTES = 1 << 20
-"""At most so much of a log is shown at once."""
+"""Maximum bytes of a log that are shown at once."""
 _STEP = "step-"
 _CLAIM = "claim"
 
@@ -31,7 +31,7 @@ def training_folder(settings: Settings, training_id: str) -> Path:
 
 
 def claim_of(folder: Path) -> int | None:
-    """The fence of the claim whose working copy the folder is; None if that is not known."""
+    """The fence of the claim whose working copy the folder is; None if it is unknown."""
     try:
         return int((folder / _CLAIM).read_bytes())
     except (OSError, ValueError):
@@ -39,7 +39,7 @@ def claim_of(folder: Path) -> int | None:
 
 
 def mark_claim(folder: Path, fence: int | None) -> None:
-    """From now on the folder is the working copy of this claim; of none while it is not whole."""
+    """Marks the folder as the working copy of this claim; None while it is incomplete."""
     if fence is None:
         (folder / _CLAIM).unlink(missing_ok=True)
         return
@@ -55,13 +55,13 @@ def checkpoints_in(folder: Path) -> dict[int, Path]:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """All files below a folder but hidden ones and links, which are not followed either."""
+    """All files below a folder except hidden ones and links; links are not followed."""
     found = (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
     return sorted(path for path in found if not path.name.startswith(".") and not path.is_symlink())
 
 
 def hashed(path: Path) -> tuple[os.stat_result, str]:
-    """A file's state, and its SHA-256, which is taken once for each state."""
+    """A file's state (size, time …) and SHA-256, which is computed once per state."""
     state = path.stat()
     return state, _sha256_of(path, state.st_ino, state.st_size, state.st_mtime_ns)
 
@@ -86,8 +86,10 @@ def tail(path: Path, lines: int) -> str:
 
 
 def last_lines(text: bytes, lines: int) -> str:
-    """Of the end of a text: one that is longer than `MAX_LOG_BYTES` has its first line cut."""
+    """The last lines of the end of a text; without its first line, which may be truncated, if it has
+    `MAX_LOG_BYTES`.
+    """
     shown = text[-MAX_LOG_BYTES:].decode("utf-8", errors="replace").splitlines(keepends=True)
     if len(text) > MAX_LOG_BYTES:
         shown = shown[1:]
-    return "".join(shown[-lines:]).replace("\0", "\ufffd")  # which no database takes as text
+    return "".join(shown[-lines:]).replace("\0", "\ufffd")  # databases do not accept it in text

@@ -1,7 +1,7 @@
-"""Objects by their keys on a store that a URL names: `s3://bucket/prefix`, `gs://…`, `file:///…`, through fsspec.
+"""Objects by key on the store of a URL: `s3://bucket/prefix`, `gs://…`, `file:///…`, through fsspec.
 
-What a backend raises becomes `Unavailable`, or FileNotFoundError for an object that is not there. A URL may hold a
-password; no message shows one.
+Exceptions of a backend become `Unavailable`, or FileNotFoundError for a missing object. A URL may contain a password;
+no message shows it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _QUERY = re.compile(r"(?<=\w)\?[^\s\"']+=[^\s\"']*")  # of a URL in a message: i
 class ObjectStore:
     """Objects below one URL. Nothing is connected before the first call.
 
-    Raises `InvalidInput` for a URL that makes no sense or needs a package that is not there.
+    Raises `InvalidInput` for an invalid URL, or one that needs a package that is not installed.
     """
 
     def __init__(self, url: str) -> None:
@@ -38,7 +38,7 @@ class ObjectStore:
             raise self._invalid("names neither a bucket nor a folder")
 
     def check(self) -> None:
-        """Writes, reads and removes an object. `Unavailable` where that fails."""
+        """Writes, reads and removes an object. `Unavailable` if that fails."""
         key, content = f"checks/{uuid4().hex}", b"edgefront"
         self.write(key, content)
         with suppress(FileNotFoundError):
@@ -47,7 +47,7 @@ class ObjectStore:
         raise Unavailable(f"the artifact store {self.shown} does not return what was written to it")
 
     def names(self, folder: str) -> list[str]:
-        """Of what lies directly below a folder, objects and folders; none where there is no such folder."""
+        """Names of the objects and folders directly in a folder; empty if there is no such folder."""
         found: list[str] = []
         with self._backend_errors(), suppress(FileNotFoundError):
             files = self._files
@@ -71,12 +71,12 @@ class ObjectStore:
             self._files.put_file(str(path), self._path(key))
 
     def remove(self, key: str) -> None:
-        """Nothing if there is nothing."""
+        """Removes an object, if it exists."""
         with self._backend_errors(), suppress(FileNotFoundError):
             self._files.rm_file(self._path(key))
 
     def remove_folder(self, folder: str) -> None:
-        """With all that is in it; nothing if there is nothing."""
+        """Removes a folder with its contents, if it exists."""
         with self._backend_errors(), suppress(FileNotFoundError):
             files = self._files
             files.invalidate_cache()
@@ -84,7 +84,7 @@ class ObjectStore:
 
     @property
     def _files(self) -> Any:
-        """The backend. fsspec keeps one for each process, and for each thread where it holds a connection."""
+        """The backend. fsspec caches one per process, or per thread if it has a connection."""
         from fsspec.core import url_to_fs
 
         return url_to_fs(self._url)[0]
@@ -98,7 +98,7 @@ class ObjectStore:
 
     @contextmanager
     def _backend_errors(self, *, writes: bool = False) -> Iterator[None]:
-        """Turns whatever a backend raises (each has a tree of its own) into `Unavailable`."""
+        """Turns any exception of a backend (each has its own hierarchy) into `Unavailable`."""
         try:
             yield
         except Exception as error:
@@ -106,7 +106,7 @@ class ObjectStore:
                 raise
             self._backend.clear_instance_cache()  # the connection may be broken
             detail = f"the artifact store {self.shown} is unavailable: {self._safe(error)}"
-            raise Unavailable(detail) from None  # a trace of the cause could hold what is not to be shown
+            raise Unavailable(detail) from None  # a traceback of the cause could contain secrets
 
     def _safe(self, error: Exception) -> str:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -123,7 +123,7 @@ class ObjectStore:
                 "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS)"
             )
         if self._protocol in _LOCAL and not url.partition("://")[2].startswith(("/", "~")):
-            # supervisors have another working folder than the API
+            # the working directory of supervisors is not that of the API
             raise self._invalid(f"is not absolute: write {self._protocol}:///folder")
         try:
             from fsspec.registry import get_filesystem_class, known_implementations
@@ -146,26 +146,26 @@ class ObjectStore:
 
 
 def check_store(url: str | None) -> None:
-    """Before a service starts: raises `InvalidInput` or `Unavailable` where the settings' store cannot be used."""
+    """Called before a service starts: raises `InvalidInput` or `Unavailable` if the configured store cannot be used."""
     if url is not None:
         ObjectStore(url).check()
 
 
 def shown(url: str) -> str:
-    """The URL without what may be secret in it."""
+    """The URL without parts that may be secret."""
     protocol, _, rest = url.partition("://")
     return f"{protocol}://{_parted(rest)[1]}"
 
 
 def _parted(rest: str) -> tuple[str, str, str]:
-    """User and password, place, query and fragment."""
+    """User and password, host and path, query and fragment."""
     user, _, behind = rest.rpartition("@")
     place = behind.partition("?")[0].partition("#")[0]
     return user, place, behind[len(place) :].lstrip("?#")
 
 
 def _secrets(url: str) -> list[str]:
-    """All that `shown` leaves out, in the spellings in which a message may quote it."""
+    """The secret parts of the URL, in all encodings that a message may contain."""
     user, _, query = _parted(url.partition("://")[2])
     found = {user, user.partition(":")[2], query}
     return sorted((found | {unquote(text) for text in found}) - {""}, key=len, reverse=True)

@@ -1,8 +1,8 @@
-"""Removes what trainings that were deleted have left: folders on this machine, and what is on the artifact store.
+"""Removes the files of deleted trainings: folders on this machine, and objects on the artifact store.
 
-A machine that has copies of a training need not be the one that is told of its end, nor the store there at that time.
-So a mark stays on the store (`deleted/TRAINING`) by which workers remove their copies when they start, and one in the
-folder of artifacts until the store has been told.
+Copies may be on other machines than the one that deletes the training, and the store may be unavailable at that time.
+So a marker stays on the store (`deleted/TRAINING`), by which workers remove their copies when they start, and another
+in the artifacts folder until the files on the store are removed.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from edgefront.core.services.trainings.files.store import DELETED, training_stor
 
 _DELETED = ".deleted"
 _CACHE = "fetched"
-"""Earlier versions kept copies of downloads there, also of trainings that are deleted by now."""
+"""Earlier versions kept copies of downloads there, including those of trainings that are deleted now."""
 
 _log = logging.getLogger(__name__)
 
 
 def remove_folder(settings: Settings, training_id: str) -> None:
-    """Deletes all that a training left, on the artifact store too; nothing if there is nothing."""
+    """Deletes all files of a training, also on the artifact store, if there are any."""
     mark_deleted(settings, training_id)
     shutil.rmtree(training_folder(settings, training_id), ignore_errors=True)
 
 
 def mark_deleted(settings: Settings, training_id: str) -> None:
-    """Removes what is on the artifact store, as soon as that is not away, and marks the folder as one to remove: for
-    when whoever runs the training is lost before that is done.
+    """Removes the files from the artifact store once it is available, and marks the folder for removal, in case the
+    supervisor of the training is lost before it removes it.
     """
     with suppress(OSError):  # there is none yet
         (training_folder(settings, training_id) / _DELETED).touch()
@@ -46,7 +46,7 @@ def mark_deleted(settings: Settings, training_id: str) -> None:
 
 
 def deleted_trainings(settings: Settings) -> list[str]:
-    """Trainings that were deleted and of which something is still there."""
+    """Deleted trainings that still have files."""
     here = settings.artifact_folder / FOLDER
     found = {path.parent.name for path in here.glob(f"*/{_DELETED}")}
     if settings.artifact_url is not None:
@@ -59,7 +59,7 @@ def deleted_trainings(settings: Settings) -> list[str]:
 
 
 def finish_deletions(settings: Settings) -> None:
-    """Removes from the artifact store what it was away for."""
+    """Removes files from the artifact store that could not be removed while it was unavailable."""
     if settings.artifact_url is not None:
         shutil.rmtree(settings.artifact_folder / _CACHE, ignore_errors=True)
     for training_id in _names(settings.artifact_folder / DELETED):

@@ -1,12 +1,12 @@
-"""A training's files on the artifact store: what each claim puts there, and how it is read.
+"""A training's files on the artifact store: how each claim publishes them, and how they are read.
 
     trainings/ID/000000007/3fa9…-model.safetensors    objects of the claim with fence 7, by their content
-    trainings/ID/000000007-000000003.json             its third manifest: paths, sizes and SHA-256 of a whole state
+    trainings/ID/000000007-000000003.json             its third manifest: paths, sizes and SHA-256 of a complete state
     deleted/ID                                         the training was deleted
 
-Objects are written first and the manifest last, and readers believe manifests alone: a state is there whole or not at
-all. A claim writes below its own fence only, and removes nothing of a later one, so a supervisor that has lost its
-lease and does not know it harms nobody. The truth is the newest manifest, that of the highest fence.
+Objects are written first and the manifest last, and readers use only objects that a manifest names: publishing is
+atomic. A claim writes only below its own fence, and removes nothing of a later one, so a supervisor that has lost its
+lease without knowing it does no harm. The manifest with the highest fence, and of those the newest, is valid.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Damaged(Unavailable):
 
 
 class Replaced(NotFound):
-    """A newer state, or none, has come in the place of the one that was being read."""
+    """The state that was being read was replaced by a newer one, or deleted."""
 
 
 class Superseded(Conflict):
-    """A later claim writes to the store by now."""
+    """A later claim has started to write to the store."""
 
 
 def _below(path: str) -> str:
@@ -71,7 +71,7 @@ class ManifestEntry(BaseModel):
 
 
 class TrainingManifest(BaseModel):
-    """All that a training has on the store at one moment."""
+    """All files of a training on the store at one moment."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -97,21 +97,21 @@ class TrainingManifest(BaseModel):
 
 @dataclass(frozen=True)
 class Fetched:
-    """A working copy that was fetched: its step, and in words what of the store was left out as damaged."""
+    """A downloaded working copy: its step, and messages on damaged files that were left out."""
 
     step: int | None
     damaged: tuple[str, ...] = ()
 
 
 class TrainingStore:
-    """Reads one training's files. Methods raise `Unavailable` while the store is away."""
+    """Reads one training's files. Methods raise `Unavailable` while the store is unavailable."""
 
     def __init__(self, store: ObjectStore, training_id: str) -> None:
         self.store, self.training_id = store, training_id
         self.root = f"{FOLDER}/{training_id}"
 
     def newest(self) -> TrainingManifest | None:
-        """The newest whole state; None before the first."""
+        """The newest complete state; None before the first."""
         for _ in range(_TRIES):
             names = [name for name in self.store.names(self.root) if _version(name)[1]]
             for name in sorted(names, key=_version, reverse=True):
@@ -129,10 +129,10 @@ class TrainingStore:
         return f"{self.root}/{manifest.object_name(file)}"
 
     def chunks(self, manifest: TrainingManifest, file: ManifestEntry, start: int, stop: int) -> Iterator[bytes]:
-        """The bytes of a file from `start` up to `stop`, also while later claims move it.
+        """The bytes of a file from `start` up to `stop`, even if a later claim stores the file again meanwhile.
 
-        Raises `Damaged` for an object that is not there or too short and, before the last chunk of a whole file, for
-        one of another SHA-256; `Replaced` for one that no manifest names any more.
+        Raises `Damaged` for an object that is missing or too short and, before the last chunk of a whole file, for a
+        wrong SHA-256; `Replaced` for one that no manifest names any more.
         """
         hashed, at = hashlib.sha256(), start
         while at < stop:
@@ -168,10 +168,10 @@ class TrainingStore:
         return None
 
     def fetch(self, into: Path) -> Fetched | None:
-        """Fills a folder with what a run resumes from; None if the store has nothing of the training.
+        """Downloads the files from which a run resumes; None if the store has none of the training.
 
-        That is its journal, its newest checkpoint and the best. One that is damaged, or whose best is, is left out,
-        and the one before it taken.
+        They are its journal, its newest checkpoint and the best. If one of the two is damaged, the previous checkpoint
+        is used instead.
         """
         while (manifest := self.newest()) is not None:
             shutil.rmtree(into, ignore_errors=True)
@@ -183,7 +183,7 @@ class TrainingStore:
         return None
 
     def fetch_result(self, into: Path) -> bool:
-        """Fills a folder with the result of a training that is done; False if its weights are not on the store."""
+        """Downloads the result of a finished training; False if its weights are not on the store."""
         manifest = self.newest()
         if manifest is None or manifest.find(WEIGHTS) is None:
             return False
@@ -192,7 +192,7 @@ class TrainingStore:
         return True
 
     def remove(self) -> None:
-        """All of it. A mark stays, so that other machines remove their copies."""
+        """Removes all files. A marker stays, so that other machines remove their copies."""
         self.store.write(f"{DELETED}/{self.training_id}", b"")
         self.store.remove_folder(self.root)
 
@@ -222,7 +222,7 @@ class TrainingStore:
         return Fetched(None, tuple(damaged))
 
     def _newer(self, manifest: TrainingManifest, file: ManifestEntry) -> TrainingManifest:
-        """Another manifest that names the file, whose object has gone."""
+        """A newer manifest that names the file, after its object was removed."""
         newest = self.newest()
         if newest == manifest:
             raise self._damaged(file, "it is missing")
@@ -235,12 +235,12 @@ class TrainingStore:
 
 
 def training_store(settings: Settings, training_id: str) -> TrainingStore | None:
-    """What the artifact store has of a training; None where the folder is all that there is."""
+    """The store of a training's files; None without an artifact store."""
     return None if settings.artifact_url is None else TrainingStore(ObjectStore(settings.artifact_url), training_id)
 
 
 class Publisher:
-    """Puts a training's files on the store under one claim. One process, one thread; no other claim has its fence."""
+    """Publishes a training's files under one claim. For one process and one thread; no other claim has its fence."""
 
     def __init__(self, stored: TrainingStore, fence: int) -> None:
         self._stored, self._store, self._root = stored, stored.store, stored.root
@@ -248,10 +248,11 @@ class Publisher:
         self._uploaded: set[str] = set()
 
     def publish(self, files: Mapping[str, Path]) -> TrainingManifest:
-        """Makes these files (path in the training's folder → where it lies) what the store has of the training.
+        """Publishes these files (path in the training's folder → path on the disk) as the complete state of the
+        training.
 
-        They must not change meanwhile. What was published before goes, once these are complete. Raises `Superseded`
-        where a later claim has begun to write.
+        They must not change meanwhile. Files of earlier states are removed after that. Raises `Superseded` if a later
+        claim has started to write.
         """
         names = self._store.names(self._root)
         latest = max(_version(name)[0] for name in (*names, ""))
@@ -270,7 +271,9 @@ class Publisher:
         return manifest
 
     def _prune(self, manifest: TrainingManifest, names: list[str]) -> None:
-        """Removes what no manifest names any more. What cannot be removed now is removed the next time."""
+        """Removes objects that no manifest names any more. Those that cannot be removed now are removed the next
+        time.
+        """
         self._uploaded &= {manifest.object_name(entry) for entry in manifest.files}
         own = f"{self._fence:09d}"
         try:
@@ -300,7 +303,7 @@ def _version(name: str) -> tuple[int, int]:
 
 
 def _best_step(checkpoint: Path) -> int | None:
-    """The step of the best checkpoint so far, as this one knows it (`core.training.checkpoint`, without torch)."""
+    """The step of the best checkpoint, as recorded in this one (`core.training.checkpoint`, without torch)."""
     try:
         found = json.loads((checkpoint / _PROGRESS).read_bytes()).get("best_step")
     except (OSError, ValueError, AttributeError):

@@ -76,7 +76,7 @@ def metrics_at(session: Session, training_id: str, steps: Collection[int]) -> di
 
 
 def put_metrics(session: Session, training_id: str, reports: Sequence[Mapping[str, Any]]) -> None:
-    """Writes reports by their step; one that is there already is replaced."""
+    """Writes reports by their step; an existing one is replaced."""
     dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
     for start in range(0, len(reports), _AT_ONCE):
         rows = [

@@ -1,4 +1,4 @@
-"""Queries on trainings: who asked for them, who may take them, who holds them."""
+"""Queries on trainings: by owner, by queue, by worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def find(session: Session, training_id: str) -> Training | None:
 
 
 def find_by_key(session: Session, owner: str, idempotency_key: str) -> list[Training]:
-    """What one request made, in order."""
+    """The trainings of one request, in order."""
     query = select(Training).where(Training.owner == owner, Training.idempotency_key == idempotency_key)
     return list(session.scalars(query.order_by(Training.position)))
 
@@ -79,7 +79,7 @@ def open_supernets(session: Session, target_ids: Collection[str]) -> list[Traini
 
 
 def remove(session: Session, training_id: str) -> None:
-    """Deletes the training with its log; what it scored stays with the digest."""
+    """Deletes the training with its log; its scores are kept with the digest."""
     session.execute(
         delete(Training).where(Training.id == training_id), execution_options={"synchronize_session": False}
     )
@@ -87,13 +87,13 @@ def remove(session: Session, training_id: str) -> None:
 
 
 def lock_worker(session: Session, worker: str) -> None:
-    """Claims of one worker wait for each other, so that they count its slots right. SQLite has one writer anyway."""
+    """Serialises the claims of one worker, so that they count its slots correctly. SQLite has one writer anyway."""
     if session.get_bind().dialect.name != "sqlite":
         session.execute(_LOCK, {"worker": worker})
 
 
 def held_by(session: Session, worker: str) -> list[tuple[str, list[int]]]:
-    """Of each training that the worker holds: its device and the worker's GPUs that it has."""
+    """For each training that the worker holds: its device and the GPUs that it uses."""
     query = select(Training.device, Training.gpu_numbers).where(
         Training.worker == worker, Training.state.in_(LIVE_TRAININGS)
     )
@@ -101,7 +101,9 @@ def held_by(session: Session, worker: str) -> list[tuple[str, list[int]]]:
 
 
 def claimable(session: Session, queue: str, memory_bytes: int, gpus: int) -> Training | None:
-    """The oldest that waits in the queue and needs no more than this, locked; what others lock is passed over."""
+    """The oldest waiting training of the queue that needs no more than this, locked; rows that others have locked are
+    skipped.
+    """
     query = (
         select(Training)
         .where(
@@ -118,7 +120,7 @@ def claimable(session: Session, queue: str, memory_bytes: int, gpus: int) -> Tra
 
 
 def expired(session: Session, now: datetime) -> list[Training]:
-    """Held ones whose lease has run out, locked."""
+    """Trainings whose lease has expired, locked."""
     query = (
         select(Training)
         .where(Training.state.in_(LIVE_TRAININGS), Training.lease_expires_at <= now)
@@ -129,7 +131,7 @@ def expired(session: Session, now: datetime) -> list[Training]:
 
 
 def ahead_of(session: Session, queue: str, training_id: str) -> int:
-    """How many wait in the queue before this one."""
+    """Number of trainings in the queue before this one."""
     query = select(func.count()).select_from(Training)
     query = query.where(Training.state == "queued", Training.queue == queue, Training.id < training_id)
     return session.scalar(query) or 0
@@ -149,6 +151,6 @@ def candidates_there(session: Session, candidate_ids: Collection[str]) -> set[st
 
 
 def frontier(session: Session, target_id: str) -> list[Candidate]:
-    """The frontier of a target by rising decoder parameters: what can be picked for training."""
+    """The frontier of a target by rising decoder parameters, from which trainings can be chosen."""
     query = select(Candidate).where(Candidate.target_id == target_id, Candidate.on_frontier == true())
     return list(session.scalars(query.order_by(Candidate.decoder_parameters, Candidate.number)))

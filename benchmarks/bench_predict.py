@@ -1,0 +1,329 @@
+"""How well latency is predicted from a few launches: mean error, and how many 95 % intervals hold.
+
+Of a table of launches some are learnt from and the others predicted, in many random splits; what is printed are means
+over them. `spread` chooses the launches as the search does (`core.prediction.spread`), `random` at random.
+
+    python benchmarks/bench_predict.py [--data FOLDER]                      # the six devices of HW-GPT-Bench
+    python benchmarks/bench_predict.py --table CSV --column NAME [--json]   # any table of that form
+    python benchmarks/bench_predict.py --here [--minutes 30]                # this CPU, real launches
+
+`--here` adds launches to `results/predict_here.jsonl.gz` for as many minutes (0: none, what is there is replayed) and
+goes on where it stopped: both runtimes, forward passes and decoding, `lts-gpt2` and `hybrid`, each architecture once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from record import RESULTS, append, table
+
+from edgefront.agents.measuring.measure import Measurer
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.files import whole_file
+from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
+from edgefront.core.measurement.statistics import median
+from edgefront.core.prediction.features import features
+from edgefront.core.prediction.latency import LatencyPredictor
+from edgefront.core.prediction.memory import MemoryPredictor
+from edgefront.core.prediction.spread import spread
+from edgefront.core.prediction.table import PROTOCOL, read_table
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.catalogue import space
+
+SIZES = (10, 20, 50, 100)
+CHOICES = ("spread", "random")
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "hwgpt"
+LOG = RESULTS / "predict_here.jsonl.gz"
+LEAST_UNSEEN = 5
+SEED = 11
+Row = dict[str, float | int | None]
+
+# Launches on this machine --------------------------------------------------------------------------------------------
+
+NARROWED: Mapping[str, Mapping[str, Any]] = {
+    "lts-gpt2": {
+        "n_layer": {"min": 2, "max": 12, "step": 1},
+        "d_model": {"min": 128, "max": 768, "step": 64},
+        "d_inner": {"min": 256, "max": 3072, "step": 64},
+    },
+    "hybrid": {
+        "n_block": {"min": 2, "max": 16, "step": 1},
+        "d_model": {"min": 128, "max": 768, "step": 64},
+        "d_inner": {"min": 256, "max": 3072, "step": 64},
+    },
+}
+MODES: Mapping[str, Mapping[str, Any]] = {"forward": {}, "decode": {"mode": "decode", "memory_length": 512}}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A column of the log: one space under one protocol."""
+
+    space: str
+    runtime: Runtime
+    mode: str
+
+    @property
+    def protocol(self) -> MeasurementProtocol:
+        return MeasurementProtocol(runtime=self.runtime, **MODES[self.mode])
+
+    def architectures(self) -> Iterator[Architecture]:
+        """Without end, different ones, the same each time."""
+        narrowed, rng = space(self.space).narrow(NARROWED[self.space]), np.random.default_rng(SEED)
+        seen: set[str] = set()
+        while True:
+            architecture = narrowed.architecture(narrowed.sample(rng))
+            if architecture.digest not in seen:
+                seen.add(architecture.digest)
+                yield architecture
+
+
+def settings(spaces: Sequence[str], runtimes: Sequence[Runtime], modes: Sequence[str]) -> list[Setting]:
+    return [Setting(name, runtime, mode) for runtime in runtimes for mode in modes for name in spaces]
+
+
+def read_log() -> list[dict[str, Any]]:
+    if not LOG.exists():
+        return []
+    return [json.loads(line) for line in gzip.decompress(LOG.read_bytes()).decode().splitlines()]
+
+
+def write_log(rows: Sequence[Mapping[str, Any]]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
+    with whole_file(LOG) as file:
+        file.write(gzip.compress(text.encode(), mtime=0))
+
+
+def collect(wanted: Sequence[Setting], launches: int, minutes: float) -> list[dict[str, Any]]:
+    """The log, with further launches until each setting has so many or the time is over; they take turns."""
+    rows = read_log()
+    done = {(row["space"], row["protocol"], row["digest"]) for row in rows}
+    end, added = time.monotonic() + 60 * minutes, 0
+    queues = {one: one.architectures() for one in wanted}
+    with tempfile.TemporaryDirectory(prefix="edgefront-predict-") as folder, Measurer(Path(folder)) as measurer:
+        for turn in range(launches):
+            for one, queue in queues.items():
+                architecture = next(queue)
+                if (one.space, one.protocol.digest, architecture.digest) in done or time.monotonic() > end:
+                    continue
+                result = measurer.measure(architecture, one.protocol, SEED)
+                if result.latency is None or result.memory is None:
+                    print(f"{one}: {result.outcome}: {result.message}", file=sys.stderr)
+                    continue
+                rows.append(
+                    {
+                        "space": one.space,
+                        "protocol": one.protocol.digest,
+                        "runtime": one.runtime,
+                        "mode": one.mode,
+                        "digest": architecture.digest,
+                        "latency_ms": median(result.latency.samples_ms),
+                        "peak_bytes": result.memory.peak_bytes,
+                        "architecture": architecture.canonical,
+                    }
+                )
+                added += 1
+                if added % 10 == 0:
+                    write_log(rows)
+            if time.monotonic() > end:
+                print(f"time is over after {added} launches, in turn {turn + 1} of {launches}", file=sys.stderr)
+                break
+    if added:
+        write_log(rows)
+    return rows
+
+
+# Judging -------------------------------------------------------------------------------------------------------------
+
+
+def chosen(choice: str, shapes: Shapes, protocol: MeasurementProtocol, count: int, seed: int) -> NDArray[np.int64]:
+    if choice == "spread":
+        return spread(shapes, protocol, count, seed)
+    return np.sort(np.random.default_rng(seed).permutation(len(shapes))[:count])
+
+
+def judge(
+    shapes: Shapes,
+    protocol: MeasurementProtocol,
+    measured: NDArray[np.float64],
+    *,
+    choice: str,
+    splits: int,
+    priors: Sequence[Sequence[LatencyPredictor]] = (),
+) -> list[Row]:
+    """A row for each of `SIZES`: mean relative error and share of intervals that hold, over all that was not learnt.
+
+    `priors`: for each split, predictors of other devices.
+    """
+    rows: list[Row] = []
+    for count in SIZES:
+        if len(shapes) < count + LEAST_UNSEEN:
+            rows.append({"launches": count, "error": None, "held": None, "width": None})
+            continue
+        errors, held, widths = [], [], []
+        for split in range(splits):
+            seen = chosen(choice, shapes, protocol, count, split)
+            unseen = np.setdiff1d(np.arange(len(shapes)), seen)
+            prior = priors[split] if priors else ()
+            predictor = LatencyPredictor.fit(shapes.take(seen), protocol, measured[seen], prior=prior)
+            predicted, truth = predictor.predict(shapes.take(unseen)), measured[unseen]
+            errors.append(np.mean(np.abs(predicted.ms / truth - 1)))
+            held.append(np.mean((predicted.low <= truth) & (truth <= predicted.high)))
+            widths.append(np.median(np.log(predicted.high / predicted.ms)))
+        means = [float(np.mean(values)) for values in (errors, held, widths)]
+        rows.append(dict(zip(("launches", "error", "held", "width"), (count, *means), strict=True)))
+    return rows
+
+
+def judge_memory(shapes: Shapes, protocol: MeasurementProtocol, peak: NDArray[np.float64], splits: int) -> list[Row]:
+    rows: list[Row] = []
+    for count in SIZES[:2]:
+        errors, held = [], []
+        for split in range(splits if len(shapes) >= count + LEAST_UNSEEN else 0):
+            seen = spread(shapes, protocol, count, split)
+            unseen = np.setdiff1d(np.arange(len(shapes)), seen)
+            predictor = MemoryPredictor.fit(shapes.take(seen), protocol, peak[seen])
+            mean, low, high = predictor.predict(shapes.take(unseen))
+            errors.append(np.mean(np.abs(mean / peak[unseen] - 1)))
+            held.append(np.mean((low <= peak[unseen]) & (peak[unseen] <= high)))
+        if errors:
+            rows.append({"launches": count, "error": float(np.mean(errors)), "held": float(np.mean(held))})
+    return rows
+
+
+def line(name: str, rows: Sequence[Row], what: str) -> dict[str, str]:
+    """A row of the table for people: error % and, after the stroke, intervals that hold %."""
+    cells = {
+        f"{row['launches']} launches": "-" if row["error"] is None else f"{row['error']:.2%} / {row['held']:.1%}"
+        for row in rows
+    }
+    return {"device": name, "launches chosen": what, **cells}
+
+
+# Commands ------------------------------------------------------------------------------------------------------------
+
+
+def judge_table(options: argparse.Namespace) -> None:
+    found = read_table(options.table, [options.column])
+    must_suffice(options.table.name, found.shapes)
+    measured = found.columns[options.column]
+    both = {choice: judge(found.shapes, PROTOCOL, measured, choice=choice, splits=options.splits) for choice in CHOICES}
+    if not options.json:
+        table(f"{options.column} of {options.table.name}", [line(options.column, both[one], one) for one in CHOICES])
+    print(
+        json.dumps(
+            {
+                "table": options.table.name,
+                "column": options.column,
+                "architectures": len(found.shapes),
+                "splits": options.splits,
+                "choice": options.choice,
+                "rows": both[options.choice],
+                **{f"rows_{choice}": rows for choice, rows in both.items() if choice != options.choice},
+            }
+        )
+    )
+
+
+def must_suffice(name: str, shapes: Shapes) -> None:
+    """`InvalidInput` names the last row where too few architectures differ; rows count from the file's first line."""
+    _, first = np.unique(features(shapes, PROTOCOL), axis=0, return_index=True)
+    least = SIZES[0] + LEAST_UNSEEN
+    if len(first) >= least:
+        return
+    repeated = np.setdiff1d(np.arange(len(shapes)), first)
+    row = int(repeated[-1] if len(repeated) else len(shapes) - 1) + 2
+    why = f"row {row} has the same architecture as one before it" if len(repeated) else f"row {row} is the last"
+    raise InvalidInput(
+        f"{name}: at least {least} different architectures are needed, not {len(first)}: {why}",
+        field=f"rows.{row}.embed_dim",
+        value=len(first),
+        allowed=f"{least} or more",
+    )
+
+
+def judge_published(options: argparse.Namespace) -> None:
+    path = options.data / "latency_s.csv.gz"
+    if not path.is_file():
+        sys.exit(f"{path} is not there: --data is the folder of HW-GPT-Bench's table latency_s.csv.gz")
+    found = read_table(path)
+    draws = [np.random.default_rng(10_000 + split) for split in range(options.splits)]
+    known = [rng.permutation(len(found.shapes))[:100] for rng in draws]
+    elsewhere = {
+        name: [LatencyPredictor.fit(found.shapes.take(rows), PROTOCOL, measured[rows]) for rows in known]
+        for name, measured in found.columns.items()
+    }
+    lines, kept = [], []
+    for name, measured in found.columns.items():
+        priors = list(zip(*(fitted for other, fitted in elsewhere.items() if other != name), strict=True))
+        for choice, used in (("spread", ()), ("random", ()), ("spread", priors)):
+            rows = judge(found.shapes, PROTOCOL, measured, choice=choice, splits=options.splits, priors=used)
+            what = f"{choice}, 100 launches of the others known" if used else choice
+            lines.append(line(name, rows, what))
+            kept.append({"device": name, "choice": what, "rows": rows})
+            print(".", end="", file=sys.stderr, flush=True)
+    table("error / intervals that hold", lines)
+    append("predict", {"table": path.name, "splits": options.splits, "devices": kept})
+
+
+def judge_here(options: argparse.Namespace) -> None:
+    wanted = settings(options.spaces, options.runtimes, options.modes)
+    log = collect(wanted, options.launches, options.minutes) if options.minutes else read_log()
+    lines, memory, kept = [], [], []
+    for one in wanted:
+        rows = [row for row in log if row["space"] == one.space and row["protocol"] == one.protocol.digest]
+        name = f"{one.runtime}, {one.mode}, {one.space} ({len(rows)})"
+        if len(rows) < SIZES[0] + LEAST_UNSEEN:
+            print(f"{name}: too few launches yet", file=sys.stderr)
+            continue
+        shapes = Shapes.of([Architecture.parse(row["architecture"]) for row in rows])
+        latency = np.array([row["latency_ms"] for row in rows])
+        for choice in CHOICES:
+            judged = judge(shapes, one.protocol, latency, choice=choice, splits=options.splits)
+            lines.append(line(name, judged, choice))
+            kept.append({"setting": name, "choice": choice, "rows": judged})
+        peak = np.array([row["peak_bytes"] for row in rows], dtype=float)
+        memory.append(line(name, judge_memory(shapes, one.protocol, peak, options.splits), "spread"))
+    table("latency: error / intervals that hold", lines)
+    table("peak memory: error / intervals that hold", memory)
+    append("predict", {"here": True, "splits": options.splits, "settings": kept})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of HW-GPT-Bench's table (%(default)s)")
+    parser.add_argument("--splits", type=int, default=20)
+    parser.add_argument("--table", type=Path, help="a CSV of that form, also as .gz")
+    parser.add_argument("--column", help="the device of the table to judge")
+    parser.add_argument("--choice", choices=CHOICES, default="spread", help="whose rows `--json` has under `rows`")
+    parser.add_argument("--json", action="store_true", help="the JSON line alone")
+    parser.add_argument("--here", action="store_true")
+    parser.add_argument("--minutes", type=float, default=30.0, help="of launches; 0 replays the log")
+    parser.add_argument("--launches", type=int, default=200, help="at most so many of each setting")
+    parser.add_argument("--spaces", nargs="+", choices=tuple(NARROWED), default=list(NARROWED))
+    parser.add_argument("--runtimes", nargs="+", choices=("onnxruntime", "pytorch"), default=["onnxruntime", "pytorch"])
+    parser.add_argument("--modes", nargs="+", choices=tuple(MODES), default=list(MODES))
+    options = parser.parse_args()
+    if (options.table is None) != (options.column is None):
+        parser.error("--table and --column go together")
+    try:
+        (judge_table if options.table else judge_here if options.here else judge_published)(options)
+    except InvalidInput as error:
+        sys.exit(f"{parser.prog}: {error.detail}")
+
+
+if __name__ == "__main__":
+    main()

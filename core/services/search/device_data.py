@@ -1,0 +1,138 @@
+"""What is known of a target's device beside its search: baselines, measurements of other jobs, and other devices.
+
+A generation stores which measurements it was asked with and their figures then (`generation.device_data`), so that
+asking again gives the same proposals. Their architectures never change and stay in their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.prediction.latency import LatencyPredictor
+from edgefront.core.search.interface import Observation, Snapshot
+from edgefront.core.services.measuring.queries.measurements import launch_variance
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.any_of import any_of
+from edgefront.core.store.tables import Candidate, Measurement, Target
+
+MOST = 400
+"""Measurements of other jobs that a search learns from at most, the latest: a predictor's fit grows with their cube."""
+PRIOR_DEVICES, PRIOR_MOST, PRIOR_LEAST = 2, 100, 10
+"""Other devices whose measurements say what to expect, and how many of each at most and at least."""
+
+Figures = list[Any]
+"""[measurement id, latency_ms, memory_bytes, launches]"""
+
+
+@dataclass(frozen=True)
+class DeviceData:
+    """Rows as they were read: figures, and the architectures (JSON) by measurement id."""
+
+    stored: Mapping[str, Any]
+    """As in `generation.device_data`: `baselines`, `others`, `priors` (a list for each device), `noise`."""
+    architectures: Mapping[str, Mapping[str, Any]]
+
+    def known_to(self, snapshot: Snapshot, protocol: MeasurementProtocol) -> Snapshot:
+        """The snapshot with what is known of the device. Fits predictors of other devices, so outside transactions."""
+        fits = (self._fit(rows, protocol) for rows in self.stored["priors"])
+        return replace(
+            snapshot,
+            baselines=self._observations(self.stored["baselines"]),
+            others=self._observations(self.stored["others"]),
+            launch_noise=self.stored["noise"],
+            priors=tuple(fit for fit in fits if fit is not None),
+        )
+
+    def _observations(self, rows: Iterable[Figures]) -> tuple[Observation, ...]:
+        return tuple(
+            Observation(Architecture.model_validate(self.architectures[id_]), latency_ms, memory_bytes, launches)
+            for id_, latency_ms, memory_bytes, launches in rows
+            if id_ in self.architectures
+        )
+
+    def _fit(self, rows: Sequence[Figures], protocol: MeasurementProtocol) -> LatencyPredictor | None:
+        known = self._observations(rows)
+        shapes = Shapes.of([one.architecture for one in known])
+        try:
+            return LatencyPredictor.fit(
+                shapes, protocol, [one.latency_ms for one in known], launches=[one.launches for one in known]
+            )
+        except InvalidInput:  # too few, or all alike
+            return None
+
+
+def take(session: Session, target: Target) -> DeviceData:
+    """What is known now of the target's device."""
+    own = select(Candidate.measurement_id).where(Candidate.target_id == target.id)
+    of_device = (Measurement.device_key == target.device_key, Measurement.protocol_digest == target.protocol_digest)
+    baselines = select(Candidate.measurement_id).where(Candidate.target_id == target.id, Candidate.role == "baseline")
+    stored = {
+        "baselines": _figures(session, MOST, Measurement.id.in_(baselines)),
+        "others": _figures(
+            session, MOST, *of_device, Measurement.id.not_in(own.where(Candidate.measurement_id.is_not(None)))
+        ),
+        **_beside(session, target.device_key, target.protocol_digest),
+    }
+    return load(session, stored)
+
+
+def of_device(session: Session, device_key: str, protocol_digest: str) -> DeviceData:
+    """What is known now of a device (class) by a protocol, whichever job asked for it."""
+    own = (Measurement.device_key == device_key, Measurement.protocol_digest == protocol_digest)
+    others = _figures(session, MOST, *own)
+    return load(session, {"baselines": [], "others": others, **_beside(session, device_key, protocol_digest)})
+
+
+def load(session: Session, stored: Mapping[str, Any]) -> DeviceData:
+    """What a generation was asked with."""
+    ids = [row[0] for rows in (stored["baselines"], stored["others"], *stored["priors"]) for row in rows]
+    found = session.execute(select(Measurement.id, Measurement.architecture).where(any_of(Measurement.id, ids)))
+    return DeviceData(stored, {row.id: row.architecture for row in found})
+
+
+def _beside(session: Session, device_key: str, protocol_digest: str) -> dict[str, Any]:
+    """What other devices say of it, and how far its launches scatter."""
+    return {
+        "priors": [
+            _figures(session, PRIOR_MOST, Measurement.protocol_digest == protocol_digest, Measurement.device_key == key)
+            for key in _similar(session, device_key, protocol_digest)
+        ],
+        "noise": launch_variance(session, device_key, protocol_digest).relative,
+    }
+
+
+def _figures(session: Session, most: int, *conditions: Any) -> list[Figures]:
+    """The latest measurements, in the order of their ids."""
+    rows = session.execute(
+        select(Measurement.id, Measurement.latency_ms, Measurement.memory_bytes, Measurement.launches)
+        .where(Measurement.state == "measured", *conditions)
+        .order_by(Measurement.measured_at.desc(), Measurement.id)
+        .limit(most)
+    )
+    return sorted([list(row) for row in rows])
+
+
+def _similar(session: Session, device_key: str, protocol_digest: str) -> list[str]:
+    """Device keys with the most measurements by the same protocol."""
+    count = func.count()
+    rows = session.execute(
+        select(Measurement.device_key, count)
+        .where(
+            Measurement.protocol_digest == protocol_digest,
+            Measurement.device_key != device_key,
+            Measurement.state == "measured",
+        )
+        .group_by(Measurement.device_key)
+        .having(count >= PRIOR_LEAST)
+        .order_by(count.desc(), Measurement.device_key)
+        .limit(PRIOR_DEVICES)
+    )
+    return [key for key, _ in rows]

@@ -1,0 +1,225 @@
+"""`edgefront quality …`: laws that predict perplexity from an architecture. Needs no server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgefront.commands.base import Session, command, group
+from edgefront.commands.completion import complete_law
+from edgefront.commands.options import Described
+
+if TYPE_CHECKING:
+    from edgefront.core.quality.law import QualityLaw
+    from edgefront.core.spaces.architecture import Architecture
+
+app = group("Quality laws: predict a model's perplexity, and fit a law to trained models.")
+
+_ABOUT = ("title", "data", "split", "tokens", "trained", "source", "licence")
+
+
+@command(app, "list", server=False)
+def list_laws(session: Session) -> None:
+    """List the quality laws that come with edgefront."""
+    from edgefront.core.quality.shipped import shipped_laws
+    from edgefront.core.quality.stored import summary
+
+    laws = list(shipped_laws().values())
+
+    def show() -> None:
+        from edgefront.show.output import table
+
+        shown = table("name", "family", "data", "split", "models", "what it is of", right=("models",))
+        for law in laws:
+            of = law.origin
+            shown.add_row(of.name, of.family, of.data, of.split, str(law.models), of.title)
+        session.out.print(shown)
+
+    session.put([summary(law) for law in laws], show)
+
+
+@command(app, "show", server=False)
+def show_law(
+    session: Session,
+    law: Annotated[
+        str, typer.Argument(metavar="NAME_OR_FILE", help="Name or file of a quality law.", autocompletion=complete_law)
+    ],
+) -> None:
+    """Show the data, accuracy and feature ranges of a law. With --json the whole law."""
+    from edgefront.core.quality.shipped import find_law
+    from edgefront.core.quality.stored import to_json
+
+    found = find_law(law)
+    session.put(to_json(found), lambda: _show(session, found))
+
+
+@command(app, "fit", server=False)
+def fit_law(
+    session: Session,
+    file: Annotated[
+        Path, typer.Argument(metavar="TABLE", help="Trained models: JSON lines, JSON or CSV, one model per row.")
+    ],
+    prior: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME_OR_FILE",
+            help="Law to use as the prior mean, for tables with few models or a part of a family.",
+            autocompletion=complete_law,
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the law to this JSON file.")] = None,
+    quality: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Perplexity, loss or bpc. Default: valid_ppl, perplexity, …")
+    ] = None,
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Use only rows with this value. May be repeated.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the law. Default: the name of the table.")] = None,
+    data: Annotated[str, typer.Option(help="Training data of the models, for readers.")] = "not stated",
+    split: Annotated[str, typer.Option(help="Split of their perplexity, for readers.")] = "not stated",
+    trained: Annotated[str, typer.Option(help="Recipe and length of their training, for readers.")] = "not stated",
+) -> None:
+    """Fit a law to a table of models that were trained in the same way.
+
+    Prints its accuracy on new models: Spearman's rho and the share of 95 % intervals that hold,
+    over ten folds.
+    """
+    from edgefront.commands.proxy import conditions
+    from edgefront.core.files import whole_file
+    from edgefront.core.proxies.law_study import agreement
+    from edgefront.core.proxies.table import quality_of, read_table
+    from edgefront.core.proxies.table import where as rows_where
+    from edgefront.core.proxies.trained import trained_models
+    from edgefront.core.quality.law import Origin, QualityLaw, cross_validated
+    from edgefront.core.quality.shipped import find_law
+    from edgefront.core.quality.stored import checked_name, summary, to_text
+
+    rows = rows_where(read_table(file), conditions(where or []))
+    models = trained_models(rows, quality_of(rows, quality))
+    departs = None if prior is None else find_law(prior)
+    origin = Origin(
+        name=_name(file) if name is None else checked_name(name),
+        title=f"{len(rows)} models of {file.name}",
+        family=_family(models.architectures),
+        data=data,
+        split=split,
+        trained=trained,
+        source=file.name,
+    )
+    law = QualityLaw.fit(models.shapes, models.log_perplexity, origin, prior=departs)
+    folds = agreement(models.log_perplexity, cross_validated(models.shapes, models.log_perplexity, prior=departs))
+    if out is not None:
+        with whole_file(out) as target:
+            target.write(to_text(law).encode())
+
+    def show() -> None:
+        _show(session, law)
+        rho, tenth = ("–" if one is None else f"{one:.3f}" for one in (folds.spearman, folds.best_tenth))
+        session.out.print(
+            f"ten folds: Spearman's rho {rho}, over the best tenth {tenth}; error {folds.error:.1%} of perplexity; "
+            f"{folds.held:.0%} of the 95 % intervals hold",
+            markup=False,
+            soft_wrap=True,
+        )
+        session.note(f"law: {out}" if out is not None else "the law was not saved: name a file with --out")
+
+    session.put({**summary(law), "folds": folds.to_json(), "file": None if out is None else str(out)}, show)
+
+
+@command(app, "predict", server=False)
+def predict(
+    session: Session,
+    architecture: Described,
+    law: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME_OR_FILE", help="Default: the law of the model's family.", autocompletion=complete_law
+        ),
+    ] = None,
+) -> None:
+    """Predict the perplexity of a model, if it is trained like those of the law."""
+    from edgefront.core.proxies.quality_law import law_about
+    from edgefront.core.quality.shipped import find_law
+    from edgefront.core.spaces.models import resolve
+
+    model = resolve(architecture)
+    found = law_about(model) if law is None else find_law(law)
+    result = predicted(found, model)
+
+    def show() -> None:
+        session.out.print(sentence(result), markup=False, soft_wrap=True)
+        session.note(f"{found.origin.name}: {found.origin.title}; trained {found.origin.trained}")
+
+    session.put({"digest": model.digest, **result}, show)
+
+
+def predicted(law: QualityLaw, architecture: Architecture) -> dict[str, Any]:
+    """A prediction as JSON, with what it is of."""
+    from edgefront.core.cost.shapes import Shapes
+
+    shapes = Shapes.of([architecture])
+    found = law.predict(shapes)
+    return {
+        "law": law.origin.name,
+        "perplexity": float(found.perplexity[0]),
+        "low": float(found.low[0]),
+        "high": float(found.high[0]),
+        "extrapolated": bool(found.extrapolated[0]),
+        "beyond": list(law.beyond(shapes)[0]),
+        "data": law.origin.data,
+        "split": law.origin.split,
+        "tokens": law.origin.tokens,
+        "trained": law.origin.trained,
+    }
+
+
+def sentence(value: dict[str, Any]) -> str:
+    """A prediction for people."""
+    text = (
+        f"perplexity {value['perplexity']:.4g} (95 %: {value['low']:.4g} to {value['high']:.4g}) on {value['data']}, "
+        f"{value['split']}, per {value['tokens']}"
+    )
+    return text + (f"; extrapolated in {', '.join(value['beyond'])}" if value["extrapolated"] else "")
+
+
+def _show(session: Session, law: QualityLaw) -> None:
+    from edgefront.core.quality.stored import summary
+    from edgefront.show.output import table
+
+    of = law.origin
+    session.out.print(f"{of.name}: {of.title}", markup=False, soft_wrap=True)
+    for name in _ABOUT[1:]:
+        session.out.print(f"  {name}: {getattr(of, name)}", markup=False, soft_wrap=True)
+    session.out.print(f"  models: {law.models}, of {', '.join(sorted(law.kinds))}", markup=False, soft_wrap=True)
+    if law.prior is not None:
+        session.out.print(f"  prior: {law.prior.origin.name}", markup=False, soft_wrap=True)
+    shown = table("feature", "from", "to", "unit", "of", right=("from", "to"))
+    for row in summary(law)["features"]:
+        shown.add_row(row["name"], *_range(row), row["unit"].removeprefix("ln of "), row["meaning"])
+    session.out.print(shown)
+
+
+def _range(row: dict[str, Any]) -> tuple[str, str]:
+    """Of a feature in its plain unit."""
+    from math import exp
+
+    low, high = row["low"], row["high"]
+    if not row["unit"].startswith("ln of "):
+        return f"{low:.2f}", f"{high:.2f}"
+    return f"{exp(low):,.3g}", f"{exp(high):,.3g}"
+
+
+def _family(architectures: tuple[Architecture, ...]) -> str:
+    """That of all models; none if they are of several."""
+    from edgefront.core.quality.shipped import family
+
+    found = {family(one) or "" for one in architectures}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _name(file: Path) -> str:
+    import re
+
+    return re.sub(r"[^a-z0-9.-]+", "-", file.name.lower().split(".")[0]).strip("-.")[:64] or "law"

@@ -1,0 +1,178 @@
+"""`edgefront quality …`, a study by the quality law, and predicted quality in `describe`, as a user asks for them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from edgefront.cli import app
+from edgefront.core.errors import InvalidInput
+from edgefront.core.quality.shipped import NAMES
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+LTS = str(GOLDEN / "lts_trained_wt103.jsonl")
+HWGPT = GOLDEN / "hwgpt_owt_perplexity_s.csv.gz"
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "NO_COLOR": "1"})
+    if done.exception is not None:
+        raise done.exception
+    return done.stdout
+
+
+def told(*arguments: str) -> Any:
+    return json.loads(run(*arguments, "--json"))
+
+
+def test_laws_are_listed_and_shown() -> None:
+    listed = told("quality", "list")
+    assert [one["name"] for one in listed] == list(NAMES)
+    assert all(one["data"] and one["trained"] and one["features"] for one in listed)
+    assert "WikiText-103" in run("quality", "list")
+    whole = told("quality", "show", NAMES[0])
+    assert len(whole["models"]) == 200
+    shown = run("quality", "show", NAMES[0])
+    assert "40,000 steps" in shown
+    assert "parameters" in shown
+
+
+def test_a_model_is_predicted_with_what_it_is_of() -> None:
+    found = told("quality", "predict", "gpt2-small")
+    assert found["law"] == NAMES[0]
+    assert found["low"] < found["perplexity"] < found["high"]
+    assert found["extrapolated"]
+    assert "log_d_model" in found["beyond"]
+    other = told("quality", "predict", "gpt2-small", "--law", NAMES[2])
+    assert other["data"] == "OpenWebText"
+    assert not {"log_d_model", "log_depth", "log_embedding"} & set(other["beyond"])
+    assert "on OpenWebText" in run("quality", "predict", "gpt2-small", "--law", NAMES[2])
+    with pytest.raises(InvalidInput, match="no quality law is about encoders"):
+        run("quality", "predict", "bert-base")
+
+
+def test_describe_tells_the_predicted_quality() -> None:
+    assert (
+        told("describe", "gpt2-small")["quality"]["perplexity"]
+        == told("quality", "predict", "gpt2-small")["perplexity"]
+    )
+    assert "predicted perplexity" in run("describe", "gpt2-small")
+    assert told("describe", "bert-base")["quality"] is None
+
+
+def test_a_law_is_fitted_kept_and_used(tmp_path: Path) -> None:
+    some = tmp_path / "some.jsonl"
+    lines = [line for line in Path(LTS).read_text().splitlines() if '"backbone":"txl"' in line][:25]
+    some.write_text("\n".join(lines))
+    law = tmp_path / "mine.json"
+    found = told(
+        "quality", "fit", str(some), "--prior", NAMES[0], "--out", str(law), "--name", "mine", "--data", "WikiText-103"
+    )
+    assert (found["name"], found["prior"], found["table_models"], found["family"]) == (
+        "mine",
+        NAMES[0],
+        25,
+        "transformer-xl",
+    )
+    assert found["folds"]["models"] == 25
+    assert found["folds"]["spearman"] > 0.95
+    assert 0 < found["folds"]["held"] <= 1
+    assert told("quality", "show", str(law))["prior"]["name"] == NAMES[0]
+    judged = told("proxy", "study", LTS, "--where", "backbone=txl", "--proxy", "quality_law", "--law", str(law))
+    assert judged["proxies"][0]["slices"][3]["spearman"] > 0.85
+    (one,) = judged["laws"]
+    assert (one["law"], one["models"], one["learnt_from"]) == ("mine", 200, 25)
+    assert one["held"] > 0.85
+
+
+def test_laws_are_judged_on_any_table() -> None:
+    both = told("proxy", "study", LTS, "--proxy", "quality_law", "--by", "backbone")
+    for backbone, least in (("gpt2", 0.92), ("txl", 0.94)):
+        found = both[backbone]
+        assert found["proxies"][0]["slices"][3]["spearman"] >= least
+        assert (found["laws"][0]["models"], found["laws"][0]["learnt_from"]) == (200, 200)  # each without itself
+        assert 0.90 <= found["laws"][0]["held"] <= 0.97
+    other = told("proxy", "study", LTS, "--where", "backbone=txl", "--proxy", "quality_law", "--law", NAMES[0])
+    assert other["proxies"][0]["slices"][3]["spearman"] >= 0.93
+    assert other["laws"][0]["learnt_from"] == 0
+    hwgpt = told("proxy", "study", str(HWGPT), "--proxy", "quality_law")
+    assert hwgpt["laws"][0]["law"] == NAMES[2]
+    assert hwgpt["proxies"][0]["slices"][3]["spearman"] >= 0.85
+    assert "of its own table, each predicted without it" in run(
+        "proxy", "study", LTS, "--where", "backbone=gpt2", "--proxy", "quality_law"
+    )
+
+
+def test_a_study_by_default_leaves_out_laws_that_are_about_nothing(tmp_path: Path) -> None:
+    table = tmp_path / "encoders.jsonl"
+    blocks = [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 64}]
+    with table.open("w") as file:
+        for width in (16, 32, 48):
+            model = {"d_model": width, "causal": False, "embedding": {"vocab_size": 99}, "blocks": blocks}
+            file.write(json.dumps({"architecture": model, "ppl": 100 / width}) + "\n")
+    assert "quality_law" not in {one["proxy"] for one in told("proxy", "study", str(table))["proxies"]}
+    with pytest.raises(InvalidInput, match="quality_law has a value for 0 of 3 models"):
+        run("proxy", "study", str(table), "--proxy", "quality_law")
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "said"),
+    [
+        ({"d_inner": None}, "rows.3.d_inner", "row 3 does not say what the model is: d_inner is missing"),
+        ({"valid_ppl": float("nan")}, "rows.3.valid_ppl", "row 3: valid_ppl is nan"),
+        ({"valid_ppl": -1}, "rows.3.valid_ppl", "row 3: valid_ppl is -1"),
+        ({"n_head": [3] * 5}, "rows.3.blocks.0.n_head", "row 3: blocks.0.n_head must divide"),
+        ({"n_layer": "five"}, "rows.3.n_layer", "row 3: n_layer is 'five', not a whole number"),
+        ({"n_head": [2]}, "rows.3.n_head", "row 3: n_head has 1 numbers for 5 layers"),
+    ],
+)
+def test_wrong_rows_are_named(change: dict[str, Any], field: str, said: str, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in Path(LTS).read_text().splitlines()[:6]]
+    rows[2] = {**rows[0], **change}
+    table = tmp_path / "table.jsonl"
+    table.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(InvalidInput) as caught:
+        run("quality", "fit", str(table))
+    assert caught.value.field == field
+    assert said in caught.value.detail
+
+
+def test_tables_that_teach_nothing_are_refused(tmp_path: Path) -> None:
+    lines = Path(LTS).read_text().splitlines()
+    table = tmp_path / "table.jsonl"
+    for rows, said in (
+        (lines[:1], "1 trained models teach no law"),
+        (lines[:1] * 8, r"1 different shapes \(model 2 has that of model 1\)"),
+    ):
+        table.write_text("\n".join(rows))
+        with pytest.raises(InvalidInput, match=said):
+            run("quality", "fit", str(table))
+    bleu = tmp_path / "bleu.jsonl"
+    bleu.write_text("\n".join(json.dumps({**json.loads(line), "bleu": 3.0}) for line in lines[:6]))
+    with pytest.raises(InvalidInput, match="about perplexity, which bleu is not"):
+        run("quality", "fit", str(bleu), "--quality", "bleu")
+
+
+def test_compressed_tables_are_read(tmp_path: Path) -> None:
+    with gzip.open(HWGPT, "rt") as file:
+        rows = list(csv.DictReader(file))[:40]
+    plain = tmp_path / "plain.csv"
+    with plain.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    packed = tmp_path / "packed.csv.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert (
+        told("quality", "fit", str(packed), "--name", "x")["folds"]
+        == told("quality", "fit", str(plain), "--name", "x")["folds"]
+    )
+    packed.write_bytes(b"no gzip")
+    with pytest.raises(InvalidInput, match=r"packed\.csv\.gz: "):
+        run("quality", "fit", str(packed))

@@ -1,0 +1,92 @@
+"""The published algorithms within a job's budget and limits: several generations, and a way to the limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cost_model import latency_ms, measured
+
+from edgefront.core.cost.costs import costs
+from edgefront.core.search.interface import Evaluated, Snapshot
+from edgefront.core.search.problem import PLAIN, Problem
+from edgefront.core.search.registry import make
+from edgefront.core.spaces.lts import LTS_GPT2
+
+NAMES = ["lts", "nsga2"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("budget", "population"), [(16, 8), (60, 15), (400, 40), (2420, 98), (10_000, 100)])
+def test_the_population_fits_several_generations_into_the_budget(name: str, budget: int, population: int) -> None:
+    algorithm = make(name, {}, LTS_GPT2, problem=Problem(candidates=budget))
+    assert algorithm.generation_size(0) == population
+    assert algorithm.note == ""
+    generations, left = 0, budget
+    while left > 0:
+        left -= algorithm.generation_size(generations)
+        generations += 1
+    assert generations >= 2
+    assert budget < 60 or generations >= 4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_population_that_is_given_stays(name: str) -> None:
+    algorithm = make(name, {"population": 100}, LTS_GPT2, problem=Problem(candidates=60))
+    assert algorithm.generation_size(0) == 100
+    assert "one generation" in algorithm.note
+    assert "15" in algorithm.note
+    assert make(name, {"population": 20}, LTS_GPT2, problem=Problem(candidates=60)).note == ""
+
+
+def test_parts_of_the_population_that_are_given_stay() -> None:
+    algorithm = make("lts", {"mutants": 10}, LTS_GPT2, problem=Problem(candidates=60))
+    assert algorithm.generation_size(1) == 10 + 40
+
+
+@pytest.mark.parametrize("name", [*NAMES, "random"])
+def test_without_a_budget_all_is_as_published(name: str) -> None:
+    plain, told = make(name, {}, LTS_GPT2), make(name, {}, LTS_GPT2, problem=PLAIN)
+    assert plain.generation_size(0) == told.generation_size(0) == 100
+    assert plain.note == told.note == ""
+    assert plain.ask(1, 0, Snapshot()) == told.ask(1, 0, Snapshot())
+
+
+def search(name: str, problem: Problem, limit_ms: float, candidates: int, seed: int, **settings: Any) -> Snapshot:
+    algorithm = make(name, settings, LTS_GPT2, problem=problem)
+    results: list[Evaluated] = []
+    generation = 0
+    while len(results) < candidates:
+        for one in algorithm.ask(seed, generation, Snapshot(tuple(results)))[: candidates - len(results)]:
+            results.append(measured(one, len(results), generation, limit_ms=limit_ms))
+        generation += 1
+    return Snapshot(tuple(results))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_nearest_to_the_limits_leads_there(name: str) -> None:
+    """Hardly one of four hundred samples is within this limit: told of it, a search has many more."""
+    rng = np.random.default_rng(0)
+    drawn = [latency_ms(LTS_GPT2.architecture(LTS_GPT2.sample(rng))) for _ in range(400)]
+    limit = float(np.quantile(drawn, 0.0025))
+    inside = {
+        told: sum(
+            len(search(name, Problem(latency_ms=told), limit, 120, seed, population=15).in_bounds())
+            for seed in range(3)
+        )
+        for told in (None, limit)
+    }
+    assert inside[limit] > 1.3 * inside[None]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_while_nothing_is_within_the_limits_the_nearest_are_parents(name: str) -> None:
+    snapshot = search(name, Problem(latency_ms=0.001), 0.001, 30, 0, population=15)
+    assert not snapshot.in_bounds()
+    asked = make(name, {"population": 15}, LTS_GPT2, problem=Problem(latency_ms=0.001)).ask(0, 2, snapshot)
+    parents = {parent for one in asked for parent in one.parents}
+    assert parents
+    latency = {one.id: one.latency_ms for one in snapshot.results if one.latency_ms is not None}
+    assert max(latency[one] for one in parents) < sorted(latency.values())[15]
+    assert all(costs(one.architecture).decoder_parameters for one in asked)

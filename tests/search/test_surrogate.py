@@ -1,0 +1,289 @@
+"""Search by prediction: pure, inside its space and limits, audited, and it finds and ends by itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from replayed_device import QUICK, SPACE, Device, Run, perplexity, search
+
+from edgefront.core.cost.costs import costs
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.pareto.baseline import reference
+from edgefront.core.pareto.frontier import hypervolume
+from edgefront.core.search.interface import AUDIT, PREDICTED, SPREAD, Snapshot, objectives
+from edgefront.core.search.problem import Problem
+from edgefront.core.search.registry import make
+from edgefront.core.search.surrogate import Surrogate
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.spaces.lts import LTS_GPT2
+from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.units import MIB
+
+BEST = Problem(
+    goal="best_within_limits", latency_ms=1.5, memory_bytes=120 * MIB, proxy="quality_law", scores=perplexity
+)
+ENDLESS = {**QUICK, "least_gain": 0.0}
+
+
+def surrogate(problem: Problem = BEST, space: SearchSpace = SPACE, **settings: Any) -> Surrogate:
+    made = make("surrogate", {**QUICK, **settings}, space, None, problem)
+    assert isinstance(made, Surrogate)
+    return made
+
+
+def digests(proposals: Any) -> list[str]:
+    return [proposal.architecture.digest for proposal in proposals]
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return search(Device(BEST), settings=ENDLESS, candidates=40)
+
+
+def asked(run: Run, candidates: int) -> Snapshot:
+    return replace(run.snapshot, results=run.snapshot.results[:candidates])
+
+
+def test_it_learns_from_spread_out_candidates_then_predicts(run: Run) -> None:
+    operators = [one.operator for one in run.snapshot.results]
+    assert operators[:10] == [SPREAD] * 10
+    assert set(operators[10:]) == {PREDICTED, AUDIT}
+    first = [one for one in run.snapshot.results[:10] if one.latency_ms is not None]
+    assert len({one.genome["d_model"] for one in first}) > 3
+    assert len({one.genome["n_layer"] for one in first}) > 2
+
+
+def test_one_in_ten_of_what_is_predicted_is_an_audit(run: Run) -> None:
+    predicted = run.snapshot.results[10:]
+    audits = sum(one.operator == AUDIT for one in predicted)
+    assert audits == math.ceil(len(predicted) / 10)
+
+
+def test_predictions_come_with_intervals_that_hold(run: Run) -> None:
+    told = [(one, one.predicted) for one in run.snapshot.results if one.predicted is not None]
+    held = [
+        guess.latency_low_ms <= one.latency_ms <= guess.latency_high_ms
+        and guess.memory_low_bytes <= one.memory_bytes <= guess.memory_high_bytes
+        for one, guess in told
+        if one.latency_ms is not None and one.memory_bytes is not None
+    ]
+    assert len(told) == len(run.snapshot.results) - 10
+    assert sum(held) >= 0.8 * len(held)  # latency and memory, where predictions were best
+
+
+@pytest.mark.parametrize("candidates", [0, 10, 20])
+def test_the_same_question_has_the_same_answer(run: Run, candidates: int) -> None:
+    snapshot, generation = asked(run, candidates), candidates // 10
+    first = surrogate(least_gain=0.0).answer(3, generation, snapshot)
+    assert first == surrogate(least_gain=0.0).answer(3, generation, pickle.loads(pickle.dumps(snapshot)))
+    assert digests(first.proposals) != digests(surrogate(least_gain=0.0).ask(4, generation, snapshot))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_another_process_with_other_threads_answers_the_same(run: Run, threads: int) -> None:
+    snapshot = asked(run, 20)
+    question = (
+        "import json, pickle, sys; from test_surrogate import surrogate; snapshot = pickle.load(sys.stdin.buffer);"
+        "print(json.dumps([p.architecture.digest for p in surrogate(least_gain=0.0).ask(3, 2, snapshot)]))"
+    )
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    answer = subprocess.run(
+        [sys.executable, "-c", question],
+        input=pickle.dumps(snapshot),
+        capture_output=True,
+        check=True,
+        cwd=Path(__file__).parent,
+        env={**os.environ, **dict.fromkeys(names, str(threads))},
+    )
+    assert json.loads(answer.stdout) == digests(surrogate(least_gain=0.0).ask(3, 2, snapshot))
+
+
+def test_order_of_arrival_and_identifiers_do_not_matter(run: Run) -> None:
+    snapshot = asked(run, 20)
+    other = Snapshot(
+        tuple(replace(one, id=f"other_{index}") for index, one in enumerate(reversed(snapshot.results))),
+        tuple(reversed(snapshot.baselines)),
+    )
+    assert surrogate().answer(1, 3, snapshot) == surrogate().answer(1, 3, other)
+
+
+def test_nothing_is_measured_twice_or_outside_the_space(run: Run) -> None:
+    results = run.snapshot.results
+    assert len({one.digest for one in results}) == len(results)
+    assert all(SPACE.contains(SPACE.architecture(one.genome)) for one in results)
+
+
+def test_what_is_refused_is_never_proposed() -> None:
+    def light(architecture: Architecture) -> bool:
+        return costs(architecture).decoder_parameters < 6_000_000
+
+    def permitted(shapes: Shapes) -> Any:
+        return shapes.decoder_parameters < 6_000_000
+
+    for problem, least in ((BEST, 10), (replace(BEST, permitted=permitted), 12)):
+        found = search(Device(problem), candidates=20, accept=light).snapshot.results
+        assert len(found) >= least
+        assert all(light(SPACE.architecture(one.genome)) for one in found)
+
+
+def test_nothing_is_proposed_that_is_heavier_than_what_the_device_refused() -> None:
+    device = Device(replace(BEST, latency_ms=None, memory_bytes=None), refused_bytes=150 * MIB)
+    results = search(device, candidates=30).snapshot.results
+    weights = [device.memory_bytes(SPACE.architecture(one.genome)) for one in results]
+    for generation in range(1, results[-1].generation + 1):
+        refused = [
+            weight
+            for one, weight in zip(results, weights, strict=True)
+            if one.state == "infeasible" and one.generation < generation
+        ]
+        proposed = [weight for one, weight in zip(results, weights, strict=True) if one.generation == generation]
+        assert max(proposed) < 1.2 * min(refused, default=math.inf)
+    assert "infeasible" in {one.state for one in results}
+
+
+def test_it_ends_by_itself_and_says_why() -> None:
+    found = search(Device(BEST), candidates=200)
+    last = found.answers[-1]
+    assert last.proposals == ()
+    assert last.gain is not None
+    assert last.gain < 0.01
+    assert "expected to gain" in last.note
+    assert len(found.snapshot.results) < 60
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_beats_random_search_at_25_launches(seed: int) -> None:
+    found, drawn = (
+        search(Device(BEST), name, settings, seed=seed, candidates=22)
+        for name, settings in (("surrogate", ENDLESS), ("random", {}))
+    )
+    assert found.best > drawn.best * 0.95  # both are negative: a perplexity that is 5 % lower and more
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_its_frontier_is_larger_than_that_of_random_search(seed: int) -> None:
+    problem = replace(BEST, goal="frontier")
+    device = Device(problem)
+    volumes = []
+    for name, settings in (("surrogate", ENDLESS), ("random", {})):
+        snapshot = search(device, name, settings, seed=seed, candidates=40).snapshot
+        shapes = Shapes.of([one.architecture for one in snapshot.baselines])
+        figures = [(one.latency_ms, one.memory_bytes) for one in snapshot.baselines]
+        corner = reference(np.column_stack([perplexity(shapes), figures]))
+        volumes.append(hypervolume(objectives(snapshot.in_bounds()), corner))
+    assert volumes[0] > 1.2 * volumes[1]
+
+
+def test_limits_that_nothing_meets_are_answered_with_what_comes_nearest() -> None:
+    device = Device(replace(BEST, latency_ms=0.01, memory_bytes=MIB))
+    found = search(device)
+    results = found.snapshot.results
+    nearest = [device.problem.violation(np.array([one.latency_ms]), np.array([one.memory_bytes]))[0] for one in results]
+    assert min(nearest[10:]) < min(nearest[:10])
+    assert "nearest" in found.answers[-1].note
+    assert len(results) < 40
+
+
+@pytest.mark.parametrize("goal", ["frontier", "best_within_limits"])
+def test_a_small_space_is_searched_without_repetition_and_ends(goal: Any) -> None:
+    space = LTS_GPT2.narrow({"n_layer": 2, "d_model": [128, 192], "n_head": 2, "d_inner": [512, 1024, 2048]})
+    device = Device(Problem(goal=goal), space=space)
+    results = search(device, settings=ENDLESS, candidates=1000).snapshot.results
+    assert len({one.digest for one in results}) == len(results) <= space.size()
+    best = max(costs(space.architecture(genome)).decoder_parameters for genome in space.enumerate())
+    assert max(one.proxy for one in results) == best
+
+
+def test_intervals_widen_until_they_hold_on_a_device_that_jumps() -> None:
+    calm, jumping = (
+        [search(Device(BEST, jump=factor), candidates=60, seed=seed) for seed in range(2)] for factor in (1.0, 2.0)
+    )
+    launches = [sum(len(run.snapshot.results) for run in runs) for runs in (calm, jumping)]
+    assert launches[1] > launches[0] + 20
+    later = [one for run in jumping for one in run.snapshot.results[20:] if one.predicted is not None]
+    held = [
+        one.predicted.latency_low_ms <= one.latency_ms <= one.predicted.latency_high_ms
+        for one in later
+        if one.predicted is not None and one.latency_ms is not None
+    ]
+    assert sum(held) >= 0.9 * len(held)
+
+
+def test_audits_that_miss_their_intervals_widen_them(run: Run) -> None:
+    snapshot = asked(run, 20)
+    missed = tuple(
+        replace(one, latency_ms=2 * one.latency_ms) if one.operator == AUDIT and one.latency_ms else one
+        for one in snapshot.results
+    )
+    calm, wide = (surrogate().answer(0, 3, one).widening for one in (snapshot, replace(snapshot, results=missed)))
+    assert wide[0] > 2 * calm[0]
+    assert wide[1] == calm[1]
+
+
+def test_what_other_jobs_measured_spares_the_first_launches(run: Run) -> None:
+    others = tuple(
+        replace(run.snapshot.baselines[0], architecture=SPACE.architecture(one.genome), **figures(one))
+        for one in run.snapshot.results[:20]
+    )
+    first = surrogate().answer(0, 0, Snapshot((), run.snapshot.baselines, others)).proposals
+    assert {one.operator for one in first} == {PREDICTED, AUDIT}
+    device = Device(BEST)
+    assert search(device, candidates=8, others=others).best > search(device, candidates=8).best * 0.9
+
+
+def figures(one: Any) -> dict[str, Any]:
+    return {"latency_ms": one.latency_ms, "memory_bytes": one.memory_bytes}
+
+
+def test_too_little_to_learn_from_is_said() -> None:
+    proposals = surrogate().ask(0, 0, Snapshot())
+    results = tuple(
+        replace(Device(BEST).measured(one, index, 0), state="failed", latency_ms=None, memory_bytes=None)
+        for index, one in enumerate(proposals)
+    )
+    again = surrogate().answer(0, 1, Snapshot(results))
+    assert len(again.proposals) == 10
+    assert not {one.digest for one in results} & set(digests(again.proposals))
+
+
+@pytest.mark.parametrize("space", spaces().values(), ids=lambda space: space.name)
+def test_every_space_can_be_searched(space: SearchSpace) -> None:
+    settings = {**QUICK, "population": 64, "steps": 2}
+    results = search(Device(Problem(), space=space), settings=settings, candidates=15).snapshot.results
+    assert len(results) > 10
+    assert {one.operator for one in results[10:]} == {PREDICTED, AUDIT}
+    assert all(space.contains(space.architecture(one.genome)) for one in results)
+
+
+def test_a_proxy_that_needs_models_built_is_refused_by_name() -> None:
+    with pytest.raises(InvalidInput, match="grad_norm") as caught:
+        surrogate(Problem(proxy="grad_norm"))
+    assert caught.value.field == "proxy"
+    assert surrogate(Problem(proxy="total_parameters")).ask(0, 0, Snapshot())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"initial": 2}, "settings.initial"),
+        ({"audit_share": 1.5}, "settings.audit_share"),
+        ({"least_gain": -0.1}, "settings.least_gain"),
+        ({"batches": 3}, "settings.batches"),
+    ],
+)
+def test_wrong_settings_are_named(wrong: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        make("surrogate", wrong, SPACE)
+    assert caught.value.field == field
