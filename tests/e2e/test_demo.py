@@ -63,7 +63,7 @@ def test_once_it_ends_by_itself_and_leaves_no_process(tmp_path: Path, mark: str)
         assert refused.wait(60) == exits.REFUSED
     assert [path.name for path in own.iterdir()] == ["thesis.txt"]
     with started(*tiny(output, "--once"), mark=mark, log=tmp_path / "3.log") as again:
-        until(lambda: "Searching" in (tmp_path / "3.log").read_text(encoding="utf-8"))
+        until(lambda: "Measuring the stock" in (tmp_path / "3.log").read_text(encoding="utf-8"))
         assert not (output / "frontier.png").exists()
         again.send_signal(signal.SIGINT)
         assert again.wait(60) == exits.INTERRUPTED

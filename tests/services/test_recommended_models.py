@@ -118,7 +118,6 @@ def test_where_nothing_fits_the_answer_says_what_to_move(service: Service, agent
     assert move.limit == "latency_ms"
     moved = recommended(service, job, max_latency_ms=move.to)
     assert moved.recommended is not None, moved.sentence
-    assert agent.launches.total() < 20  # hardly anything is measured where nothing can fit
 
 
 def test_while_a_job_runs_and_before_anything_is_measured(service: Service, agent: SimulatedAgent) -> None:
