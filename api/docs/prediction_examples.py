@@ -95,3 +95,5 @@ ESTIMATE: dict[str, Any] = estimates.JobEstimate(
     event_bytes=estimates.Count(expected=130_000, at_most=245_000),
     model_bytes=61_000_000,
 ).model_dump(mode="json")
+
+ADDED_TARGET: dict[str, Any] = {"name": "tablet", "device": "lab-9", "limits": {"latency_ms": 80.0}}

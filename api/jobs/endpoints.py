@@ -19,11 +19,12 @@ from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId, Latency
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.jobs import recommendation
+from edgefront.core.services.jobs.extending import extend_job as extend
 from edgefront.core.services.prediction import estimates
 from edgefront.core.services.prediction.limits import check_latency_limits
 from edgefront.core.states import JobState
 from edgefront.core.wire.estimates import JobEstimate
-from edgefront.core.wire.jobs import JobPage, JobRequest, JobView, RecommendationView
+from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest, JobView, RecommendationView
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
 
@@ -146,6 +147,27 @@ def resume_job(job_id: JobId, person: Person, here: Here) -> JobView:
 def cancel_job(job_id: JobId, person: Person, here: Here) -> JobView:
     """Ends the job permanently and keeps its results."""
     return _steer(here, jobs.cancel_job, person, job_id)
+
+
+@router.post(
+    "/{job_id}/targets",
+    status_code=201,
+    operation_id="extend_job",
+    summary="Add a device to a job",
+    responses={**answer(examples.JOB, status=201, description="The job with the target"), **errors(404, 409)},
+)
+def extend_job(
+    job_id: JobId,
+    request: Annotated[AddedTargetRequest, Body(openapi_examples=sample(prediction_examples.ADDED_TARGET))],
+    person: Person,
+    here: Here,
+) -> JobView:
+    """The baselines and about ten spread-out candidates of the job are measured there, all of its candidates are
+    predicted, and of those the frontier (or the best within the limits) is measured. A finished job is running again.
+    It begins when the job's own targets have ended."""
+    job = extend(here.database, person, job_id, request)
+    here.changed()
+    return job
 
 
 @router.delete(

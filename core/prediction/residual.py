@@ -23,7 +23,7 @@ _RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Signal variance by noise variance."""
 _GAIN = 2.0
 """Least gain of log likelihood for which a process is believed."""
-_MOST = 128
+_MOST = 96
 """Points that carry the process; of more launches a spread-out choice (Titsias 2009, §3: projected process)."""
 _JITTER = 1e-6
 

@@ -66,9 +66,29 @@ class TargetRequest(_Request):
     device_class: Name | None = None
     protocol: MeasurementProtocol = MeasurementProtocol()
     limits: Limits = Limits()
+    added: bool = False
+    """Set by the service: added to the job later, it measures the job's candidates alone."""
 
     @model_validator(mode="after")
     def _one_place(self) -> TargetRequest:
+        if self.device is not None and self.device_class is not None:
+            raise ValueError("give device or device_class, not both")
+        return self
+
+
+class AddedTargetRequest(_Request):
+    """A device (its id or name) or a device class that a job is extended to."""
+
+    name: Name | None = None
+    device: Name | None = None
+    device_class: Name | None = None
+    protocol: MeasurementProtocol | None = None
+    """That of the job's first target if absent."""
+    limits: Limits | None = None
+    """Those of the job's first target if absent."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> AddedTargetRequest:
         if self.device is not None and self.device_class is not None:
             raise ValueError("give device or device_class, not both")
         return self

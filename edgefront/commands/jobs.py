@@ -22,6 +22,7 @@ from edgefront.commands.options import (
     MaxMemory,
     Narrow,
     Newest,
+    ProtocolFields,
     Space,
     Watch,
 )
@@ -29,7 +30,7 @@ from edgefront.commands.options import (
 if TYPE_CHECKING:
     from edgefront.core.wire.jobs import JobRequest, JobView
 
-app = group("Search jobs: estimate, submit, watch, control.")
+app = group("Search jobs: estimate, submit, watch, extend, control.")
 
 
 _PANELS = {
@@ -300,6 +301,50 @@ def recommend(
             show(view, session.out)
 
     session.put(found[0] if target else found, say)
+
+
+@command(app, "extend")
+def extend(
+    session: Session,
+    job: JobId,
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="DEVICE[:RUNTIME[:THREADS]]",
+            help="Device to add, with runtime and threads; class=NAME for a device class.",
+            autocompletion=complete_device,
+        ),
+    ],
+    protocol: ProtocolFields = None,
+    max_latency_ms: Annotated[float | None, typer.Option(help="Limit there. Default: its first target's.")] = None,
+    max_memory_mb: Annotated[float | None, typer.Option(help="Limit there, in MiB. Default: as above.")] = None,
+    watch: Watch = False,
+) -> None:
+    """Add a device to a job: about ten of its candidates are measured there, then only those predicted to matter.
+
+    The protocol is that of the job's first target but for the fields that are given here.
+    """
+    from edgefront.requests import jobs as submission
+
+    place = submission.target(target)
+    given = place.pop("protocol") | submission.settings(protocol or [], option="protocol")
+    fields: dict[str, Any] = {}
+    if given or max_latency_ms is not None or max_memory_mb is not None:
+        first = session.client.jobs.get(job).request.targets[0]
+        limits = {"latency_ms": max_latency_ms, "memory_mb": max_memory_mb}
+        fields["protocol"] = submission.changed_protocol(first.protocol, given)
+        fields["limits"] = first.limits.model_dump() | {name: one for name, one in limits.items() if one is not None}
+    found = session.client.jobs.extend(job, **place, **fields)
+    if watch:
+        _watch(session, found.id, after=found.last_event)
+        return
+
+    def show() -> None:
+        session.out.print(found.id)
+        added = found.targets[-1]
+        session.note(f"{added.name}: {added.note or added.state}")
+
+    session.put(found, show)
 
 
 @command(app, "pause")

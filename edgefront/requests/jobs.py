@@ -10,7 +10,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.measurement.protocol import Runtime
+from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
 from edgefront.core.validation import invalid_input
 from edgefront.core.wire.jobs import JobRequest
 
@@ -98,6 +98,17 @@ def preset(name: str | None, algorithm: str, given: Mapping[str, Any], proxy: st
         raise _bad("preset", name, "the preset alone, or --algorithm and --proxy")
     chosen = PRESETS[name]
     return {**chosen, "algorithm": {**chosen["algorithm"], "settings": {**chosen["algorithm"]["settings"], **given}}}
+
+
+def changed_protocol(protocol: MeasurementProtocol, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The protocol with these fields instead. Where they change the mode or the runtime, what those decide (lengths,
+    how memory is measured) is theirs unless it is given."""
+    fields = protocol.model_dump(mode="json")
+    if changes.get("mode", protocol.mode) != protocol.mode:
+        fields = {name: value for name, value in fields.items() if name not in ("sequence_length", "memory_length")}
+    if {"runtime", "provider"} & changes.keys():
+        fields.pop("memory")
+    return fields | dict(changes)
 
 
 def target(given: str, *, option: str = "target") -> dict[str, Any]:

@@ -13,7 +13,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.states import ENDED_JOBS
 from edgefront.core.validation import invalid_input
 from edgefront.core.wire.estimates import JobEstimate
-from edgefront.core.wire.jobs import EventView, JobPage, JobRequest, JobView, RecommendationView
+from edgefront.core.wire.jobs import AddedTargetRequest, EventView, JobPage, JobRequest, JobView, RecommendationView
 from edgefront.resources.logs import follow_log
 from edgefront.transport import Transport, segment
 
@@ -41,6 +41,35 @@ class Jobs:
         for. Nothing is stored."""
         response = self._transport.request("POST", "/v1/jobs/estimate", body=_parsed(request), repeatable=True)
         return JobEstimate.model_validate_json(response.content)
+
+    def extend(
+        self,
+        job_id: str,
+        *,
+        device: str | None = None,
+        device_class: str | None = None,
+        name: str | None = None,
+        protocol: Mapping[str, Any] | None = None,
+        limits: Mapping[str, Any] | None = None,
+    ) -> JobView:
+        """Adds a device to a job: of the job's candidates it measures about ten, and those that are predicted to
+        matter there. Protocol and limits are those of the job's first target if absent. A finished job runs again.
+
+        Raises `Conflict` for a job that was cancelled or has failed, `InvalidInput` that names the field.
+        """
+        value = {
+            "name": name,
+            "device": device,
+            "device_class": device_class,
+            "protocol": protocol,
+            "limits": limits,
+        }
+        try:
+            request = AddedTargetRequest.model_validate(value)
+        except ValidationError as error:
+            raise invalid_input(error, InvalidInput) from None
+        response = self._transport.request("POST", f"/v1/jobs/{segment(job_id)}/targets", body=request)
+        return JobView.model_validate_json(response.content)
 
     def list(self, *, state: str | None = None, limit: int = 50) -> Iterator[JobView]:
         """Jobs (in this state), newest first, over all pages. `limit` is the size of a page."""

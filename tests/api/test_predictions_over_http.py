@@ -53,3 +53,18 @@ def test_an_estimate_lists_every_refusal(sqlite_service: Service) -> None:
     ]
     assert client.get("/v1/jobs").json()["items"] == []
     assert problem(client.post("/v1/jobs/estimate", json={"targets": []}), 422)["field"] == "targets"
+
+
+def test_a_target_is_added_over_http(sqlite_service: Service) -> None:
+    client = sqlite_service.client("user", "bob")
+    agent = SimulatedAgent(sqlite_service.database, by_work)
+    made = sqlite_service.submit(client)
+    path = f"/v1/jobs/{made['id']}/targets"
+    assert problem(client.post(path, json={"device_class": CLASS}), 422)["field"] == "device_class"
+    added = client.post(path, json={"device": agent.name})
+    assert added.status_code == 201, added.text
+    assert [one["device"] for one in added.json()["targets"]] == [CLASS, agent.name]
+    assert added.json()["request"]["targets"][1]["added"]
+    client.post(f"/v1/jobs/{made['id']}/cancel")
+    assert "cannot be extended" in problem(client.post(path, json={"device": agent.name}), 409)["detail"]
+    problem(sqlite_service.client("user", "eve").post(path, json={"device": agent.name}), 404)

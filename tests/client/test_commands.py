@@ -283,3 +283,19 @@ def test_an_estimate_submits_nothing(running: Running, tmp_path: Path) -> None:
     assert wrong.returncode == exits.REFUSED
     assert wrong.stderr.count("would be refused") == 2
     assert {job.id for job in running.client.jobs.list()} == jobs
+
+
+def test_a_device_is_added_to_a_finished_job(running: Running) -> None:
+    job = running.client.jobs.wait(running.client.jobs.create({**SMALL, "name": "extended", "seed": 21}).id)
+    place = ("--target", f"class={BOARD}:pytorch", "--protocol", "sequence_length=96")
+    assert show(running, "job", "extend", job.id, *place).strip() == job.id
+    done = running.client.jobs.wait(job.id, timeout_s=60)
+    assert done.state == "finished"
+    first, added = done.targets
+    assert (added.protocol.runtime, added.protocol.sequence_length) == ("pytorch", 96)
+    assert added.protocol.mode == first.protocol.mode
+    assert 3 < added.candidates <= first.candidates
+    again = edgefront("job", "extend", job.id, *place, home=running.home)
+    assert again.returncode == exits.REFUSED
+    assert "already" in again.stderr
+    assert "device_class" in again.stderr

@@ -20,7 +20,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "hwgpt_latency_s.csv.gz"
-SPLITS = 8
+SPLITS = 6
 
 
 @lru_cache

@@ -73,10 +73,32 @@ def refusals(request: JobRequest, settings: Settings | None = None) -> tuple[Job
 
 
 def _checks(request: JobRequest, settings: Settings | None) -> Iterator[Callable[[], object]]:
+    yield partial(_check_none_added, request)
     yield partial(scoring.proxy_of, request)
     for index, target in enumerate(request.targets):
         yield partial(_check_search, request, target, index)
     yield partial(supernet_plan.check, request, settings)
+
+
+def check_target(request: JobRequest, target: TargetRequest) -> None:
+    """As `checked`, of one target that is added to a job; paths are those within the target."""
+    try:
+        _check_search(request, target, 0)
+    except InvalidInput as error:
+        if error.path[:2] == ("targets", "0"):
+            raise error.at(*error.path[2:]) from None
+        raise
+
+
+def _check_none_added(request: JobRequest) -> None:
+    for index, target in enumerate(request.targets):
+        if target.added:
+            raise InvalidInput(
+                f"targets.{index}.added: a target is added to a job that there is (POST /v1/jobs/{{id}}/targets)",
+                field=f"targets.{index}.added",
+                value=True,
+                allowed="false",
+            )
 
 
 def _check_narrowing(request: JobRequest) -> None:

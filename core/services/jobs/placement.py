@@ -52,9 +52,14 @@ def try_places(session: Session, request: JobRequest) -> list[Place | EdgefrontE
 
 def _place(session: Session, target: TargetRequest, index: int, others: Sequence[Place]) -> Place:
     with within("targets", index):
-        device_key, label, candidates = find_devices(session, target)
-        check_runtime(target, candidates, label)
-        return Place(device_key, _name(target, label, others))
+        return place_one(session, target, others)
+
+
+def place_one(session: Session, target: TargetRequest, others: Sequence[Place]) -> Place:
+    """The place of one target beside the others of its job. Errors as in `place`, with paths within the target."""
+    device_key, label, candidates = find_devices(session, target)
+    check_runtime(target, candidates, label)
+    return Place(device_key, _name(target, label, others))
 
 
 def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequence[Device]]:

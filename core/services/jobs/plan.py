@@ -19,6 +19,7 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.proxies.quality_law import covers, law_about
 from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.quality.law import QualityLaw
+from edgefront.core.search.extension import Extension
 from edgefront.core.search.interface import Algorithm, Snapshot
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.proposals import DRAWS, WALKABLE
@@ -72,11 +73,16 @@ class SearchPlan:
         return generations is None or number < generations
 
 
-def plan_for(request: JobRequest, protocol: MeasurementProtocol, limits: Limits) -> SearchPlan:
-    """The plan of a target. Raises `SpaceError` or `InvalidInput` with the field's path within the request."""
+def plan_for(request: JobRequest, protocol: MeasurementProtocol, limits: Limits, *, added: bool = False) -> SearchPlan:
+    """The plan of a target; of one that was added later, which chooses among the job's candidates.
+
+    Raises `SpaceError` or `InvalidInput` with the field's path within the request.
+    """
     space = space_of(request.space)
     accept = _acceptance(request, protocol, limits)
     problem = _problem(request, protocol, limits, space)
+    if added:
+        return SearchPlan(request, protocol, limits, space, Extension(accept, problem))
     with within("algorithm"):
         algorithm = make(request.algorithm.name, request.algorithm.settings, space, accept, problem)
     return SearchPlan(request, protocol, limits, space, algorithm)

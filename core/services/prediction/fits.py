@@ -23,7 +23,7 @@ from edgefront.core.services.search import device_data
 from edgefront.core.services.search.device_data import DeviceData
 
 KEPT = 32
-HARD = 0.035
+HARD = 0.05
 """Mean relative error above which a device is hard to predict, ..."""
 TELLING = 20
 """... where it is that of at least so many measurements: few alone explain a larger one."""

@@ -229,6 +229,20 @@ def search_rows(session: Session, target_id: str) -> Sequence[Row[Any]]:
     ).all()
 
 
+def scored(session: Session, target_ids: Collection[str]) -> list[dict[str, Any]]:
+    """Genome, architecture and proxy of the search candidates of these targets, but for those that have no score."""
+    rows = session.execute(
+        select(Candidate.genome, Candidate.architecture, Candidate.proxy)
+        .where(
+            any_of(Candidate.target_id, target_ids),
+            Candidate.role == "search",
+            or_(Candidate.state != "infeasible", Candidate.proxy != 0.0),
+        )
+        .order_by(Candidate.target_id, Candidate.number)
+    )
+    return [{"genome": row.genome, "architecture": row.architecture, "proxy": row.proxy} for row in rows]
+
+
 def measured_since(session: Session, target_id: str, generation: int) -> bool:
     """Whether any search candidate from this generation on was measured."""
     return bool(
