@@ -4,7 +4,7 @@
 #
 #   docker build --target server -t edgefront-server .
 #
-# Packages come from wherever your pip is set to look. A pip.conf of your own, for another index or for CUDA builds:
+# Packages come from the index that pip is configured for. To use your own pip.conf, for another index or for CUDA builds:
 #
 #   docker build --target agent-torch --secret id=pip,src=$HOME/.config/pip/pip.conf -t edgefront-agent-torch .
 
@@ -62,7 +62,7 @@ COPY --from=trainer-build /opt/edgefront /opt/edgefront
 USER edgefront
 VOLUME /data
 
-# Agents have no health check of their own: the server knows when it last heard of each (`edgefront device list`).
+# Agents have no health check: the server knows when each was last seen (`edgefront device list`).
 FROM base AS agent
 COPY --from=agent-build /opt/edgefront /opt/edgefront
 USER edgefront

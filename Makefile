@@ -1,10 +1,10 @@
-# Two commands: `make demo` shows the whole loop on this machine, `make test` runs the whole suite.
+# Two commands: `make demo` runs a whole search on this machine, `make test` runs the whole suite.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-# What needs no server, no browser and hardly any torch: for every few minutes of work. `make test` runs everything.
+# The tests that need no server, no browser and hardly any torch: run them often. `make test` runs everything.
 FAST := tests/cost tests/measurement tests/pareto tests/search tests/spaces tests/services tests/store tests/test_layers.py
 
 .PHONY: demo test test-fast lint types migrations constraints clean
@@ -46,7 +46,7 @@ $(VENV)/dev.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@touch $@ $(VENV)/demo.installed
 
 # Pins for every supported Python and platform; CUDA libraries come with whichever torch build the index offers.
-# Triton stays: the tests run it without CUDA, and its pin is the version that the pinned torch asks for.
+# Triton stays: the tests run it without CUDA, and its pin is the version that the pinned torch requires.
 constraints: $(VENV)/bin/python
 	@$(BIN)/python -m pip install --quiet --upgrade uv
 	@$(BIN)/uv pip compile pyproject.toml --upgrade --all-extras --universal --python-version 3.10 \

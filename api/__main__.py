@@ -1,4 +1,4 @@
-"""`python -m edgefront.api`: the API of a team's server, by the settings in the environment."""
+"""`python -m edgefront.api`: the API of a team's server, configured by environment variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The application: routes, middleware, and what lives as long as the process."""
+"""The application: routes, middleware, and objects that live as long as the process."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ from edgefront.api.keys import sessions
 from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.waiting import WaitingRoom
 from edgefront.api.models import endpoints as models
+from edgefront.api.predictions import endpoints as predictions
+from edgefront.api.quality import endpoints as quality_laws
 from edgefront.api.trainings import choices as training_choices
 from edgefront.api.trainings import endpoints as trainings
 from edgefront.api.trainings import files as training_files
@@ -42,6 +44,7 @@ from edgefront.core.services.dispatch import sender
 from edgefront.core.services.fleet.overview import Overview, overview
 from edgefront.core.services.jobs.events import read_events
 from edgefront.core.services.measuring.leases import wanted_keys
+from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.events import read_events as read_training_events
 from edgefront.core.store.database import Database
@@ -49,25 +52,24 @@ from edgefront.core.wire.jobs import EventView
 from edgefront.core.wire.trainings import TrainingEventView
 
 SPARE_THREADS = 8
-"""Threads beyond one for each database connection: for files, and for those that wait for a connection."""
+"""Threads in addition to one per database connection: for files, and for requests that wait for a connection."""
 SLOW_THREADS = 2
 FAILURES_PER_MINUTE = 600
-"""Wrong keys from one address: each costs a look into the database."""
+"""Limit of wrong keys from one address: each costs a database query."""
 
 
 def create_app(settings: Settings, *, database: Database | None = None) -> FastAPI:
     """The API as an ASGI application.
 
     Args:
-        settings: see `core.services.settings`.
-        database: one that the caller has migrated and closes; else the application opens the one that the settings
-            name and, if the service is embedded, migrates it.
+        settings: see `core.services.settings`. database: one that the caller migrates and closes. Otherwise the
+        application opens the one in the settings and, if the service is embedded, migrates it.
     """
     app = FastAPI(
         title="edgefront",
         version=VERSION,
         lifespan=_lifespan,
-        # Documents are served below, with a key; the usual pages for them would load scripts from elsewhere.
+        # The OpenAPI document is served below, with a key; FastAPI's pages for it would load scripts from other hosts.
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -89,6 +91,7 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
         stream,
         candidates,
         models,
+        predictions,
         trainings,
         training_stream,
         training_files,
@@ -97,6 +100,7 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
         devices,
         tokens,
         catalogue,
+        quality_laws,
         keys,
         sessions,
         health,
@@ -171,6 +175,7 @@ def _context(settings: Settings, database: Database) -> Context:
         training_feeds=training_feeds,
         metrics=metrics,
         slow=anyio.CapacityLimiter(SLOW_THREADS),
+        fits=Fits(),
         probes=anyio.CapacityLimiter(SLOW_THREADS),
         overview=Fresh(count),
         loop=asyncio.get_running_loop(),

@@ -1,4 +1,4 @@
-"""What the endpoints share: one for each running application."""
+"""Objects that the endpoints share; one per running application."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from edgefront.api.http.rates import RateBound
 from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.waiting import WaitingRoom
 from edgefront.core.services.fleet.device_keys import key_of_device
+from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 
@@ -23,16 +24,18 @@ class Context:
     database: Database
     credentials: Credentials
     rates: RateBound
-    """For each key."""
+    """Rate limit of each key."""
     failures: RateBound
-    """Wrong keys, for each address."""
+    """Limit of wrong keys from each address."""
     room: WaitingRoom
     feeds: Feeds
     training_feeds: Feeds
     metrics: Metrics
     slow: anyio.CapacityLimiter
-    """Threads for what takes seconds (building models, exports), so that it never takes those of short requests."""
+    """Threads for requests that take seconds (building models, exports), so that these do not block short requests."""
 
+    fits: Fits
+    """Predictors that have learnt, kept while nothing new is measured."""
     probes: anyio.CapacityLimiter
     """Threads for readiness checks, which may hang."""
     overview: Fresh
@@ -40,21 +43,21 @@ class Context:
 
     @property
     def fetching(self) -> anyio.CapacityLimiter | None:
-        """Threads for files of trainings: those for what takes seconds where they are on a store, which may hang."""
+        """Threads for files of trainings: a separate pool if they are on an object store, which may hang."""
         return None if self.settings.artifact_url is None else self.slow
 
     def changed(self) -> None:
-        """Tells the pollers of this process that something was committed. May be called from any thread."""
+        """Notifies the pollers of this process of a commit. Thread-safe."""
         self.room.ring()
         self.feeds.ring()
         self.training_feeds.ring()
 
     def call_device(self, device_id: str) -> None:
-        """Lets a device that waits for work look at once: its state has changed. May be called from any thread."""
+        """Wakes a device that waits for work, because its state has changed. Thread-safe."""
         self.loop.call_soon_threadsafe(self.room.call, (key_of_device(device_id),))
 
     def stop(self) -> None:
-        """Ends what waits (long polls, event streams), so that the server can stop."""
+        """Ends long polls and event streams, so that the server can stop."""
         self.room.close()
         self.feeds.close()
         self.training_feeds.close()

@@ -17,13 +17,14 @@ from edgefront.core.services.trainings.files.objects import check_store
 from edgefront.core.services.trainings.files.removal import finish_deletions
 
 GRACE_S = 10
-"""What requests in progress get when the server is asked to stop."""
+"""Seconds that requests in progress get when the server is asked to stop."""
 KEEP_ALIVE_S = 75
-"""Agents come back every few seconds: longer than that, so that they need no new connection (and TLS) each time."""
+"""Keep-alive seconds: longer than the interval between an agent's requests, so that connections (and TLS) are
+reused."""
 
 
 class Server(uvicorn.Server):
-    """Ends long polls and event streams before it waits for the requests in progress, which would wait for them."""
+    """Ends long polls and event streams first; otherwise shutdown would wait for them."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         application = self.config.app
@@ -42,7 +43,7 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
         "port": http.port,
         "ssl_certfile": http.certificate,
         "ssl_keyfile": http.certificate_key,
-        # Whoever sends the X-Forwarded headers is believed only if it is named.
+        # X-Forwarded headers are accepted only from the configured proxies.
         "proxy_headers": bool(http.trusted_proxies),
         "forwarded_allow_ips": http.trusted_proxies or None,
         "timeout_graceful_shutdown": GRACE_S,
@@ -74,7 +75,7 @@ def serve(settings: Settings) -> None:
 
 
 def check_bind(settings: Settings) -> None:
-    """`InvalidInput` if plain HTTP would leave this machine without having been asked for."""
+    """Raises `InvalidInput` for plain HTTP beyond this machine, unless it is explicitly enabled."""
     http = settings.http
     if http.share_port and (settings.embedded or http.port == 0 or not hasattr(socket, "SO_REUSEPORT")):
         raise InvalidInput(

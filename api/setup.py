@@ -1,11 +1,11 @@
-"""`python -m edgefront.api.setup FOLDER`: makes a team's server ready before its API and workers start. Safe to repeat.
+"""`python -m edgefront.api.setup FOLDER`: prepares a team's server before its API and workers start. Idempotent.
 
-Migrates the database that the settings name. Then the folder holds, readable by this user only:
+Migrates the database of the settings. Then the folder contains, readable by this user only:
 
     admin-key         an API key of the role admin; kept for as long as the database knows it
-    enrolment-token   for agents that start beside the server; a new one each time
+    enrolment-token   for agents on the same host; a new one each time
 
-Everything else is made with the admin key: `edgefront key create`, `edgefront token create`.
+Everything else is created with the admin key: `edgefront key create`, `edgefront token create`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOKEN_USES = 8
 
 
 def set_up(database: Database, folder: Path) -> None:
-    """See the module. Raises `Unavailable` if the database is away, OSError if the folder cannot be written."""
+    """See the module. Raises `Unavailable` if the database is unavailable, OSError if the folder cannot be written."""
     database.migrate()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with database.write() as session:
@@ -45,14 +45,14 @@ def _admin(session: Session, database: Database, path: Path) -> Principal:
         try:
             return authenticate(session, path.read_text().strip(), now)
         except Unauthenticated:
-            pass  # another database's, or it was revoked
+            pass  # for another database, or revoked
     _, secret = create_key(session, name="setup", owner="admin", role="admin", now=now)
     _write_private(path, secret)
     return authenticate(session, secret, now)
 
 
 def _write_private(path: Path, secret: str) -> None:
-    """Replaces the file in one step; nobody else can read it at any moment."""
+    """Replaces the file atomically; other users can never read it."""
     draft = path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

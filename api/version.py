@@ -1,4 +1,4 @@
-"""The release that runs."""
+"""The version of the running release."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from importlib.metadata import PackageNotFoundError, version
 
 try:
     VERSION = version("edgefront-lm")
-except PackageNotFoundError:  # run from a source tree without an installation
+except PackageNotFoundError:  # source tree without an installation
     VERSION = "0"

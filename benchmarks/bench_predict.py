@@ -1,14 +1,14 @@
 """How well latency is predicted from a few launches: mean error, and how many 95 % intervals hold.
 
-Of a table of launches some are learnt from and the others predicted, in many random splits; what is printed are means over
-them. `spread` chooses the launches as the search does (`core.prediction.spread`), `random` at random.
+Of a table of launches some are learnt from and the others predicted, in many random splits; what is printed are means
+over them. `spread` chooses the launches as the search does (`core.prediction.spread`), `random` at random.
 
     python benchmarks/bench_predict.py [--data FOLDER]                      # the six devices of HW-GPT-Bench
     python benchmarks/bench_predict.py --table CSV --column NAME [--json]   # any table of that form
     python benchmarks/bench_predict.py --here [--minutes 30]                # this CPU, real launches
 
-`--here` adds launches to `results/predict_here.jsonl.gz` for as many minutes (0: none, what is there is replayed) and goes
-on where it stopped: both runtimes, forward passes and decoding, `lts-gpt2` and `hybrid`, each architecture once.
+`--here` adds launches to `results/predict_here.jsonl.gz` for as many minutes (0: none, what is there is replayed) and
+goes on where it stopped: both runtimes, forward passes and decoding, `lts-gpt2` and `hybrid`, each architecture once.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.files import whole_file
 from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
 from edgefront.core.measurement.statistics import median
+from edgefront.core.prediction.features import features
 from edgefront.core.prediction.latency import LatencyPredictor
 from edgefront.core.prediction.memory import MemoryPredictor
 from edgefront.core.prediction.spread import spread
@@ -49,7 +50,7 @@ LEAST_UNSEEN = 5
 SEED = 11
 Row = dict[str, float | int | None]
 
-# Launches on this machine ----------------------------------------------------------------------------------------------
+# Launches on this machine --------------------------------------------------------------------------------------------
 
 NARROWED: Mapping[str, Mapping[str, Any]] = {
     "lts-gpt2": {
@@ -161,11 +162,11 @@ def judge(
     *,
     choice: str,
     splits: int,
-    others: Sequence[NDArray[np.float64]] = (),
+    priors: Sequence[Sequence[LatencyPredictor]] = (),
 ) -> list[Row]:
     """A row for each of `SIZES`: mean relative error and share of intervals that hold, over all that was not learnt.
 
-    `others`: latencies of the same architectures on other devices, of which 100 launches each are known.
+    `priors`: for each split, predictors of other devices.
     """
     rows: list[Row] = []
     for count in SIZES:
@@ -176,7 +177,7 @@ def judge(
         for split in range(splits):
             seen = chosen(choice, shapes, protocol, count, split)
             unseen = np.setdiff1d(np.arange(len(shapes)), seen)
-            prior = [_elsewhere(shapes, protocol, latency, split) for latency in others]
+            prior = priors[split] if priors else ()
             predictor = LatencyPredictor.fit(shapes.take(seen), protocol, measured[seen], prior=prior)
             predicted, truth = predictor.predict(shapes.take(unseen)), measured[unseen]
             errors.append(np.mean(np.abs(predicted.ms / truth - 1)))
@@ -185,13 +186,6 @@ def judge(
         means = [float(np.mean(values)) for values in (errors, held, widths)]
         rows.append(dict(zip(("launches", "error", "held", "width"), (count, *means), strict=True)))
     return rows
-
-
-def _elsewhere(
-    shapes: Shapes, protocol: MeasurementProtocol, latency: NDArray[np.float64], split: int
-) -> LatencyPredictor:
-    known = np.random.default_rng(10_000 + split).permutation(len(shapes))[:100]
-    return LatencyPredictor.fit(shapes.take(known), protocol, latency[known])
 
 
 def judge_memory(shapes: Shapes, protocol: MeasurementProtocol, peak: NDArray[np.float64], splits: int) -> list[Row]:
@@ -224,6 +218,7 @@ def line(name: str, rows: Sequence[Row], what: str) -> dict[str, str]:
 
 def judge_table(options: argparse.Namespace) -> None:
     found = read_table(options.table, [options.column])
+    must_suffice(options.table.name, found.shapes)
     measured = found.columns[options.column]
     both = {choice: judge(found.shapes, PROTOCOL, measured, choice=choice, splits=options.splits) for choice in CHOICES}
     if not options.json:
@@ -243,17 +238,40 @@ def judge_table(options: argparse.Namespace) -> None:
     )
 
 
+def must_suffice(name: str, shapes: Shapes) -> None:
+    """`InvalidInput` names the last row where too few architectures differ; rows count from the file's first line."""
+    _, first = np.unique(features(shapes, PROTOCOL), axis=0, return_index=True)
+    least = SIZES[0] + LEAST_UNSEEN
+    if len(first) >= least:
+        return
+    repeated = np.setdiff1d(np.arange(len(shapes)), first)
+    row = int(repeated[-1] if len(repeated) else len(shapes) - 1) + 2
+    why = f"row {row} has the same architecture as one before it" if len(repeated) else f"row {row} is the last"
+    raise InvalidInput(
+        f"{name}: at least {least} different architectures are needed, not {len(first)}: {why}",
+        field=f"rows.{row}.embed_dim",
+        value=len(first),
+        allowed=f"{least} or more",
+    )
+
+
 def judge_published(options: argparse.Namespace) -> None:
     path = options.data / "latency_s.csv.gz"
     if not path.is_file():
         sys.exit(f"{path} is not there: --data is the folder of HW-GPT-Bench's table latency_s.csv.gz")
     found = read_table(path)
+    draws = [np.random.default_rng(10_000 + split) for split in range(options.splits)]
+    known = [rng.permutation(len(found.shapes))[:100] for rng in draws]
+    elsewhere = {
+        name: [LatencyPredictor.fit(found.shapes.take(rows), PROTOCOL, measured[rows]) for rows in known]
+        for name, measured in found.columns.items()
+    }
     lines, kept = [], []
     for name, measured in found.columns.items():
-        others = [values for other, values in found.columns.items() if other != name]
-        for what, prior in (*((choice, ()) for choice in CHOICES), ("spread", others)):
-            rows = judge(found.shapes, PROTOCOL, measured, choice=what, splits=options.splits, others=prior)
-            what = f"{what}, other devices known" if prior else what
+        priors = list(zip(*(fitted for other, fitted in elsewhere.items() if other != name), strict=True))
+        for choice, used in (("spread", ()), ("random", ()), ("spread", priors)):
+            rows = judge(found.shapes, PROTOCOL, measured, choice=choice, splits=options.splits, priors=used)
+            what = f"{choice}, 100 launches of the others known" if used else choice
             lines.append(line(name, rows, what))
             kept.append({"device": name, "choice": what, "rows": rows})
             print(".", end="", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, their hashes, and a full disk that says so."""
+"""Atomic writes of files, their hashes, and errors of a full disk."""
 
 from __future__ import annotations
 

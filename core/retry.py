@@ -12,7 +12,7 @@ _MOST_S = 3600.0
 
 
 def pauses(base_s: float, cap_s: float) -> Callable[[RetryCallState], float]:
-    """tenacity's `wait`: exponential back-off with full jitter, and never sooner than the server says.
+    """tenacity's `wait`: exponential back-off with full jitter, never shorter than the server's Retry-After.
 
     The n-th pause is uniform between 0 and min(cap, base·2ⁿ) seconds; an error's `retry_after_s` bounds it from below.
     """
@@ -27,7 +27,9 @@ def pauses(base_s: float, cap_s: float) -> Callable[[RetryCallState], float]:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """What a server's Retry-After says, an hour at most; None without one, and for a date, which ours never sends."""
+    """The seconds of a server's Retry-After, at most an hour; None without one, and for a date, which our server never
+    sends.
+    """
     try:
         return min(_MOST_S, max(0.0, float(headers["retry-after"])))
     except (KeyError, ValueError):

@@ -38,7 +38,7 @@ _log = logging.getLogger("edgefront.core.training")
 
 
 def run(folder: Path, stop: threading.Event) -> int:
-    """Trains until done or until `stop` is set; returns the exit status, which `status.json` tells too."""
+    """Trains until done or until `stop` is set; returns the exit status, which is also in `status.json`."""
     journal = Journal(folder, writes=int(os.environ.get("RANK", "0")) == 0)
     try:
         spec = read_spec(folder)
@@ -89,7 +89,7 @@ def _failed(folder: Path, error: Exception) -> int:
 
 
 def _ended(folder: Path, state: str, text: str, code: int) -> int:
-    """Whichever rank it was: the others are ended by `torchrun`, and cannot tell."""
+    """Any rank may write it: `torchrun` kills the others."""
     _log.error(text)
     try:
         journal = Journal(folder, writes=True)

@@ -57,7 +57,7 @@ class LaunchState(State):
     INFEASIBLE = "infeasible"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    """No running job wants it any more."""
+    """No running job needs it any more."""
 
 
 class TrainingState(State):

@@ -13,12 +13,14 @@ from edgefront.commands import (
     data,
     devices,
     evaluate,
+    find,
     finetune,
     frontier,
     generate,
     jobs,
     measure,
     models,
+    predict,
     proxy,
     quality,
     service,
@@ -40,6 +42,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 service.add_to(app)
+find.add_to(app)
 app.add_typer(jobs.app, name="job")
 frontier.add_to(app)
 app.add_typer(models.app, name="model")
@@ -51,6 +54,7 @@ app.add_typer(proxy.app, name="proxy")
 app.add_typer(quality.app, name="quality")
 catalogue.add_to(app)
 measure.add_to(app)
+predict.add_to(app)
 generate.add_to(app)
 evaluate.add_to(app)
 finetune.add_to(app)
@@ -80,7 +84,7 @@ def _root(
 
 
 def main() -> None:
-    """Runs the command line and ends the process with one of the documented exit codes."""
+    """Runs the command line and exits with one of the documented exit codes."""
     from edgefront import exits
     from edgefront.extras import advice
 
@@ -105,7 +109,9 @@ def main() -> None:
 
 
 def _expected(error: Exception) -> int:
-    """The message and code of an error that users can cause; anything else is a bug and is raised with its trace."""
+    """The message and code of an error that users can cause; anything else is a bug and is raised with its
+    traceback.
+    """
     from edgefront.core.errors import EdgefrontError, InvalidInput
     from edgefront.exits import ERROR, exit_code
 

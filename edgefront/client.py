@@ -1,13 +1,13 @@
 """The typed, synchronous client of the service: `from edgefront import Client`.
 
-Methods return the wire models (`core.wire`); what goes wrong is an exception of `core.errors`, chosen by the `kind` of
-the server's problem document. Requests that may be repeated are, with jitter, while the server is away.
+Methods return the wire models (`core.wire`). Errors are exceptions of `core.errors`, chosen by the `kind` of the
+server's problem document. While the server is unavailable, idempotent requests are retried with jitter.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from edgefront.core.errors import Unavailable
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.jobs import FrontierView, Quality
+from edgefront.core.wire.predictions import PredictionsView
 from edgefront.core.wire.service import Costs, HealthView
 from edgefront.local import LocalServer, default_home, read_key
 from edgefront.resources.access import Keys
@@ -23,6 +24,7 @@ from edgefront.resources.catalogue import Catalogue
 from edgefront.resources.fleet import Devices, Tokens
 from edgefront.resources.jobs import Jobs
 from edgefront.resources.models import Models
+from edgefront.resources.predictions import predict
 from edgefront.resources.trainings import Trainings
 from edgefront.transport import Transport
 
@@ -32,12 +34,11 @@ class Client:
 
     Args:
         url: the server; else `EDGEFRONT_URL`; else the embedded service that runs on this machine (`edgefront up`).
-        key: the API key; else `EDGEFRONT_KEY`; else, for the embedded service, the key in its data folder.
-        home: data folder of the embedded service; else `EDGEFRONT_HOME`; else the user's data folder.
-        timeout_s: of a single request.
-        patience_s: how long to keep trying while the server is unavailable.
+        key: the API key; else `EDGEFRONT_KEY`; else, for the embedded service, the key in its data folder. home: data
+        folder of the embedded service; else `EDGEFRONT_HOME`; else the user's data folder. timeout_s: timeout of a
+        single request. patience_s: total time of retries while the server is unavailable.
 
-    Raises `Unavailable` if no server is named and none runs here.
+    Raises `Unavailable` if no server is given and none runs on this machine.
     """
 
     def __init__(
@@ -90,7 +91,8 @@ class Client:
         dataset: str | None = None,
     ) -> FrontierView:
         """The frontier of a job on a target (its id or name; may be left out if the job has one), within limits as in
-        "the best under 50 ms and 300 MB". With `by` perplexity, that of the models that were trained (on `dataset`)."""
+        "the best under 50 ms and 300 MB". With `by` perplexity, the frontier of the trained models (on `dataset`).
+        """
         return frontier(
             self._transport,
             job_id,
@@ -105,8 +107,23 @@ class Client:
         """Exact costs of an architecture, from the server; the options are those of `catalogue.describe`."""
         return self.catalogue.describe(architecture, **options)
 
+    def predict(
+        self,
+        architectures: Sequence[Architecture | Mapping[str, Any] | str],
+        *,
+        device: str | None = None,
+        device_class: str | None = None,
+        protocol: Mapping[str, Any] | None = None,
+    ) -> PredictionsView:
+        """Latency, memory and quality of architectures (or named models) on a device, with 95 % intervals, from all
+        that was measured there by the protocol (its fields that differ from the defaults). Nothing is run.
+
+        Raises `Conflict` where fewer than three different architectures were measured there by this protocol.
+        """
+        return predict(self._transport, architectures, device=device, device_class=device_class, protocol=protocol)
+
     def health(self) -> HealthView:
-        """That the server lives, and its version. Needs no key."""
+        """Health and version of the server. Needs no key."""
         return HealthView.model_validate_json(self._transport.request("GET", "/v1/health").content)
 
 

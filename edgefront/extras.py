@@ -1,4 +1,4 @@
-"""Which extra brings a package that is not installed."""
+"""The extras that install missing packages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _EXTRAS = {
 
 
 def advice(error: ModuleNotFoundError) -> str | None:
-    """The sentence that tells what to install, or None if the module is none of an extra's."""
+    """A message on what to install, or None if no extra has the module."""
     package = (error.name or "").partition(".")[0]
     for extra, packages in _EXTRAS.items():
         if package in packages:
@@ -48,7 +48,7 @@ def advice(error: ModuleNotFoundError) -> str | None:
 
 
 def need(what: str, *extras: str, install: str | None = None, otherwise: str = "") -> None:
-    """Raises EdgefrontError, before anything is begun, if a package of these extras is missing."""
+    """Raises EdgefrontError at once if a package of these extras is missing."""
     missing = [package for extra in extras for package in _EXTRAS[extra] if find_spec(package) is None]
     if missing:
         raise EdgefrontError(_sentence(what, missing[0], install or ",".join(extras)) + otherwise)

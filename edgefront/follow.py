@@ -1,4 +1,4 @@
-"""Following a job: events wake a reader, which looks at the whole job again at a bearable rate."""
+"""Following a job: events trigger a new read of the whole job, at a limited rate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REST_S = 0.4
 
 
 def views(client: Client, job_id: str) -> Iterator[JobView]:
-    """The job as it is now, and again whenever something happened or time has passed, until it has ended.
+    """The job now, and again after events or an interval, until it has ended.
 
     The last view is the ended job. `Unavailable` if the server stays away longer than the client's patience.
     """
@@ -26,7 +26,7 @@ def views(client: Client, job_id: str) -> Iterator[JobView]:
     over = threading.Event()
 
     def listen() -> None:
-        # Only a wake-up call: if the stream breaks for good, the views below meet the same error and raise it.
+        # Only a notification: if the stream breaks permanently, the requests below get the same error and raise it.
         with suppress(EdgefrontError):
             for _ in client.jobs.events(job_id, after=client.jobs.get(job_id).last_event):
                 with suppress(queue.Full):
@@ -49,7 +49,7 @@ def views(client: Client, job_id: str) -> Iterator[JobView]:
 
 
 def each_event(client: Client, job_id: str, after: int, tell: Callable[[EventView], None]) -> JobView:
-    """Calls `tell` with every event of the job to its end, and returns the ended job."""
+    """Calls `tell` with every event of the job until its end, and returns the ended job."""
     for event in client.jobs.events(job_id, after=after):
         tell(event)
     return client.jobs.get(job_id)

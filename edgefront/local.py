@@ -1,7 +1,7 @@
-"""The data folder of the embedded service: where a client on this machine finds the running server and its key.
+"""The data folder of the embedded service: how a client on this machine finds the running server and its key.
 
 <home>/server.json   {"url", "pid", "version"} while `edgefront up` runs
-<home>/key           the admin key, made at the first start, mode 0600
+<home>/key           the admin key, created at the first start, mode 0600
 <home>/lock          held by the running service
 <home>/agent/        credential, spool and caches of the embedded agent
 """
@@ -29,7 +29,7 @@ def default_home() -> Path:
 
 @dataclass(frozen=True)
 class LocalServer:
-    """The embedded service as others on this machine find it."""
+    """The embedded service, as published in server.json."""
 
     url: str
     pid: int
@@ -47,7 +47,7 @@ class LocalServer:
         return found
 
     def announce(self, home: Path) -> None:
-        """Writes server.json in one step: a reader sees the whole of it or nothing."""
+        """Writes server.json atomically."""
         write_private(home / "server.json", json.dumps(asdict(self)) + "\n")
 
     @staticmethod
@@ -81,9 +81,9 @@ def write_private(path: Path, text: str) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """A process of this id exists (whoever owns it)."""
+    """Whether a process of this id exists, of any user."""
     if sys.platform == "win32":
-        return True  # os.kill would end it there; a server that has gone is noticed when it does not answer
+        return True  # os.kill would kill it on Windows; a dead server is noticed when it does not answer
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,8 +1,8 @@
-"""HTTP below the client: one place that decides what is sent again, and that turns problem documents into exceptions.
+"""HTTP of the client: the one place that decides what is retried, and turns problem documents into exceptions.
 
-What is sent again: anything that surely was not begun (no connection, 429) and, when repeating cannot do it twice
-(GET, DELETE, a POST with an Idempotency-Key), also what may have been (a broken answer, 502, 503, 504). The waits grow
-from 0.2 s with full jitter, honour Retry-After, and end after `patience_s` in all.
+Requests that certainly were not processed are retried (no connection, 429). Idempotent requests (GET, DELETE, a POST
+with an Idempotency-Key) are also retried if they may have been processed (a broken response, 502, 503, 504). Pauses
+grow from 0.2 s with full jitter, honour Retry-After, and end after `patience_s` in total.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Transport:
             base_url=self.url,
             headers=headers,
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
-            # A proxy set for the internet must not catch what goes to this machine.
+            # Requests to this machine must not go through a configured proxy.
             trust_env=not is_loopback(parsed.host),
         )
 
@@ -75,7 +75,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
     ) -> httpx.Response:
-        """The answer, if it is a success; else the exception of its problem document."""
+        """The response if it is successful; otherwise raises the exception of its problem document."""
         sent = dict(headers or {})
         payload: bytes | None = None
         if body is not None:
@@ -107,7 +107,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         read_timeout_s: float,
     ) -> Iterator[httpx.Response]:
-        """One GET whose body is read as it comes. Sent once: who reads knows where to go on from."""
+        """One GET with a streamed body. Not retried: the reader knows from where to resume."""
         timeout = httpx.Timeout(read_timeout_s, connect=min(read_timeout_s, 10.0))
         with (
             self._errors(),
@@ -158,19 +158,19 @@ def _json(content: Mapping[str, Any]) -> bytes:
 
 
 def segment(name: str) -> str:
-    """A name as one segment of a path, whatever characters it holds."""
+    """A name, percent-encoded as one path segment."""
     return quote(name, safe="")
 
 
 def raise_for_problem(response: httpx.Response) -> None:
-    """Nothing for a success; else the exception that the server's problem document stands for."""
+    """Raises the exception of the server's problem document, unless the response is successful."""
     if response.is_success:
         return
     raise problem_error(response)
 
 
 def problem_error(response: httpx.Response) -> EdgefrontError:
-    """The exception of a problem document (RFC 9457) by its `kind`, or by the status if the answer is none."""
+    """The exception of a problem document (RFC 9457) by its `kind`, or by the status if the response is not one."""
     document = _document(response)
     kind = document.get("kind")
     error_class = _BY_KIND.get(kind) if isinstance(kind, str) else None
@@ -213,7 +213,7 @@ def _error_classes(base: type[EdgefrontError]) -> Iterator[type[EdgefrontError]]
         yield from _error_classes(child)
 
 
-# A class without a kind of its own refines one for the code that raises it; a client sees what it refines.
+# A class without its own `kind` refines another for local use; a client gets the base class.
 _BY_KIND = {one.kind: one for one in _error_classes(errors.EdgefrontError) if "kind" in vars(one)}
 _BY_STATUS: dict[int, type[EdgefrontError]] = {
     error_class.status: error_class

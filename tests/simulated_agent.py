@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from edgefront.core.cost.costs import costs
+from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
 from edgefront.core.services.access.keys import Principal, create_key
@@ -79,6 +80,12 @@ def by_size(noise: float = 0.0) -> Measure:
         return done(latency, memory)
 
     return measure
+
+
+def by_work(architecture: Architecture, protocol: MeasurementProtocol, _before: int) -> LaunchResult:
+    """Latency and memory that follow what a pass of the protocol does."""
+    found = protocol_costs(architecture, protocol)
+    return done(0.5 + found.flops / 1e9 + 0.05 * len(architecture.blocks), int(found.weight_bytes * 1.1) + (5 << 20))
 
 
 def failing(reason: str = "build_error") -> Measure:

@@ -22,6 +22,7 @@ def request(**changes: Any) -> JobRequest:
         "space": {"name": "lts-gpt2", "narrow": SMALL},
         "targets": [{"device_class": simulated.CLASS}],
         "algorithm": {"name": "lts", "settings": {"iterations": 2, "population": 10}},
+        "proxy": "decoder_parameters",
         "seed": 7,
     }
     return JobRequest.model_validate(value | changes)

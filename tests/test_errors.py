@@ -24,7 +24,7 @@ def test_a_detail_of_its_own_words_stays(detail: str) -> None:
     assert (error.detail, error.field) == (detail, "space.narrow.widht")
 
 
-def test_an_invalid_whole_is_what_stands_at_the_keys() -> None:
+def test_an_error_of_the_whole_names_its_keys() -> None:
     error = InvalidInput("not JSON", allowed="a JSON object")
     assert error.extra["field"] == ""
     moved = error.under("architecture").under("source")
@@ -46,7 +46,7 @@ def test_a_key_may_hold_dots() -> None:
         (MeasurementError("no memory", reason="out_of_memory"), ""),
     ],
 )
-def test_what_is_raised_inside_keeps_its_kind(error: EdgefrontError, field: str) -> None:
+def test_exceptions_inside_keep_their_type(error: EdgefrontError, field: str) -> None:
     with pytest.raises(type(error)) as caught, within("targets", 1):
         raise error
     assert caught.value.field == field

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -38,6 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "core.measurement": LEAVES | {"core.spaces", "core.cost"},
     "core.quality": LEAVES | {"core.spaces", "core.cost"},
     "core.pareto": LEAVES,
+    "core.prediction": LEAVES | {"core.spaces", "core.cost", "core.measurement"},
     "core.search": LEAVES
     | {f"core.{name}" for name in ("spaces", "pareto", "cost", "measurement", "prediction")}
     | {"core.supernet.settings"},  # data, no torch
@@ -71,6 +73,7 @@ BY_NAME = ("import_module", "setattr")
 DOTTED = re.compile(r"(edgefront|core|api|workers|agents|migrations)\.\w")
 
 
+@cache
 def _modules() -> list[tuple[str, Path]]:
     """Modules of the folders of the repository, which `edgefront` links to: named within `edgefront`."""
     found = []
@@ -89,9 +92,16 @@ def _within(module: str, prefixes: set[str]) -> bool:
     return any(module == prefix or module.startswith(f"{prefix}.") for prefix in prefixes)
 
 
+@cache
+def _nodes(path: Path) -> tuple[ast.AST, ...]:
+    """What may name a module."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return tuple(node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom, ast.Call)))
+
+
 def _named(path: Path) -> Iterator[str]:
     """Every module that the file names in an import, or in a string by which one is imported or run."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
@@ -150,7 +160,7 @@ def test_files_of_a_part_form_no_circle() -> None:
 
 def test_relative_imports_are_not_used() -> None:
     for module, path in _modules():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in _nodes(path):
             assert not (isinstance(node, ast.ImportFrom) and node.level), f"{module} imports relatively"
 
 
@@ -167,6 +177,8 @@ HEAVY_FREE = {
     "edgefront.core.cost.costs": ("torch", "sqlalchemy", "numpy"),
     "edgefront.core.quality.shipped": ("torch", "sqlalchemy", "sklearn", "scipy"),
     "edgefront.core.proxies.registry": ("torch", "sqlalchemy", "numpy", "sklearn"),
+    "edgefront.core.prediction.latency": ("torch", "sqlalchemy", "onnx", "sklearn"),
+    "edgefront.core.prediction.memory": ("torch", "sqlalchemy", "onnx", "sklearn"),
     "edgefront.core.wire.jobs": ("torch", "sqlalchemy", "numpy"),
     "edgefront.core.services.search.advance": ("torch", "fastapi", "matplotlib"),
     "edgefront.core.supernet.result": ("torch", "sqlalchemy", "matplotlib"),

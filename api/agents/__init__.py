@@ -1,1 +1,1 @@
-"""What agents say: enrolment, leases, reports."""
+"""Endpoints for agents: enrolment, leases, reports."""

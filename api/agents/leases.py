@@ -1,4 +1,6 @@
-"""`/v1/leases` and `/v1/launches`: how agents take work, keep it and give it back. The hot path of the service."""
+"""`/v1/leases` and `/v1/launches`: agents lease launches, extend leases and return launches. The hot path of the
+service.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
 hot_router = APIRouter(prefix="/v1", tags=["agents"], route_class=HotRoute)
 
 DRAINING_WAIT_S = 5.0
-"""A draining device is told so at once the first time it matters, and need not ask more often than this."""
+"""Seconds that a draining device waits between requests, after it has been told once that it is draining."""
 
 
 @hot_router.post(
@@ -48,7 +50,7 @@ async def lease(
     request: Request,
     here: Here,
 ) -> Response:
-    """A long poll: returns work at once, or waits up to `wait_s` for some and then returns an empty list."""
+    """A long poll: returns launches at once, or waits up to `wait_s` for some and then returns an empty list."""
     devices.check_protocol_version(body.protocol_version)
     loop = asyncio.get_running_loop()
     begun = loop.time()
@@ -92,18 +94,18 @@ async def _wait_for_work(
         try:
             found, keys = await run_in_threadpool(_claim, here, device_id, body, False)
         except Unavailable:
-            continue  # the agent would only ask again: it waits here for the database to come back
+            continue  # the agent would only retry, so it waits here until the database is available
         if found.state != before:
             break
     if gone.done() and found.lease_id is not None:
-        # Nobody is there to take it: back with it rather than waiting for the lease to expire.
+        # The client is gone: release the lease rather than waiting for it to expire.
         with suppress(EdgefrontError):
             await run_in_threadpool(_release, here, device_id, found.lease_id, ())
     return found
 
 
 def _claim(here: Context, device_id: str, body: LeaseRequest, first: bool) -> tuple[LeaseResponse, frozenset[str]]:
-    """What there is for the device, and the keys under which it is to wait if that is nothing."""
+    """The launches for the device, and the keys under which it waits if there are none."""
     with here.database.write() as session:
         now = here.database.now(session)
         if first and body.facts is not None:
@@ -116,7 +118,7 @@ def _claim(here: Context, device_id: str, body: LeaseRequest, first: bool) -> tu
 
 
 async def _disconnected(request: Request) -> None:
-    """Returns once the client has gone. The body was read before, so nothing else is to come."""
+    """Returns when the client has disconnected. The body was read before, so no other message can come."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

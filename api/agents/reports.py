@@ -1,4 +1,4 @@
-"""`/v1/reports`: what agents found. Hot, like the leases."""
+"""`/v1/reports`: results of launches. A hot path, like the leases."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def report(
     device_id: DeviceId,
     here: Here,
 ) -> Response:
-    """One receipt for each, in order. A report that is sent again gets the first answer and counts once."""
+    """Returns one receipt per report, in order. A report that is sent again gets the same answer and counts once."""
     devices.check_protocol_version(body.protocol_version)
     with here.database.write() as session:
         receipts = reports.accept(session, device_id, body, here.database.now(session))

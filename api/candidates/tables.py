@@ -45,11 +45,14 @@ _TYPES = {
         pa.int64(),
     ),
     **dict.fromkeys(("proxy", "latency_ms", "latency_half_width_ms", "latency_p90_ms"), pa.float64()),
-    **dict.fromkeys(("speedup", "memory_ratio", "baseline_latency_ms", "baseline_memory_bytes"), pa.float64()),
+    **dict.fromkeys(
+        ("speedup", "speedup_low", "speedup_high", "memory_ratio", "baseline_latency_ms", "baseline_memory_bytes"),
+        pa.float64(),
+    ),
     **dict.fromkeys(("on_frontier", "extrapolated"), pa.bool_()),
     **dict.fromkeys(("created_at", "measured_at"), pa.timestamp("us", "UTC")),
 }
-"""Of the columns that are not text."""
+"""Types of the columns that are not text."""
 
 FRONTIER_COLUMNS = (
     "id",
@@ -73,7 +76,7 @@ FRONTIER_COLUMNS = (
 
 
 def write_export(database: Database, rows: Rows, format: str) -> IO[bytes]:  # noqa: A002
-    """All rows in a temporary file without a name, at its beginning: gone with its last reader."""
+    """Writes all rows to an anonymous temporary file and rewinds it; the file is deleted when it is closed."""
     file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115  (whoever sends it closes it)
     try:
         with database.read() as session:
@@ -93,10 +96,12 @@ def chunks(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def frontier_csv(view: FrontierView) -> str:
-    """The frontier's points, then the baseline's, with what the points gain over it."""
+    """The frontier's points, then the baseline's, with speed-up and memory ratio."""
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow((*FRONTIER_COLUMNS, "speedup", "memory_ratio", "perplexity", "architecture"))
+    writer.writerow(
+        (*FRONTIER_COLUMNS, "speedup", "speedup_low", "speedup_high", "memory_ratio", "perplexity", "architecture")
+    )
     perplexities = {one.candidate_id: one.perplexity for one in view.trained}
     for candidate in (*view.points, *view.baseline):
         writer.writerow(_frontier_row(candidate, perplexities.get(candidate.id)))
@@ -108,6 +113,8 @@ def _frontier_row(candidate: CandidateView, perplexity: float | None) -> tuple[A
     return (
         *(getattr(candidate, column) for column in FRONTIER_COLUMNS),
         versus.speedup if versus else None,
+        versus.speedup_low if versus else None,
+        versus.speedup_high if versus else None,
         versus.memory_ratio if versus else None,
         perplexity,
         json.dumps(candidate.architecture, separators=(",", ":")),
@@ -135,7 +142,7 @@ def _write_parquet(file: IO[bytes], rows: Iterator[dict[str, Any]]) -> None:
 
 
 def _schema() -> pa.Schema:
-    """Types are fixed: a first batch without a measurement must not make a column of nothing."""
+    """Types are fixed: a first batch without measurements must not get a column of type null."""
     return pa.schema(
         [
             pa.field(name, _TYPES.get(name, pa.string()), metadata={"description": meaning})

@@ -1,1 +1,1 @@
-"""Search spaces, named models, algorithms, and what an architecture costs."""
+"""Search spaces, named models, algorithms, and costs of architectures."""

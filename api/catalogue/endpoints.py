@@ -32,7 +32,7 @@ _WEIGHTS = "int8: one byte per weight of the blocks' linear layers, float32 for 
 
 
 class PassOptions(BaseModel):
-    """The query of `describe`; a parameter that it does not have is refused rather than left unread."""
+    """The query parameters of `describe`; unknown ones are refused rather than ignored."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -115,7 +115,7 @@ def describe(
     return Costs.model_validate(found.to_json())
 
 
-# The catalogue is data of this release: views are made once.
+# The catalogue is constant in a release, so views are built once.
 @lru_cache(maxsize=64)
 def _space(name: str) -> SpaceView:
     return SpaceView.model_validate(catalogue.spaces()[name].to_json())

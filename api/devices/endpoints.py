@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1/devices", tags=["devices"])
 def list_devices(
     person: Person, here: Here, cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
 ) -> DevicePage:
-    """Devices are shared: everyone sees them and may use them in jobs."""
+    """Devices are shared: every user sees them and may use them in jobs."""
     with here.database.read() as session:
         return devices.list_devices(session, person, here.database.now(session), cursor=cursor, limit=limit)
 
@@ -40,7 +40,7 @@ def list_devices(
     responses={**answer(examples.DEVICE), **errors(404)},
 )
 def get_device(device: DeviceName, asker: Anyone, here: Here) -> DeviceView:
-    """An agent may look at its own device only."""
+    """An agent can access only its own device."""
     with here.database.read() as session:
         found = devices.get_device(session, asker, device)
         return devices.view(session, found, here.database.now(session))

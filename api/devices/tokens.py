@@ -1,4 +1,4 @@
-"""`/v1/enrolment-tokens`: what lets a new device in."""
+"""`/v1/enrolment-tokens`: tokens with which new devices enrol."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ def list_tokens(admin: Admin, here: Here) -> list[EnrolmentTokenView]:
     responses={204: {"description": "Revoked"}, **errors(404)},
 )
 def revoke_token(token_id: TokenId, admin: Admin, here: Here) -> None:
-    """Devices that it enrolled stay."""
+    """Devices that enrolled with it stay enrolled."""
     with here.database.write() as session:
         devices.revoke_enrolment_token(session, admin, token_id, here.database.now(session))

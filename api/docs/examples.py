@@ -10,6 +10,8 @@ from pydantic import BaseModel
 from edgefront.core.cost.costs import costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
+from edgefront.core.quality.shipped import law_named
+from edgefront.core.quality.stored import summary
 from edgefront.core.services.quality.trust import published_trust
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
@@ -90,7 +92,9 @@ _JOB_TARGET = jobs.TargetView(
     seconds_left=95.0,
     devices_online=2,
     note="",
-    summary="At equal decoder parameters up to 1.8 times as fast and 1.4 times as small as the layer-scaled baseline.",
+    summary="At equal decoder parameters up to 1.8× (1.7–1.9×) faster and 1.4× smaller in peak memory than the "
+    "layer-scaled baseline; median 1.3× (1.2–1.4×) faster and 1.2× smaller (9 frontier points, 8 both measurably "
+    "faster and smaller).",
 )
 _JOB_VIEW = jobs.JobView(
     id=_JOB,
@@ -135,7 +139,13 @@ _CANDIDATE_VIEW = jobs.CandidateView(
     launches=2,
     on_frontier=True,
     versus_baseline=jobs.Versus(
-        latency_ms=17.1, memory_bytes=70_000_000.0, speedup=1.38, memory_ratio=1.14, extrapolated=False
+        latency_ms=17.1,
+        memory_bytes=70_000_000.0,
+        speedup=1.38,
+        speedup_low=1.35,
+        speedup_high=1.41,
+        memory_ratio=1.14,
+        extrapolated=False,
     ),
     created_at=_NOW,
     measured_at=_LATER,
@@ -153,6 +163,31 @@ FRONTIER = _json(
         baseline=(),
         summary=_JOB_TARGET.summary,
         proxy_trust=_JOB_VIEW.proxy_trust,
+    )
+)
+_PREDICTED = jobs.PredictedView(perplexity=31.2, perplexity_low=30.4, perplexity_high=32.0, law="lts-gpt2-wikitext103")
+_STOCK = {"role": "baseline", "generation": -1, "operator": "baseline", "parents": (), "versus_baseline": None}
+RECOMMENDATION = _json(
+    jobs.RecommendationView(
+        job_id=_JOB,
+        target_id=_TARGET,
+        target="laptop, onnxruntime",
+        limits=jobs.Limits(latency_ms=50, memory_mb=300),
+        by="predicted",
+        proxy="quality_law",
+        perplexity_of="WikiText-103, validation split",
+        sentence="Within 50 ms and 300 MiB a model of predicted perplexity 31.2 ± 0.8. Against the largest stock model "
+        "within the limits (4 layers): predicted perplexity 8.2 ± 3.3 % lower, no measurable difference in latency "
+        "(± 2.4 %), peak memory 12 ± 0.6 % lower.",
+        recommended=_CANDIDATE_VIEW.model_copy(update={"predicted": _PREDICTED}),
+        baseline=_CANDIDATE_VIEW.model_copy(update={"id": f"{_CANDIDATE[:-1]}0", "on_frontier": False, **_STOCK}),
+        runners_up=(
+            jobs.RunnerUpView(
+                candidate=_CANDIDATE_VIEW.model_copy(update={"id": f"{_CANDIDATE[:-1]}1"}),
+                trade="latency 6.1 ± 2.4 % lower, peak memory 3.0 ± 0.7 % lower, "
+                "no measurable difference in predicted perplexity (± 3.2 %)",
+            ),
+        ),
     )
 )
 _EVENT = jobs.EventView(
@@ -290,6 +325,7 @@ MODEL = _json(
         costs=service.Costs.model_validate(costs(_MODEL.architecture).to_json()),
     )
 )
+QUALITY_LAW = _json(service.QualityLawView.model_validate(summary(law_named("lts-gpt2-wikitext103"))))
 ALGORITHM = _json(
     service.AlgorithmView(
         name="random",

@@ -22,6 +22,7 @@ TAGS = [
         "the result.",
     },
     {"name": "devices", "description": "The fleet, and the tokens with which new devices enrol."},
+    {"name": "predictions", "description": "What a model would take on a device, without measuring it."},
     {"name": "agents", "description": "The agents' requests: enrolment, leases, reports."},
     {"name": "catalogue", "description": "Search spaces, named models, algorithms and recipes."},
     {"name": "access", "description": "Keys and browser sessions."},
@@ -99,14 +100,14 @@ _ALWAYS = (401, 403, 410, 429, 500, 503)
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The problem documents that an operation answers with beyond those that any does; for `responses`."""
+    """The problem documents of an operation in addition to those of every operation; for `responses`."""
     return {status: {"$ref": f"#/components/responses/{_EXAMPLES[status][0]}"} for status in statuses}
 
 
 def answer(
     example: Any, *, status: int = 200, media: str = "application/json", description: str = "Done", schema: Any = None
 ) -> dict[int | str, dict[str, Any]]:
-    """An answer with its example; for `responses`. `schema` where the media type is not the model's JSON."""
+    """A response with its example; for `responses`. `schema` if the media type is not the model's JSON."""
     content: dict[str, Any] = {"example": kept(example)}
     if schema is not None:
         content["schema"] = schema
@@ -114,7 +115,9 @@ def answer(
 
 
 def kept(example: Any) -> str:
-    """A stand-in for an answer's example until the document is made: FastAPI would drop every null in it."""
+    """A placeholder for a response's example until the document is built, because FastAPI would drop every null in
+    it.
+    """
     _KEPT.append(example)
     return f"{_MARK}{len(_KEPT) - 1}"
 

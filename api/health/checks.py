@@ -1,4 +1,4 @@
-"""Whether what the service needs is there."""
+"""Checks of the database, its schema and the broker."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CHECKS: dict[str, Callable[[Settings, Database], str]] = {
 
 
 def run(name: str, settings: Settings, database: Database) -> str:
-    """`ok`, or what is wrong in words that tell a stranger nothing of the inside."""
+    """`ok`, or an error message without internal details."""
     try:
         return CHECKS[name](settings, database)
     except Unavailable:

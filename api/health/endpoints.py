@@ -64,7 +64,7 @@ async def get_ready(here: Here, response: Response) -> HealthView:
             continue
         check = partial(checks.run, name, here.settings, here.database)
         try:
-            # Abandoned on time-out: a database that swallows packets must not hold up the answer.
+            # Abandoned on timeout: a database that drops packets must not block the response.
             waiting = anyio.to_thread.run_sync(check, abandon_on_cancel=True, limiter=here.probes)
             found[name] = await asyncio.wait_for(waiting, CHECK_TIMEOUT_S)
         except asyncio.TimeoutError:

@@ -1,4 +1,4 @@
-"""Who may come in: every request but a few names a key, and every endpoint says which roles it serves."""
+"""Authentication and roles: almost every request needs a key, and every endpoint declares the roles that may use it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_SECRET = 200
 
 SESSION_PATH = "/v1/session"
 
-# Health, and the shells of the web pages, which hold no data. Logging in brings its key in the body.
+# Health, and the web pages, which contain no data. The login request has its key in the body.
 PUBLIC = frozenset({"/v1/health", "/v1/ready", "/", "/trainings", "/login", "/favicon.ico"})
 PUBLIC_BELOW = ("/static/", "/jobs/", "/trainings/")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -31,8 +31,8 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 class Authenticate:
     """ASGI middleware: puts `credential` and `principal` into the request's state, or raises.
 
-    A cookie counts for unsafe methods only from the server's own pages: the browser must say `Sec-Fetch-Site:
-    same-origin` or, where it sends no such header, an `Origin` that is this server.
+    For unsafe methods a cookie is accepted only from the server's own pages: the browser must send `Sec-Fetch-Site:
+    same-origin` or, without this header, an `Origin` that is this server.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -72,7 +72,7 @@ class Authenticate:
 
 
 def is_public(method: str, path: str) -> bool:
-    """Whether this answers without a key."""
+    """Whether this path needs no key."""
     return path in PUBLIC or path.startswith(PUBLIC_BELOW) or (method == "POST" and path == SESSION_PATH)
 
 
@@ -92,7 +92,7 @@ def credential_of(headers: Headers) -> Credential:
 
 
 def require_same_origin(headers: Headers, scheme: str) -> None:
-    """`Forbidden` unless the browser says that the request comes from one of this server's own pages."""
+    """Raises `Forbidden` unless the request's headers show that it comes from one of this server's own pages."""
     site = headers.get("sec-fetch-site")
     if site is not None:
         if site != "same-origin":
@@ -110,7 +110,7 @@ def _checked(secret: str) -> str:
 
 
 def address_of(scope: Scope) -> str:
-    """Where a request comes from: the proxy's word for it only if that proxy is trusted (`http.trusted_proxies`)."""
+    """The client's address; forwarded headers are used only if the proxy is trusted (`http.trusted_proxies`)."""
     client = scope.get("client")
     return client[0] if client else "unknown"
 
@@ -121,7 +121,7 @@ async def _context(request: Request) -> Context:
 
 
 def principal_of(request: Request) -> Principal:
-    """Whose key the request has; `Unauthenticated` for an enrolment token."""
+    """The principal of the request's key; `Unauthenticated` for an enrolment token."""
     principal: Principal | None = getattr(request.state, "principal", None)
     if principal is None:
         raise Unauthenticated("this needs an API key, not an enrolment token")
@@ -145,7 +145,7 @@ async def _admin(principal: Annotated[Principal, Depends(_anyone)]) -> Principal
 
 
 def device_of(request: Request) -> str:
-    """The device of the agent that asks; `Forbidden` for anybody else."""
+    """The device of the requesting agent; `Forbidden` for other roles."""
     principal = principal_of(request)
     if principal.role != "agent" or principal.device_id is None:
         raise Forbidden(f"this needs an agent's credential, not a key of the role {principal.role}")
@@ -168,5 +168,5 @@ Anyone = Annotated[Principal, Depends(_anyone)]
 Person = Annotated[Principal, Depends(_person)]
 Admin = Annotated[Principal, Depends(_admin)]
 DeviceId = Annotated[str, Depends(_device)]
-"""The device of the agent that asks."""
+"""The device of the requesting agent."""
 EnrolmentToken = Annotated[str, Depends(_enrolment_token)]

@@ -1,7 +1,7 @@
-"""Who a secret belongs to, remembered for a few seconds.
+"""The principals of secrets, cached for a few seconds.
 
-An agent says something every few seconds; looking its key up each time would be half of the database's work. A
-revocation made in this process counts at once (`forget`), one made elsewhere after at most `REMEMBERED_S`.
+An agent sends a request every few seconds; looking its key up each time would be half of the database's load. A
+revocation in this process takes effect at once (`forget`), one in another process after at most `REMEMBERED_S`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_REMEMBERED = 20_000
 
 @dataclass(frozen=True)
 class Credential:
-    """A secret as it came: in the Authorization header, or in the browser's cookie."""
+    """A secret from the Authorization header or the browser's cookie."""
 
     secret: str = field(repr=False)
     cookie: bool = False
@@ -46,7 +46,7 @@ class Credentials:
         return found[0]
 
     async def resolve(self, credential: Credential) -> Principal:
-        """The principal; `Unauthenticated` if there is none, `Unavailable` if the database is away."""
+        """The principal; `Unauthenticated` if there is none, `Unavailable` if the database is unavailable."""
         principal = self.remembered(credential)
         if principal is not None:
             return principal
@@ -60,13 +60,13 @@ class Credentials:
         return principal
 
     def _look_up(self, credential: Credential) -> Principal:
-        # The process's clock will do for expiries of minutes to years, and saves a question to the database.
+        # The process's clock is exact enough for expiries of minutes to years, and saves a database query.
         now = datetime.now(timezone.utc)
         with self._database.read() as session:
             find = authenticate_web if credential.cookie else authenticate
             return find(session, credential.secret, now)
 
     def forget(self) -> None:
-        """Forgets everyone: something was revoked."""
+        """Clears the cache, because something was revoked."""
         self._epoch += 1
         self._known.clear()

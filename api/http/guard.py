@@ -1,4 +1,4 @@
-"""ASGI middleware around every request: what it cost, how large its body may be, and that no error leaves bare."""
+"""ASGI middleware around every request: metrics, the limit of body sizes, and problem documents for all errors."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ _HEADERS = (
     ("X-Frame-Options", "DENY"),
     ("Cache-Control", "no-store"),
 )
-"""Set where an answer does not say otherwise."""
+"""Headers that are set unless a response sets them itself."""
 
 
 class Guard:
-    """The outermost layer: counts the answer, sets its safe headers, and turns whatever went wrong into a problem."""
+    """The outermost layer: counts the response, sets its security headers, and turns every exception into a problem
+    document.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -66,7 +68,7 @@ class Guard:
 
 
 class BodyBound:
-    """Refuses bodies above the bound: at once by their Content-Length, else while they come (chunked)."""
+    """Refuses bodies above the limit: at once by their Content-Length, else while they are received (chunked)."""
 
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self.app = app

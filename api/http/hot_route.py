@@ -1,8 +1,8 @@
-"""Routes that agents call all the time: answered without FastAPI's resolution of dependencies.
+"""Routes that agents call very often: handled without FastAPI's resolution of dependencies.
 
 At hundreds of requests a second, resolving parameters and dependencies costs more of the interpreter's time than the
-service's own work. What such an endpoint takes is known: the body, the device that asks, the application's context.
-The OpenAPI document is that of any other route.
+service's own work. The parameters of such an endpoint are fixed: the body, the requesting device, the application's
+context. Its OpenAPI document is like that of any other route.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgefront.api.http.json_body import JsonRoute, read_json
 class HotRoute(JsonRoute):
     """A route to an endpoint of the parameters `body`, `device_id`, `here` and, if it is a coroutine, `request`.
 
-    It must answer with a `Response`. Functions run in a thread, as everywhere.
+    It must return a `Response`. Functions that are not coroutines run in a thread, as usual.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

@@ -1,7 +1,7 @@
-"""JSON bodies: parsed once, straight from the bytes, in bounded depth, with what no database can keep refused.
+"""JSON bodies: parsed once from the bytes, with limited depth, without values that databases cannot store.
 
-Python's own parser takes `NaN` and integers of any length, and no database keeps `NaN`, NUL characters or integers
-beyond 64 bits; all are found here, where the field can still be named.
+Python's parser accepts `NaN` and integers of any length, but the databases cannot store `NaN`, NUL characters or
+integers beyond 64 bits. They are refused here, where the field is known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgefront.core.errors import InvalidInput
 
 MAX_INTEGER = (1 << 63) - 1
 
-# Without one of these in its bytes a body holds no literal that the walk could find.
+# A body without any of these bytes cannot contain a refused value, so it need not be searched.
 _SUSPECTS = re.compile(rb"NaN|Infinity|\\u0000|[0-9]{19}")
 
 
@@ -83,7 +83,7 @@ class JsonRequest(Request):
 
 
 class JsonRoute(APIRoute):
-    """A route that reads bodies as JSON and nothing else."""
+    """A route that accepts only JSON bodies."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -92,7 +92,7 @@ class JsonRoute(APIRoute):
 
         async def handle_json(request: Request) -> Response:
             request = JsonRequest(request.scope, request.receive)
-            # Parsed before the framework does it: it would hide what was wrong.
+            # Parsed before the framework does, which would hide the error.
             await read_json(request)
             return await handle(request)
 

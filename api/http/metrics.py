@@ -1,6 +1,6 @@
-"""Prometheus metrics: requests as they are answered, and the service's state when it is asked for.
+"""Prometheus metrics: requests, and the service's state at the time of the scrape.
 
-Labels are bounded: route templates, methods of HTTP, states of the glossary.
+Labels have a limited set of values: route templates, HTTP methods, states.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from edgefront.core.services.fleet.overview import Overview
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 FRESH_S = 5.0
-"""The state of the service is counted at most this often, however many ask."""
+"""Minimum seconds between two counts of the service's state, however many clients scrape."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 class Metrics:
-    """One registry for each application, so that several can live in a process (tests do)."""
+    """One registry per application, so that a process can have several (in tests)."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -50,7 +50,7 @@ class Metrics:
         self.events = Counter("edgefront_events_sent", "Events sent to readers of streams", registry=self.registry)
 
     def watch(self, waiting: Callable[[], float], readers: Callable[[], float]) -> None:
-        """Shows what the process holds open."""
+        """Adds gauges of open long polls and event streams."""
         for name, text, value in (
             ("edgefront_lease_requests_waiting", "Lease requests that wait for work", waiting),
             ("edgefront_event_streams", "Open event streams", readers),
@@ -62,7 +62,7 @@ class Metrics:
         self._seconds.labels(route).observe(seconds)
 
     def text(self, overview: Overview | None) -> bytes:
-        """The exposition. Without `overview` (the database is away) the process's own metrics alone."""
+        """The exposition text. Without `overview` (the database is unavailable) only the process's own metrics."""
         state = CollectorRegistry()
         state.register(_State(overview))
         return bytes(generate_latest(self.registry)) + bytes(generate_latest(state))
@@ -97,7 +97,7 @@ class _State(Collector):
 
 
 class Fresh:
-    """Remembers the last overview for `FRESH_S`."""
+    """Caches the last overview for `FRESH_S`."""
 
     def __init__(self, count: Callable[[], Overview], clock: Callable[[], float] = time.monotonic) -> None:
         self._count = count

@@ -1,4 +1,4 @@
-"""Parameters that several endpoints take: bounded, so that nothing odd gets further than here."""
+"""Parameters of several endpoints, with limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Problem documents (RFC 9457): the one shape of every error that leaves the API."""
+"""Problem documents (RFC 9457): the format of all errors of the API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from edgefront.core.validation import fault
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 20
-"""At most so many of a request's wrong fields are listed."""
+"""Maximum number of a request's wrong fields that are listed."""
 _MAX_DETAIL = 4000
 
 _STANDARD = frozenset({"type", "title", "status", "detail", "kind", "instance"})
@@ -39,7 +39,7 @@ _KIND_OF_STATUS = {
     429: "too-many-requests",
     503: "unavailable",
 }
-# What pydantic adds to the path of a value that fits no member of a union.
+# Path elements that pydantic adds for a value that fits no member of a union.
 _UNION_MEMBER = re.compile(
     r"^(str|int|bool|float|none|constrained-[a-z]+|(function|list|dict|tuple|nullable|literal)\W.*)$"
 )
@@ -56,7 +56,7 @@ def respond(
     headers: Mapping[str, str] | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> Response:
-    """A problem document. `extra` joins it as further members; they and `detail` are shortened, numbers finite."""
+    """A problem document. `extra` are further members; they and `detail` are shortened, numbers made finite."""
     document: dict[str, Any] = {
         "type": f"urn:edgefront:problem:{kind}",
         "title": kind.replace("-", " ").capitalize(),
@@ -67,12 +67,12 @@ def respond(
     if instance is not None:
         document["instance"] = instance
     document |= {name: _plain(value) for name, value in (extra or {}).items() if name not in _STANDARD}
-    # ASCII escapes carry whatever came in, lone surrogates included.
+    # ASCII escapes can represent any input, including lone surrogates.
     return Response(json.dumps(document).encode("ascii"), status, dict(headers or {}), MEDIA_TYPE)
 
 
 def of_error(error: EdgefrontError) -> Response:
-    """The document of one of the project's own errors, with the headers that its status asks for."""
+    """The document of one of the project's own errors, with the headers of its status."""
     headers = {}
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -84,12 +84,12 @@ def of_error(error: EdgefrontError) -> Response:
     detail = error.detail
     if isinstance(error.__cause__, SQLAlchemyError):
         _log.warning("answered with %d: %s", error.status, detail)
-        detail = "the database is unavailable or busy; try again"  # the driver's words name hosts and users
+        detail = "the database is unavailable or busy; try again"  # the driver's message may contain hosts and users
     return respond(error.status, error.kind, detail, headers=headers, extra=error.extra)
 
 
 def of_crash(error: BaseException) -> Response:
-    """A 500 that tells nothing of the inside: its `instance` is in the log beside the stack trace."""
+    """A 500 without internal details: its `instance` is logged with the traceback."""
     instance = f"urn:uuid:{uuid.uuid4()}"
     _log.error("unexpected error, instance %s", instance, exc_info=error)
     return respond(
@@ -102,7 +102,7 @@ def of_crash(error: BaseException) -> Response:
 
 
 def of_http(error: HTTPException) -> Response:
-    """What the framework refuses by itself: no such path, wrong method."""
+    """The document of errors of the framework: unknown path, wrong method."""
     kind = _KIND_OF_STATUS.get(error.status_code, "error")
     phrase = HTTPStatus(error.status_code).phrase
     detail = error.detail if error.detail and error.detail != phrase else _PLAIN_DETAIL.get(error.status_code, phrase)
@@ -141,7 +141,9 @@ def _without_members(path: Sequence[Any]) -> list[Any]:
 
 
 def _without_union_echoes(items: Sequence[Any]) -> list[Any]:
-    """One error a place: pydantic lists one for each member of a union, and a list as short whose items are wrong."""
+    """One error per field: pydantic lists one for each member of a union, and also an error of a list whose items are
+    wrong.
+    """
     inside = {tuple(item["loc"][:depth]) for item in items for depth in range(len(item["loc"]))}
     items = [item for item in items if item["type"] != "too_short" or tuple(item["loc"]) not in inside]
     seen: set[tuple[Any, ...]] = set()
@@ -155,7 +157,7 @@ def _without_union_echoes(items: Sequence[Any]) -> list[Any]:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """`value` as short JSON: whatever a client sent must not come back large, deep or non-finite."""
+    """`value` as short JSON: input of a client must not be returned if it is large, deep or non-finite."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -179,7 +181,7 @@ def _short(value: Any) -> str:
 
 
 def install(app: FastAPI) -> None:
-    """Makes `app` answer every error that reaches its routes with a problem document."""
+    """Makes `app` return problem documents for all errors in its routes."""
 
     async def own(_request: Request, error: Exception) -> Response:
         return of_error(cast(EdgefrontError, error))

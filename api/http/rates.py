@@ -1,4 +1,4 @@
-"""Rate bounds: token buckets, one a key or address, in this process."""
+"""Rate limits: token buckets, one per key or address, in this process."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ MAX_BUCKETS = 20_000
 
 
 class RateBound:
-    """So many events a minute for each subject, with bursts of `burst_s` seconds' worth.
+    """A number of events per minute for each subject, with bursts of `burst_s` seconds' worth.
 
-    Buckets live in this process: with several API processes the bound holds in each. The ones that were idle longest
-    are forgotten beyond `MAX_BUCKETS`; a forgotten bucket is full again, as it would be after its idle time.
+    Buckets are per process: with several API processes the limit applies in each. Beyond `MAX_BUCKETS` the longest idle
+    ones are dropped; a dropped bucket is full again, as it would be after its idle time.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ def send_file(
     if_none_match: str | None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """The file, the one part of it that is asked for, or 304 for who has it. 416 for a range that begins behind it."""
+    """The file, the requested range of it, or 304 if the client has it. 416 for a range that starts after its end."""
     sent = _headers(sha256) | dict(headers or {})
     if if_none_match is not None and _names(if_none_match, sent["ETag"]):
         return Response(status_code=304, headers=sent)
@@ -48,10 +48,10 @@ async def send_chunks(
     if_none_match: str | None,
     limiter: anyio.CapacityLimiter | None,
 ) -> Response:
-    """As `send_file`, of a file that `read` reads elsewhere, from one byte up to another.
+    """As `send_file`, for a remote file of which `read` returns byte ranges.
 
-    What reading the first chunk raises is the answer; what a later one raises breaks the connection off, so that nobody
-    takes what has come for the whole. Chunks are read in threads of `limiter`.
+    An error at the first chunk becomes the response; an error at a later one aborts the connection, so that no client
+    takes the partial file for the whole. Chunks are read in threads of `limiter`.
     """
     sent = _headers(sha256)
     if if_none_match is not None and _names(if_none_match, sent["ETag"]):
@@ -74,7 +74,7 @@ async def send_chunks(
 
 
 class _WholeOrPart(FileResponse):
-    """A file by its hash. `whole` sends all of it whatever Range says."""
+    """A file with its hash. `whole` sends all of it, ignoring Range."""
 
     chunk_size = 1 << 20
 
@@ -98,10 +98,10 @@ def _headers(sha256: str) -> dict[str, str]:
 
 
 def _part(request: Request, etag: str, size: int) -> tuple[int, int] | None:
-    """The one range asked for, as its first byte and the one behind its last. None for what is no range, or several:
-    that is left aside, as RFC 9110 lets.
+    """The requested range, as its first byte and the one after its last. None for an invalid range, or several, which
+    are ignored, as RFC 9110 permits.
 
-    416 for a range that begins behind the end.
+    416 for a range that starts after the end.
     """
     match = _RANGE.match(request.headers.get("range", "").strip().lower())
     if match is None or request.headers.get("if-range", etag) != etag:

@@ -1,1 +1,1 @@
-"""Jobs: submit, look at, steer, follow."""
+"""Jobs: submit, view, control, follow."""

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
+import anyio.to_thread
 from fastapi import APIRouter, Body, Query, Response
 from sqlalchemy.orm import Session
 
-from edgefront.api.docs import examples
+from edgefront.api.docs import examples, prediction_examples
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Here, Person
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId
+from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId, LatencyBound, MemoryBound, TargetName
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import lifecycle as jobs
+from edgefront.core.services.jobs import recommendation
+from edgefront.core.services.jobs.extending import extend_job as extend
+from edgefront.core.services.prediction import estimates
+from edgefront.core.services.prediction.limits import check_latency_limits
 from edgefront.core.states import JobState
-from edgefront.core.wire.jobs import JobPage, JobRequest, JobView
+from edgefront.core.wire.estimates import JobEstimate
+from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest, JobView, RecommendationView
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
 
@@ -37,10 +44,25 @@ def create_job(
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
     """Stores the job; its search begins at once. With no device online it waits, and `note` says so."""
-    job = jobs.submit_job(here.database, person, request, idempotency_key, here.settings)
+    in_reach = partial(check_latency_limits, here.database, person, fits=here.fits)
+    job = jobs.submit_job(here.database, person, request, idempotency_key, here.settings, in_reach)
     here.changed()
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return job
+
+
+@router.post(
+    "/estimate",
+    operation_id="estimate_job",
+    summary="What a job would take, without submitting it",
+    responses=answer(prediction_examples.ESTIMATE),
+)
+async def estimate_job(
+    request: Annotated[JobRequest, Body(openapi_examples=sample(examples.JOB_REQUEST))], person: Person, here: Here
+) -> JobEstimate:
+    """Nothing is stored. `refusals` lists everything that a submission would be refused for, not only the first."""
+    work = partial(estimates.estimate, here.database, person, request, here.fits, here.settings)
+    return await anyio.to_thread.run_sync(work, limiter=here.slow)
 
 
 @router.get("", operation_id="list_jobs", summary="List jobs, newest first", responses=answer(examples.JOB_PAGE))
@@ -51,7 +73,7 @@ def list_jobs(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     state: Annotated[JobState | None, Query(description="Only jobs in this state")] = None,
 ) -> JobPage:
-    """One's own jobs; an admin sees all."""
+    """The caller's own jobs; an admin sees all."""
     with here.database.read() as session:
         now = here.database.now(session)
         return jobs.list_jobs(session, person, now, cursor=cursor, limit=limit, state=state)
@@ -66,6 +88,32 @@ def list_jobs(
 def get_job(job_id: JobId, person: Person, here: Here) -> JobView:
     with here.database.read() as session:
         return jobs.get_job(session, person, job_id, here.database.now(session))
+
+
+@router.get(
+    "/{job_id}/recommendation",
+    operation_id="get_recommendation",
+    summary="The best measured model within limits",
+    responses={**answer(examples.RECOMMENDATION), **errors(404)},
+)
+def get_recommendation(
+    job_id: JobId,
+    person: Person,
+    here: Here,
+    target: TargetName = None,
+    max_latency_ms: LatencyBound = None,
+    max_memory_mb: MemoryBound = None,
+) -> RecommendationView:
+    """Beside the largest stock model within the same limits, with what the next best models trade.
+
+    Answered from what is known, for any limits, also while the job runs; those that are not given are the target's.
+    Without `target`, that of the job's first.
+    """
+    with here.database.read() as session:
+        known = recommendation.read(
+            session, person, job_id, target, max_latency_ms=max_latency_ms, max_memory_mb=max_memory_mb
+        )
+    return known.recommendation()
 
 
 @router.post(
@@ -99,6 +147,27 @@ def resume_job(job_id: JobId, person: Person, here: Here) -> JobView:
 def cancel_job(job_id: JobId, person: Person, here: Here) -> JobView:
     """Ends the job permanently and keeps its results."""
     return _steer(here, jobs.cancel_job, person, job_id)
+
+
+@router.post(
+    "/{job_id}/targets",
+    status_code=201,
+    operation_id="extend_job",
+    summary="Add a device to a job",
+    responses={**answer(examples.JOB, status=201, description="The job with the target"), **errors(404, 409)},
+)
+def extend_job(
+    job_id: JobId,
+    request: Annotated[AddedTargetRequest, Body(openapi_examples=sample(prediction_examples.ADDED_TARGET))],
+    person: Person,
+    here: Here,
+) -> JobView:
+    """The baselines and about ten spread-out candidates of the job are measured there, all of its candidates are
+    predicted, and of those the frontier (or the best within the limits) is measured. A finished job is running again.
+    It begins when the job's own targets have ended."""
+    job = extend(here.database, person, job_id, request)
+    here.changed()
+    return job
 
 
 @router.delete(

@@ -38,7 +38,7 @@ async def follow_job(
     after: After = 0,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """First the events of the log after `after`, then every event within a second of its commit; none is skipped.
+    """Sends the events of the log after `after`, then every new event within a second of its commit; none is skipped.
 
     Each has the event's number as its id, its kind as its type, and an EventView as its data. A comment is sent every
     15 s. The stream stays open after the job has ended (`job_state` says so): close it when you need no more. It

@@ -43,7 +43,7 @@ def create_key(
 
 @router.get("/keys", operation_id="list_keys", summary="List API keys", responses=answer([examples.KEY]))
 def list_keys(person: Person, here: Here) -> list[KeyView]:
-    """One's own keys, without their secrets; an admin sees all."""
+    """The caller's own keys, without their secrets; an admin sees all."""
     with here.database.read() as session:
         return keys.list_keys(session, person)
 

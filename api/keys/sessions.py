@@ -1,4 +1,4 @@
-"""`/v1/session`: browsers trade a key for a cookie."""
+"""`/v1/session`: browsers exchange a key for a cookie."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def open_session(
     response: Response,
     here: Here,
 ) -> MeView:
-    """For a week, or as long as the key. Only the key in the body is needed."""
+    """The session lasts for a week, or as long as the key. Only the key in the body is needed."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Forbidden("log in from this server's own page, not from another site's")
     address = address_of(request.scope)

@@ -1,7 +1,7 @@
-"""Event feeds: a log (a job's, a training's), followed by any number of readers at the cost of one.
+"""Event feeds: any number of readers follow a log (of a job or a training) at the cost of one.
 
-While a log has readers, one poller reads its new events and keeps the last of them ready as bytes. A reader takes them
-from there, and from the database where it is further behind; so a slow reader holds up nobody and misses nothing.
+While a log has readers, one poller reads its new events and keeps the last ones encoded in memory. A reader gets them
+from there, or from the database if it is further behind; so a slow reader delays no other and misses nothing.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from edgefront.core.wire.trainings import TrainingEventView
 
 POLL_S = 0.4
 AWAY_S = 1.0
-"""Between two looks at a database that is away."""
+"""Seconds between two attempts while the database is unavailable."""
 RECHECK_S = 5.0
-"""A reader whose key was revoked reads on for at most so long."""
+"""Maximum seconds for which a reader with a revoked key can continue to read."""
 KEPT = 1000
-"""Events that a feed keeps ready."""
+"""Number of events that a feed keeps in memory."""
 PAGE = 500
 MAX_READERS = 500
 MAX_READERS_PER_KEY = 20
@@ -66,7 +66,7 @@ class _Feed:
         self.news = asyncio.Event()
 
     def after(self, number: int) -> list[tuple[int, bytes]] | None:
-        """Kept events above `number`; None if some of those are kept no more."""
+        """Events above `number` in memory; None if some of them are no longer in memory."""
         if number >= self.last:
             return []
         if not self.kept or self.kept[0][0] > number + 1:
@@ -75,7 +75,7 @@ class _Feed:
 
 
 class Feeds:
-    """All feeds of one kind of log in this process. Lives on one event loop; `ring` may be called from any thread.
+    """All feeds of one kind of log in this process. It belongs to one event loop; `ring` is thread-safe.
 
     Args:
         read: (id, after, limit) → the events; runs in a thread.
@@ -92,12 +92,12 @@ class Feeds:
         return sum(self._readers.values())
 
     def ring(self) -> None:
-        """Something was committed here that may have made events."""
+        """Notifies the feeds that a commit may have added events."""
         for feed in list(self._feeds.values()):
             feed.pulse.ring()
 
     def close(self) -> None:
-        """Ends every stream; the readers come back to whoever serves next."""
+        """Ends every stream; clients reconnect."""
         self.closed = True
         for feed in self._feeds.values():
             feed.wake()
@@ -117,8 +117,8 @@ class Feeds:
     ) -> AsyncGenerator[bytes, None]:
         """Events above `after`, then new ones as they come, without end.
 
-        `allowed` runs in a thread every `RECHECK_S` and raises once the reader may read no more (its key was
-        revoked, the job deleted), which ends the stream.
+        `allowed` runs in a thread every `RECHECK_S` and raises when the reader lost access (its key was revoked, the
+        job deleted), which ends the stream.
         """
         self._readers[key_id] += 1
         feed: _Feed | None = None
@@ -139,7 +139,7 @@ class Feeds:
                     yield data
                     after = number
                 if not batch and feed is not None and not self.closed:
-                    # Further events that are in no database either: the job is being deleted, the recheck will tell.
+                    # The events are not in the database either: the job is being deleted, which the recheck will find.
                     longest_s = max(0.1, recheck_at - loop.time()) if feed.last <= after else 0.2
                     with suppress(asyncio.TimeoutError):
                         await asyncio.wait_for(feed.news.wait(), longest_s)
@@ -151,7 +151,7 @@ class Feeds:
                 self._part(job_id, feed)
 
     async def _page(self, job_id: str, after: int) -> list[tuple[int, bytes]] | None:
-        """A page from the database; None, after a pause, if it is away."""
+        """A page from the database; None, after a pause, if it is unavailable."""
         try:
             events = await run_in_threadpool(self._read, job_id, after, PAGE)
         except Unavailable:

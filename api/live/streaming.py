@@ -1,4 +1,4 @@
-"""A log as server-sent events: replayed from any number, then followed without end."""
+"""A log as server-sent events: replayed from any number, then followed indefinitely."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ async def event_stream(
     access: Callable[[Session, Principal, str], None],
     read: Callable[[Session, str, int, int], Sequence[Event]],
 ) -> Response:
-    """The events of a log above `begin`, as they are and as they come.
+    """The events of a log above `begin`: existing ones, then new ones.
 
-    `access` raises unless the person may read the log; it is asked again and again while the stream is open. Raises
-    `InvalidInput` for a number that the log has not given out.
+    `access` raises unless the caller may read the log; it is called repeatedly while the stream is open. Raises
+    `InvalidInput` for a number that the log does not have.
     """
 
     def check() -> None:

@@ -1,8 +1,8 @@
-"""The waiting room of the lease requests that found no work.
+"""Lease requests that wait for work.
 
-Nobody in it holds a thread or a database connection. One poller a process asks which devices' launches are wanted,
-only while somebody waits, and calls a few of the devices it concerns at a time, the longest waiting first: what they
-leave is there at the next look, so a thousand idle agents never run for one launch.
+A waiting request holds neither a thread nor a database connection. While requests wait, one poller per process queries
+which device keys have wanted launches, and wakes a few of the matching devices at a time, the longest waiting first.
+The rest is woken at the next poll, so a thousand idle agents never compete for one launch.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from edgefront.core.errors import Unavailable
 
 POLL_S = 0.25
 AWAY_S = 1.0
-"""Between two looks at a database that is away."""
+"""Seconds between two attempts while the database is unavailable."""
 CALLED_AT_ONCE = 8
-"""For each wanted device key and look."""
+"""Number of devices that are woken per wanted device key and poll."""
 RETRIES_PER_S = 16.0
-"""Waiting devices that ask anew uncalled, all together: a device may get refinements that no row announces."""
+"""Waiting devices per second that check again without being woken: a device may get refinements, which have no wanted
+rows."""
 
 _log = logging.getLogger("edgefront.api")
 
@@ -36,7 +37,7 @@ class _Waiter:
 
 
 class WaitingRoom:
-    """Lives on one event loop; `ring` may be called from any thread.
+    """Belongs to one event loop; `ring` is thread-safe.
 
     Args:
         wanted: the device keys that have wanted launches; runs in a thread.
@@ -52,7 +53,7 @@ class WaitingRoom:
 
     @property
     def size(self) -> int:
-        """Requests that wait now."""
+        """Number of waiting requests."""
         return self._size
 
     @property
@@ -60,12 +61,12 @@ class WaitingRoom:
         return self._closed
 
     def ring(self) -> None:
-        """Something was committed here that may be work."""
+        """Notifies the poller that a commit may have added work."""
         self._pulse.ring()
 
     @property
     def patience_s(self) -> float:
-        """After so long without a call a waiter should ask by itself."""
+        """Seconds after which a waiting request should check again without being woken."""
         return max(2.0, self._size / RETRIES_PER_S)
 
     async def wait(self, keys: Iterable[str], longest_s: float, gone: asyncio.Future[None]) -> None:
@@ -80,12 +81,12 @@ class WaitingRoom:
             self._leave(waiter)
 
     def call(self, keys: Iterable[str]) -> None:
-        """Calls everyone who waits under one of `keys` (their state has changed: draining, revoked)."""
+        """Wakes all requests that wait under one of `keys` (the device's state has changed: draining, revoked)."""
         for key in keys:
             self._call(key, len(self._waiters.get(key, ())))
 
     def close(self) -> None:
-        """Sends everyone away with nothing; from here on nobody waits."""
+        """Ends all waiting requests with an empty answer; later ones do not wait."""
         self._closed = True
         for key in list(self._waiters):
             self._call(key, len(self._waiters[key]))

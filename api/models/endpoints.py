@@ -79,7 +79,7 @@ async def download_model(
     ] = "float32",
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Built at the first request, cached, and streamed. One Range with If-Range resumes a broken download."""
+    """Built at the first request, cached, and streamed. One Range with If-Range resumes an interrupted download."""
     folder = here.settings.artifact_folder
     build = partial(artifact_for, here.database, person, candidate_id, format, folder, numbers)
     artifact = await anyio.to_thread.run_sync(build, limiter=here.slow)

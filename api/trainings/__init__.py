@@ -1,1 +1,1 @@
-"""Trainings: submit, look at, steer, follow, download."""
+"""Trainings: submit, view, control, follow, download."""

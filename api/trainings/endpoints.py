@@ -76,7 +76,7 @@ def list_trainings(
         Query(pattern=r"^[0-9a-f]{64}$", description="Only trainings of this architecture", examples=["0" * 64]),
     ] = None,
 ) -> TrainingPage:
-    """One's own trainings; an admin sees all."""
+    """The caller's own trainings; an admin sees all."""
     with here.database.read() as session:
         return trainings.list_trainings(
             session, person, state=state, job_id=job, digest=digest, cursor=cursor, limit=limit

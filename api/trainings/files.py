@@ -1,4 +1,4 @@
-"""`/v1/trainings/{id}/files`: what a training left."""
+"""`/v1/trainings/{id}/files`: the files of a training."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ async def download_training_file(
     here: Here,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Only files of the list. One Range with If-Range resumes a broken download."""
+    """Only files of the list. One Range with If-Range resumes an interrupted download."""
 
     def find() -> Download:
         with here.database.read() as session:
             files = files_of(session, person, training_id, here.settings)
         return files.file(path)
 
-    # The hash of one on this machine may take seconds.
+    # Hashing a local file may take seconds.
     file = await anyio.to_thread.run_sync(find, limiter=here.slow)
     if isinstance(file.source, Path):
         return send_file(

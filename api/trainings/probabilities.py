@@ -1,4 +1,4 @@
-"""`/v1/trainings/{id}/probabilities`: how far a supernet's search is."""
+"""`/v1/trainings/{id}/probabilities`: the progress of a supernet's search."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ async def draw(
     picture: Annotated[Literal["png", "svg"], Query(alias="format", description="Format of the file")] = "png",
 ) -> Response:
     """Layers from left to right with each block's probability, and attention over the steps. 409 before the first
-    report."""
+    report.
+    """
 
     def make() -> bytes:
         with here.database.read() as session:

@@ -38,10 +38,11 @@ async def follow_training(
     after: After = 0,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """First the events of the log after `after`, then states, metrics and checkpoints as they come; none is skipped.
+    """Sends the events of the log after `after`, then new states, metrics and checkpoints; none is skipped.
 
     Each has the event's number as its id, its kind as its type, and a TrainingEventView as its data. `rewound`
-    withdraws metrics of steps that a crash lost: they come again. The stream stays open after the training has ended.
+    invalidates metrics of steps that were lost in a crash: they are sent again. The stream stays open after the
+    training has ended.
     """
     begin = int(last_event_id) if last_event_id else after
     return await event_stream(

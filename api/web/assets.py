@@ -1,6 +1,5 @@
 """The pages' own scripts, styles and images, and the Plotly bundle of the `plotly` package: read once, kept in memory.
-
-Every address holds the version of what it names, so browsers may keep an asset for good and never see an old one.
+Every URL contains the version of its asset, so browsers can cache it forever.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Asset:
 
     @cached_property
     def compressed(self) -> bytes:
-        """The body in gzip; the same bytes in every process, since no time is written into it."""
+        """The body in gzip, without a time stamp, so that the bytes are the same in every process."""
         return gzip.compress(self.body, compresslevel=6, mtime=0)
 
 
@@ -44,7 +43,7 @@ def own_assets() -> dict[str, Asset]:
 
 @lru_cache(maxsize=1)
 def own_version() -> str:
-    """Changes with any of the pages' own assets: their modules import each other by relative address."""
+    """A hash over all of the pages' own assets, because their modules import each other by relative URLs."""
     whole = hashlib.sha256()
     for path, asset in own_assets().items():
         whole.update(f"{path}\0{asset.digest}\0".encode())

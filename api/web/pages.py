@@ -1,7 +1,7 @@
 """Routes of the web pages: `/` (job list), `/jobs/{id}`, `/trainings`, `/trainings/{id}`, `/login`, `/static/…`.
 
-The pages are shells without data: their scripts fetch from `/v1` with the session cookie. So a shell is no secret;
-whoever has no cookie is sent to `/login`, and a cookie that has ended is found out by the first answer of `/v1`.
+The pages contain no data: their scripts fetch it from `/v1` with the session cookie. So a page is not secret. Without a
+cookie a browser is redirected to `/login`; an expired cookie is detected by the first response of `/v1`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def favicon() -> Response:
 
 
 def _page(request: Request, template: str, *, policy: str = STRICT_POLICY, **values: str) -> Response:
-    # A strict cookie does not come along when another site's link leads here: then the shell's script asks.
+    # Browsers do not send a SameSite=Strict cookie after a link from another site; then the page's script checks.
     elsewhere = request.headers.get("sec-fetch-site") == "cross-site"
     if COOKIE not in request.cookies and not elsewhere:
         here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
@@ -109,7 +109,7 @@ def _render(template: str, policy: str, **values: str) -> Response:
 
 
 def _serve(request: Request, asset: Asset, *, current: bool) -> Response:
-    """The asset, gzipped where the browser takes it. Only the current version's address may be kept for good."""
+    """The asset, gzipped if the browser accepts that. Only the URL of the current version may be cached forever."""
     zipped = "gzip" in request.headers.get("accept-encoding", "")
     etag = f'"{asset.digest}{"-gzip" if zipped else ""}"'
     headers = {

@@ -1,9 +1,9 @@
-"""What an architecture costs, exactly and without running it: parameters, FLOPs and weight bytes.
+"""The exact costs of an architecture, without running it: parameters, FLOPs and weight bytes.
 
-Closed formulas over the description: `core.cost.parameters` says what counts as what, `core.cost.flops` which
-products of a pass are counted. FLOPs are two for each multiply-accumulate. Weight bytes are those of all parameters
+Closed formulas over the description: `core.cost.parameters` defines the groups of parameters, `core.cost.flops` the
+matrix products that are counted. FLOPs are two for each multiply-accumulate. Weight bytes are those of all parameters
 in one number type, or with weights "int8" those of `core.graph.formats`: one byte for each weight of the blocks' linear
-maps and a float32 scale for each map, float32 for the rest.
+layers and a float32 scale for each layer, float32 for all others.
 """
 
 from __future__ import annotations

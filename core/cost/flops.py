@@ -1,9 +1,10 @@
 """The matrix products of one pass, as both builders run them: closed formulas over the description.
 
-Counted are multiply-accumulates; `core.cost.costs` tells two FLOPs for each. By what they belong to, for n new tokens
+Multiply-accumulates are counted; `core.cost.costs` counts two FLOPs for each. By what they belong to, for n new tokens
 of each of B sequences after M earlier ones, and a source of S tokens:
 
-- Linear maps at the B·n new tokens. What an attention sees besides has to become keys and values: a source of S tokens
+- Linear layers at the B·n new tokens. Other tokens that an attention sees are projected to keys and values: a source of
+  S tokens
   in forward and prefill, a segment memory of M in forward. Under a cache (decode) nothing is projected twice.
 - Attention's scores and weighted values, for n queries and all keys: M + n of its own, S of the source, or both. Causal
   masks hide part of it, but ordinary kernels compute it all the same.
@@ -147,7 +148,7 @@ def _output(architecture: Architecture, rows: int, sequences: int) -> int:
 
 
 def _token_scores(architecture: Architecture) -> int:
-    """For one position: projections, tables, and a row for each tail."""
+    """For one position: projections, embedding matrices, and a row for each tail."""
     d, output = architecture.d_model, architecture.output
     total = sum(size * width for size, width in clusters(architecture))
     total += len(architecture.embedding.cutoffs) * architecture.d_embed

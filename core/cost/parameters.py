@@ -48,7 +48,9 @@ def count(architecture: Architecture) -> Parameters:
 
 
 class LinearMaps(NamedTuple):
-    """What weights "int8" quantises: the blocks' linear layers, without biases and without the maps of distances."""
+    """The layers that weights "int8" quantises: the blocks' linear layers, without biases and the projections of
+    distances.
+    """
 
     weights: int
     maps: int
@@ -75,14 +77,14 @@ def clusters(architecture: Architecture) -> tuple[tuple[int, int], ...]:
 
 
 def tables(architecture: Architecture) -> tuple[tuple[int, int], ...]:
-    """(tokens, width) of each token table: one a cluster with div > 1, else one in all."""
+    """(tokens, width) of each embedding matrix: one per cluster with div > 1, else one in total."""
     if architecture.embedding.div == 1:
         return ((architecture.embedding.vocab_size, architecture.d_embed),)
     return clusters(architecture)
 
 
 def projected(architecture: Architecture) -> bool:
-    """Whether maps stand between the tables and d_model."""
+    """Whether there are projections between the embedding matrices and d_model."""
     return architecture.embedding.div > 1 or architecture.d_embed != architecture.d_model
 
 

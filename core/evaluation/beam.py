@@ -1,9 +1,9 @@
 """Beam search for models that translate (as in fairseq, Ott et al. 2019; greedy decoding is a beam of 1).
 
-At each step the `beam` best unfinished translations of a sentence go on by every token; of the 2·beam best of what
-comes out, those among the first `beam` that end are finished, and the best that do not end go on. A sentence is done
-with `beam` finished ones. A finished one's score is the sum of its tokens' log-probabilities, its end's included, over
-its length to the power of `length_penalty`.
+At each step the `beam` best unfinished translations of a sentence are extended by every token; of the 2·beam best
+results, those among the first `beam` that end are finished, and the best that do not end are continued. A sentence is
+done with `beam` finished ones. A finished one's score is the sum of its tokens' log-probabilities, its end's included,
+over its length to the power of `length_penalty`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _searched(
     )
     spread = live.repeat_interleave(beam)
     state, scores = state.take(spread), scores[spread]
-    # All hypotheses of a sentence are one as yet: only the first goes on.
+    # At first all hypotheses of a sentence are equal: only the first is extended.
     totals = torch.full((batch, beam), -math.inf, device=device)
     totals[:, 0] = 0.0
     tokens = source.new_empty((batch * beam, 0))
@@ -115,7 +115,8 @@ class _Search:
     def step(
         self, scores: Tensor, totals: Tensor, tokens: Tensor
     ) -> tuple[list[tuple[int, Hypothesis]], Tensor, Tensor, Tensor]:
-        """What ended, by number of sentence; and of what goes on its rows, tokens and totals, `beam` a sentence.
+        """The finished hypotheses, by number of sentence; and the rows, tokens and totals of the continued ones, `beam`
+        per sentence.
 
         `scores` [sentences·beam, vocabulary] are those of the next token, `totals` [sentences, beam] of the tokens so
         far, `tokens` [sentences·beam, length].

@@ -41,7 +41,9 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True)
 class Bleu:
-    """`score` and the n-gram `precisions` for n = 1 … 4 in per cent; `signature` is sacrebleu's, to be told with it."""
+    """`score` and the n-gram `precisions` for n = 1 … 4 in per cent; `signature` is sacrebleu's, to be reported with
+    it.
+    """
 
     score: float
     precisions: tuple[float, ...]
@@ -72,7 +74,7 @@ def bleu(
             value=len(hypotheses),
             allowed="one for each reference, and at least one",
         )
-    # Tokenised text is meant here, so sacrebleu's warning that it looks like it is not wanted.
+    # The text is tokenised on purpose, so sacrebleu's warning about it is suppressed.
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
     found = metric.corpus_score(list(hypotheses), [list(references)])
     return Bleu(found.score, tuple(found.precisions), found.bp, str(metric.get_signature()))
@@ -99,8 +101,9 @@ def translate(
 ) -> Translations:
     """Translates every sentence of `source` and scores the best of each beam against `target`.
 
-    `end` ends a sentence on both sides, and stands before a translation unless `begin` is given. `sentences` takes the
-    first so many alone. `progress` is told the sentences done and all of them. Raises as `beam_search` and `bleu` do.
+    `end` ends a sentence on both sides, and stands before a translation unless `begin` is given. `sentences` limits the
+    evaluation to the first ones. `progress` is called with the number of finished sentences and the total. Raises as
+    `beam_search` and `bleu` do.
     """
     count = len(target.starts) - 1 if sentences is None else min(sentences, len(target.starts) - 1)
     lengths = np.diff(np.asarray(source.starts, np.int64))[:count]

@@ -73,7 +73,7 @@ def generate(
     memory: int | None = None,
     on_token: Callable[[int], None] | None = None,
 ) -> list[int]:
-    """At most `tokens` tokens that go on after the prompt; the one of `stop` that ended them is not among them.
+    """At most `tokens` tokens that continue the prompt, without the token of `stop` that ended them.
 
     Each costs one pass over one token: keys and values of the past, and the recurrence's cell, are kept.
 
@@ -81,7 +81,7 @@ def generate(
         memory: tokens of the past that are attended to; None: all of them.
         on_token: called with each token as it comes; what it raises ends the generation.
 
-    The model is in evaluation mode. Raises `InvalidInput` for a model that does not go on after a text, an empty
+    The model is in evaluation mode. Raises `InvalidInput` for a model that cannot continue a text, an empty
     prompt, a token outside the vocabulary, and where prompt and tokens together exceed the model's positions.
     """
     _check(model, prompt, tokens, memory)
@@ -168,7 +168,7 @@ class TextStream:
         self._told = len(tokenizer.decode(self._ids).removesuffix(_CUT)) if self._ids else 0
 
     def add(self, token: int) -> str:
-        """The text that can be told now; often a word, sometimes nothing."""
+        """The text that is complete now; often a word, sometimes nothing."""
         self._ids.append(token)
         text = self._tokenizer.decode(self._ids)
         whole = text.removesuffix(_CUT)
@@ -184,7 +184,7 @@ class TextStream:
 
 @dataclass(frozen=True)
 class Generated:
-    """`text` goes on after the prompt, of whose text it has nothing. `ended`: by the end token, or by the number."""
+    """`text` continues the prompt, without it. `ended`: by the end token, or by the number of tokens."""
 
     text: str
     prompt_tokens: int

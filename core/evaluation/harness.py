@@ -31,7 +31,7 @@ class TrainedModel(LM):
 
     @property
     def tokenizer_name(self) -> str:
-        """What the harness tells its cached requests apart by."""
+        """The key of the harness's cached requests."""
         return self.name
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:

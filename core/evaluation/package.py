@@ -1,4 +1,4 @@
-"""The folder of a trained model, which needs nothing else: weights, description, tokenizer and what is known of it.
+"""The folder of a trained model, self-contained: weights, description, tokenizer and metadata.
 
     model.safetensors    the parameters, as `core.nn.load` reads them; the metadata says on what they were trained
     architecture.json    the canonical description
@@ -37,7 +37,7 @@ WEIGHTS, ARCHITECTURE, RESULT, CARD, SOURCE = (
     "source",
 )
 _TOLD = ("training", "dataset", "data_digest", "steps", "tokens", "seed")
-"""Facts that the metadata of weights tells too, wherever the file goes."""
+"""Facts that are also in the metadata of the weights file."""
 
 
 class Data(Protocol):
@@ -59,21 +59,21 @@ def write_package(
     *,
     weights: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes the package of a trained model into `folder`, made if missing; whatever stood there is replaced.
+    """Writes the package of a trained model into `folder`, created if missing; existing files are replaced.
 
     Args:
         data: gives the tokenizers.
-        facts: JSON; what `model_card` knows to tell is optional. `recipe` is a whole `Recipe`.
+        facts: JSON; the facts for `model_card` are optional. `recipe` is a complete `Recipe`.
         weights: the parameters by name (tensors or arrays), for a model whose own are shared out over several ranks.
 
-    Every file is whole or as it was, and `result.json` comes last. Raises `InvalidInput` for a parameter that is
+    Every file is written atomically, and `result.json` last. Raises `InvalidInput` for a parameter that is
     missing, `Unavailable` where the disk is full.
     """
     from edgefront.core.graph.export import write_safetensors
 
     architecture = model.architecture
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / RESULT).unlink(missing_ok=True)  # what it told of is about to go
+    (folder / RESULT).unlink(missing_ok=True)  # the files that it describes are about to be replaced
     given = dict(model.named_parameters()) if weights is None else weights
     write_safetensors(
         architecture, GivenValues(_Arrays(given), {"weights": "trained", **_told(facts)}), folder / WEIGHTS

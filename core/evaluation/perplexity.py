@@ -1,9 +1,9 @@
-"""Perplexity and bits per character as the papers take them.
+"""Perplexity and bits per character as in the papers.
 
 A text is read `segment` tokens at a time after `memory` tokens of the past (Dai et al. 2019, §4.1; Lei 2021, §4): by
 models that can carry the past, in one pass over the text. Models whose positions are absolute, such as GPT-2, cannot;
-they read each segment anew behind `memory` tokens that do not count: a sliding window whose stride is `segment`.
-Sentences (LM1B) and translations are read each from its own beginning.
+they read each segment together with the `memory` tokens before it, which do not count: a sliding window with stride
+`segment`. Sentences (LM1B) and translations are read each from its own beginning.
 """
 
 from __future__ import annotations

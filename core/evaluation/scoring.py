@@ -36,13 +36,13 @@ class Likelihood:
 
 
 class TextScorer:
-    """A trained model as a judge and writer of texts.
+    """Scores and generates text with a trained model.
 
     Models that can carry the past read as their recipe evaluates, segment by segment with its memory and clamp; those
     with a bounded number of positions see the last tokens that fit. `begin` stands before a text without a context: the
     tokenizer's end of a line or document, else a line feed, a space or the first token, whichever there is.
 
-    Raises `InvalidInput` for a package that does not go on after a text.
+    Raises `InvalidInput` for a model that cannot continue a text.
     """
 
     def __init__(self, package: Package, *, device: torch.device | str = "cpu", rows: int = 16) -> None:
@@ -99,7 +99,9 @@ class TextScorer:
         return sum(one.nats for one in self.score(pairs))
 
     def write(self, context: str, tokens: int, until: Sequence[str], sampling: Sampling) -> str:
-        """Text that goes on after the context, up to the first of `until`, the end token or so many tokens."""
+        """Text that continues the context, up to the first of `until`, the end token or the maximum number of
+        tokens.
+        """
         ids = self.tokenizer.encode(context) or [self.begin]
         if self.longest is not None:
             tokens = min(tokens, self.longest)

@@ -1,4 +1,4 @@
-"""The evaluation that a training makes of itself, whatever its task."""
+"""The validation during a training, for any task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edgefront.core.recipes.recipe import Recipe
 
 
 class Validation:
-    """Called with a model: its perplexity on a split, taken as the recipe says."""
+    """Called with a model: its perplexity on a split, evaluated as in the recipe."""
 
     def __init__(self, data: Prepared, recipe: Recipe, device: torch.device) -> None:
         self._data, self._recipe, self._device = data, recipe, device

@@ -180,7 +180,9 @@ def scores_of(
     batch: int = 32,
     precision: Precision = "float32",
 ) -> list[Scores]:
-    """What the head says of each row, float32: [classes], or [length, 2] of spans. Rows of like length go together."""
+    """The head's scores of each row, float32: [classes], or [length, 2] for spans. Rows of similar length share a
+    batch.
+    """
     found: list[Any] = [None] * len(rows)
     order = np.argsort([len(row.tokens) for row in rows], kind="stable")
     with evaluating(model, torch.device(device), precision):

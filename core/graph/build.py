@@ -2,7 +2,8 @@
 
 Inputs and outputs, all with free batch, sequence and past:
 
-- `tokens`, int64 [batch, sequence], each from 0 and below vocab_size: ONNX reads a negative index from the table's end;
+- `tokens`, int64 [batch, sequence], each from 0 and below vocab_size: ONNX reads a negative index from the end of the
+  embedding;
   `segments`, the same, in a forward graph of a model that has them
 - `source_tokens`, int64 [batch, source], of a model with a source, except when decoding
 - `mask`, bool [batch, sequence], False where padded, and `source_mask`, bool [batch, source], if built for padding
@@ -73,7 +74,7 @@ def build(
 ) -> ModelProto:
     """The model with its weights: mapped from a cache, given by name, or (None) made from `seed` and kept inside.
 
-    `window`: each token sees so many keys at most, itself included (Transformer-XL's same-length evaluation).
+    `window`: each token sees at most this number of keys, itself included (Transformer-XL's same-length evaluation).
     `padding`: the graph takes masks for padded batches.
     `quantisation`: int8 quantises linear layers (`core.graph.formats`), given weights too; with dtype float32.
 

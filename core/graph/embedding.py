@@ -42,7 +42,7 @@ def write_embedding(
 
 
 def _single(graph: GraphWriter, architecture: Architecture, name: str) -> str:
-    """Rows of one table, projected to d_model where its width differs; [batch·sequence, d_model]."""
+    """Rows of one embedding matrix, projected to d_model if its width differs; [batch·sequence, d_model]."""
     tokens = graph.op("Reshape", graph.tokens, graph.integers(-1))
     rows = graph.op("Gather", f"{name}.tables.0", tokens)
     return graph.op("Gemm", rows, f"{name}.projections.0", transB=1) if projected(architecture) else rows

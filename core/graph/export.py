@@ -36,7 +36,7 @@ from edgefront.core.spaces.architecture import Architecture
 ONNX_LIMIT_BYTES = (1 << 31) - 1
 """Protobuf reads no larger message."""
 
-# Field numbers of onnx.proto, which its compatibility rules keep for good.
+# Field numbers of onnx.proto, which its compatibility rules keep constant.
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9
 
 
@@ -68,8 +68,8 @@ def write_onnx(
 ) -> None:
     """One self-contained ONNX file (see `core.graph.build` for inputs and outputs), in place only when whole.
 
-    `weights`: the seed of untrained ones, or given ones. The file holds the parameters that the graph reads, and says
-    its mode and numbers (dtype, or int8) beside the metadata.
+    `weights`: the seed of untrained ones, or given ones. The file contains the parameters that the graph reads; its
+    metadata includes mode and number format (dtype, or int8).
 
     Raises `InvalidInput` for a mode, window or padding that the architecture does not have, `TooLarge` above protobuf's
     2 GiB (safetensors has no such bound), `Unavailable` where the disk is full.
@@ -119,7 +119,7 @@ def write_safetensors(architecture: Architecture, weights: int | ParameterValues
         header[spec.name] = {"dtype": "F32", "shape": spec.shape, "data_offsets": [at, end]}
         at = end
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
-    text += b" " * (-len(text) % 8)  # the format wants the data aligned to 8 bytes
+    text += b" " * (-len(text) % 8)  # the format requires data aligned to 8 bytes
     with whole_file(Path(path)) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for spec in specs:

@@ -1,8 +1,8 @@
 """Number formats that weights are kept in: float32, the two halves of it, and int8 with one scale a tensor.
 
 What "int8" means everywhere here is dynamic quantisation of the linear layers of the blocks: weights are int8 of seven
-bits, -64 to 64, symmetric, with one scale for the whole tensor; the input of each map is quantised to unsigned bytes at
-run time, with scale and zero point of its own extremes; products are summed in int32 and come back as float32 before
+bits, -64 to 64, symmetric, with one scale for the whole tensor; the input of each layer is quantised to unsigned bytes
+at run time, with scale and zero point of its own extremes; products are summed in int32 and come back as float32 before
 the bias is added. Tables, output layer, norms, recurrences and attention's own products stay float32.
 
 Seven bits, because x86 processors without VNNI add two products of an unsigned and a signed byte in 16 bits and
@@ -35,7 +35,7 @@ RANDOM_SCALE = float(np.float32(STANDARD_DEVIATION * math.sqrt(3) / LARGEST))
 def is_linear_map(parameter: str) -> bool:
     """Whether the parameter of this name is the weight (out, in) of a linear layer in a block: what int8 quantises.
 
-    Relative attention's map of distances is none: where there are few queries they go through it the other way.
+    Relative attention's projection of distances is not: with few queries the order of its product changes.
     """
     path = parameter.removeprefix("source.").split(".")
     return len(path) == 4 and path[0] == "blocks" and path[2] in _LINEAR_MAPS and path[3] == "weight"

@@ -64,8 +64,8 @@ def check_format(architecture: Architecture, format_: ModelFormat, number_format
 
 
 def file_name(digest: str, seed: int | None, format_: ModelFormat, number_format: NumberFormat = "float32") -> str:
-    """The name says of which seed untrained weights are (None: they are trained), the mode of a graph other than
-    forward, and a number format but float32.
+    """The name contains the seed of untrained weights (None: they are trained), the mode of a graph other than forward,
+    and a number format other than float32.
     """
     short = digest[:12]
     if format_ == "architecture":

@@ -41,7 +41,7 @@ def write_end(
 
 
 def write_output(graph: GraphWriter, architecture: Architecture, hidden: str) -> tuple[str, int]:
-    """[rows, d_model] → [rows, width], and the width; of whatever rows the output is wanted.
+    """[rows, d_model] → [rows, width], and the width; for the rows that the output layer reads.
 
     tokens: one number a token, in token order: logits, or with cut-offs log-probabilities of the adaptive softmax.
     masked_tokens: the same after BERT's transform. pooled, classes, spans: BERT's heads (Devlin et al. 2019, §4).
@@ -104,7 +104,7 @@ def _token_logits(graph: GraphWriter, architecture: Architecture, features: list
     """Before any softmax, one value a cluster: [rows, cluster.size]."""
     parts = clusters(architecture)
     if len(set(features)) == 1 and len(table_specs(architecture)) == 1:
-        # All clusters see the same features: one product with the whole table, cut afterwards.
+        # All clusters see the same features: one product with the whole matrix, split afterwards.
         bias = ("output.bias",) if architecture.output_bias else ()
         together = graph.op("Gemm", features[0], _tables(architecture, 0), *bias, transB=1)
         return _split(graph, architecture, together, 1)
@@ -122,7 +122,7 @@ def _split(graph: GraphWriter, architecture: Architecture, value: str, axis: int
 
 
 def _rows(graph: GraphWriter, architecture: Architecture, cluster: Cluster) -> str:
-    """(cluster.size, cluster.width): the cluster's own table, or with div = 1 its rows of the shared one."""
+    """(cluster.size, cluster.width): the cluster's own matrix, or with div = 1 its rows of the shared one."""
     if len(table_specs(architecture)) > 1:
         return _tables(architecture, cluster.index)
     rows = (graph.integers(cluster.start), graph.integers(cluster.stop), graph.integers(0))

@@ -15,7 +15,8 @@ Group = Literal["decoder", "position", "embedding"]
 class ParameterSpec:
     """A named tensor. The name is the same in torch (state_dict), in ONNX (initializer) and in safetensors.
 
-    `fill` says how an untrained model is made: "random" is uniform with standard deviation 0.02 (`core.graph.weights`).
+    `fill` is the initialisation of an untrained model: "random" is uniform with standard deviation 0.02
+    (`core.graph.weights`).
     """
 
     name: str

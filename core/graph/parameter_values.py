@@ -26,7 +26,7 @@ class ParameterValues(Protocol):
 
     @property
     def about(self) -> Mapping[str, str]:
-        """What a file says of them in its metadata, besides the architecture."""
+        """Entries for a file's metadata, besides the architecture."""
         ...
 
     def chunks(self, spec: ParameterSpec) -> Iterator[NDArray[np.float32]]:
@@ -53,7 +53,7 @@ class SeededValues:
 
 
 class GivenValues:
-    """Arrays by name; `about` tells what they are."""
+    """Arrays by name; `about` describes them in metadata."""
 
     def __init__(self, arrays: Mapping[str, Any], about: Mapping[str, str]) -> None:
         self._arrays, self.about = arrays, about

@@ -1,7 +1,7 @@
 """Every parameter of an architecture, in one list that both builders, the counts and the files share.
 
-Total = decoder (blocks, final norm) + positions + embedding, where embedding is everything before and after: tables,
-projections, segments and their norm, and all of the output layer. A source's count in the same groups.
+Total = decoder (blocks, final norm) + positions + embedding, where embedding is everything before and after: embedding
+matrices, projections, segments and their norm, and all of the output layer. A source's count in the same groups.
 """
 
 from __future__ import annotations
@@ -54,12 +54,16 @@ def clusters(architecture: Architecture) -> tuple[Cluster, ...]:
 
 
 def projected(architecture: Architecture) -> bool:
-    """Whether maps stand between the tables and d_model: with div > 1 always, else where the widths differ."""
+    """Whether there are projections between the embedding matrices and d_model: with div > 1 always, else if the widths
+    differ.
+    """
     return architecture.embedding.div > 1 or architecture.d_embed != architecture.d_model
 
 
 def table_specs(architecture: Architecture) -> tuple[ParameterSpec, ...]:
-    """The token tables, (tokens, width): one a cluster with div > 1, else a single one that the clusters slice."""
+    """The embedding matrices, (tokens, width): one per cluster with div > 1, else a single one that the clusters
+    slice.
+    """
     if architecture.embedding.div == 1:
         return (ParameterSpec("embedding.tables.0", (architecture.embedding.vocab_size, architecture.d_embed)),)
     return tuple(
@@ -69,9 +73,9 @@ def table_specs(architecture: Architecture) -> tuple[ParameterSpec, ...]:
 
 
 def own_projection(architecture: Architecture, cluster: Cluster) -> bool:
-    """Whether the output layer maps the hidden states to this cluster's width by a projection of its own.
+    """Whether the output layer has its own projection of the hidden states to this cluster's width.
 
-    Otherwise it uses the embedding's, transposed. Of interest only where the embedding is projected.
+    Otherwise it uses the embedding's, transposed. Relevant only if the embedding is projected.
     """
     output = architecture.output
     if not output.tied or output.tied_projections == "none":
@@ -80,16 +84,16 @@ def own_projection(architecture: Architecture, cluster: Cluster) -> bool:
 
 
 def output_table_specs(architecture: Architecture) -> tuple[ParameterSpec, ...]:
-    """The output layer's own tables, in the shapes of the embedding's; none where it is tied or has no vocabulary."""
+    """The output layer's own matrices, in the shapes of the embedding's; none if it is tied or has no vocabulary."""
     if architecture.output.tied or not _over_vocabulary(architecture):
         return ()
     return tuple(replace(spec, name=f"output.tables.{i}") for i, spec in enumerate(table_specs(architecture)))
 
 
 def output_projection_specs(architecture: Architecture) -> tuple[ParameterSpec, ...]:
-    """The output layer's own projections (width, d_model): one a table, the head's alone, or none.
+    """The output layer's own projections (width, d_model): one per matrix, the head's alone, or none.
 
-    Which of them depends on `output.tied_projections`. Tables and projections have the same indices.
+    That depends on `output.tied_projections`. Matrices and projections have the same indices.
     """
     if not _over_vocabulary(architecture) or not projected(architecture):
         return ()
@@ -104,7 +108,7 @@ def output_projection_specs(architecture: Architecture) -> tuple[ParameterSpec, 
 def parameters(architecture: Architecture) -> tuple[ParameterSpec, ...]:
     """All parameters, in the order of the computation. Weights of linear layers are (out, in).
 
-    A tied output layer reads the embedding's tables, so those appear once. Its projections back from d_model are its
+    A tied output layer reads the embedding's matrices, so those appear once. Its projections back from d_model are its
     own, the embedding's or, as in Transformer-XL's adaptive softmax, its own for the head and the embedding's for the
     tails (`output.tied_projections`). With cut-offs it also has a row and a bias for each tail's cluster.
 

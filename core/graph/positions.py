@@ -1,4 +1,4 @@
-"""Positions in the ONNX graph: a learned table, or sines and cosines computed from places or distances."""
+"""Positions in the ONNX graph: a learned embedding, or sines and cosines of positions or distances."""
 
 from __future__ import annotations
 

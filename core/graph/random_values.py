@@ -2,7 +2,7 @@
 
 A parameter's values are a function of (seed, name, index) alone: raw 64-bit words of Philox4x64-10 (Salmon et al.
 2011), a counter-based generator, under a key made from seed and name. So any part of a parameter can be made without
-the rest, and a smaller parameter of the same name holds a larger one's first values.
+the rest, and a smaller parameter of the same name is a prefix of a larger one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random weights, and the cache of them that measuring processes map into memory instead of filling anew."""
+"""Random weights, and a cache of them that measuring processes memory-map instead of generating them again."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _NUMPY: dict[Format, str] = {"f32": "<f4", "f16": "<f2", "bf16": "<u2", "s7": "i
 class WeightCache:
     """Raw little-endian files that processes share safely, one a parameter and format: `{folder}/{seed}/{name}.f32`.
 
-    A parameter's values do not depend on its size, so one file serves every architecture: the largest so far, of
-    which the others map the front. Parameters of ones and zeros map one file each, of any seed. Other formats than
-    float32 (`core.graph.formats`) are rounded once, here.
+    A parameter's values do not depend on its size, so one file serves every architecture: the largest so far, of which
+    the others map a prefix. Parameters of ones and zeros map one file each, of any seed. Other formats than float32
+    (`core.graph.formats`) are rounded once, here.
 
     Growing appends under a lock and never shortens: what another process has mapped stays as it was, and an append
     that a crash or a full disk cuts short leaves a valid, shorter file. When the folder exceeds `max_bytes`, the
@@ -45,7 +45,7 @@ class WeightCache:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def location(self, spec: ParameterSpec, seed: int, kind: Format = "f32") -> str:
-        """Path of the parameter's file within the folder, with `/` on every system, as ONNX wants it."""
+        """Path of the parameter's file within the folder, with `/` on every system, as ONNX requires."""
         return f"{seed}/{spec.name}.{kind}" if spec.fill == "random" else f"{spec.fill}.{kind}"
 
     def file(self, spec: ParameterSpec, seed: int, kind: Format = "f32") -> Path:

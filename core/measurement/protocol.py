@@ -28,16 +28,16 @@ _WEIGHTS_IN_IDENTITY = {"int8": "int8_7bit", "int8_8bit": "int8"}
 
 
 class MeasurementProtocol(BaseModel):
-    """What is run, how, and with which ruler.
+    """What is run, and how it is measured.
 
     The fields up to `memory` make the identity (`digest`): a measurement belongs to an architecture, a device and a
-    protocol digest. Those after it say how long to go on, not what is measured.
+    protocol digest. Those after it determine the number of repeats, not what is measured.
 
     What a pass is, by `mode`:
 
     - forward: the whole sequence at once. With a `memory_length`, one segment of `sequence_length` tokens after a
       segment memory of so many, as Transformer-XL and SRU++ are evaluated.
-    - prefill: the whole sequence at once, leaving the state that decoding goes on with.
+    - prefill: the whole sequence at once, returning the state with which decoding continues.
     - decode: one token after `memory_length` others, whose keys, values and cells are at hand.
 
     The source of a translation model is as long as the sequence, in decode as long as the memory.
@@ -68,7 +68,7 @@ class MeasurementProtocol(BaseModel):
     ONNX Runtime, else `anonymous`)."""
 
     precision: Annotated[StrictFloat, Field(gt=0, le=1)] = 0.02
-    """Wanted 95 % half-width of the median latency, relative to it."""
+    """Target 95 % half-width of the median latency, relative to it."""
     max_launches: Annotated[StrictInt, Field(ge=1, le=100)] = 5
     """At most so many launches for one candidate."""
     time_limit_s: Annotated[StrictFloat, Field(gt=0, le=3600)] = 60.0

@@ -1,4 +1,4 @@
-"""What one launch found: raw samples, memory by parts, and the environment they were taken in."""
+"""The result of one launch: raw samples, memory by parts, and the environment."""
 
 from __future__ import annotations
 

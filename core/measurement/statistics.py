@@ -1,8 +1,8 @@
-"""What follows from raw samples: medians, p90, and how far a latency may be from its true value.
+"""Statistics of raw samples: medians, p90, and the interval of a latency.
 
-Launches of one architecture differ more than the repeats within one launch, so an interval is taken over launches.
-One candidate has too few of them to tell their variance, but all candidates of a device share it in relative terms:
-it is pooled over them on the logarithms of the launches' medians (a pooled variance, as in a one-way layout).
+Launches of one architecture differ more than the repeats within one launch, so an interval is taken over launches. One
+candidate has too few of them to estimate their variance, but the relative variance is the same for all candidates of a
+device: it is pooled over them on the logarithms of the launches' medians (a pooled variance, as in a one-way layout).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class LaunchVariance:
 
     @classmethod
     def pooled(cls, measurements: Iterable[tuple[int, float]]) -> LaunchVariance:
-        """From (launches, squared deviations) of each measurement; those with one launch tell nothing."""
+        """From (launches, squared deviations) of each measurement; those with one launch contribute nothing."""
         total, degrees = 0.0, 0
         for launches, sum_squares in measurements:
             if launches > 1:

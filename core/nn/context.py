@@ -64,7 +64,7 @@ class Context:
         """Rate for attention's probabilities."""
 
     def drop_hidden(self, x: Tensor) -> Tensor:
-        """Dropout of a block's update, or of what SRU++'s last map reads."""
+        """Dropout of a block's update, or of the input of SRU++'s last linear layer."""
         return drop(x, self.dropout.hidden)
 
     def drop_inner(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Token embedding: one table, or adaptive clusters of narrowing width; with segments and a norm as in BERT.
+"""Token embedding: one matrix, or adaptive clusters of decreasing width; with segments and a norm as in BERT.
 
 The adaptive one is Baevski & Auli's (2019), laid out as in Transformer-XL (Dai et al. 2019).
 """
@@ -18,10 +18,10 @@ from edgefront.core.spaces.architecture import Architecture
 
 
 class TokenEmbedding(nn.Module):
-    """Tables (tokens, width) and, where a width differs from d_model or div > 1, projections (d_model, width).
+    """Embedding matrices (tokens, width) and, if a width differs from d_model or div > 1, projections (d_model, width).
 
     Scaled, the tokens' part is multiplied by √d_model (Vaswani et al. 2017, §3.4). `segments` (kinds, d_model) and
-    `norm` are BERT's (Devlin et al. 2019, figure 2). The output layer may read the same tables and projections.
+    `norm` are BERT's (Devlin et al. 2019, figure 2). The output layer may share matrices and projections.
     """
 
     def __init__(self, architecture: Architecture) -> None:

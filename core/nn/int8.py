@@ -1,7 +1,7 @@
-"""Linear maps over int8 weights on the CPU, as `core.graph.formats` defines them.
+"""Linear layers with int8 weights on the CPU, as `core.graph.formats` defines them.
 
-PyTorch's own kernels (`torch.ops.quantized`) behind `torch.ao.quantization.quantize_dynamic`, which is on its way out
-and would make weights of its own; here they are those of the ONNX twin.
+PyTorch's own kernels (`torch.ops.quantized`) behind `torch.ao.quantization.quantize_dynamic`, which is deprecated and
+would compute its own weights; here they are those of the ONNX builder.
 """
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ class Int8Linear(nn.Module):
 
 
 def use_int8(model: LanguageModel, quantised: Quantised, *, with_memory: bool = False) -> LanguageModel:
-    """Puts int8 weights in the place of the linear layers of the blocks; returns the model, which is for inference now.
+    """Replaces the weights of the blocks' linear layers by int8 ones; returns the model, which is then for inference
+    only.
 
     The model's other parameters, biases included, are filled already. `with_memory`: it will run segments after a
-    memory, of which only keys and values are wanted, so they are packed apart from queries.
+    memory, of which only keys and values are needed, so they are packed separately from queries.
     """
     for name, module in list(model.named_modules()):
         if not (isinstance(module, Linear) and is_linear_map(f"{name}.weight")):

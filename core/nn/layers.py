@@ -36,7 +36,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class Table(nn.Embedding):
-    """Rows by number; `weight` (rows, width) holds nothing yet."""
+    """An embedding: rows by index; `weight` (rows, width) is not initialised."""
 
     def reset_parameters(self) -> None:
         pass

@@ -32,9 +32,9 @@ IGNORED = -100
 
 
 def wanted(hidden: Tensor, architecture: Architecture, logits: Logits) -> Tensor:
-    """Of the last block's states [batch, sequence, d_model] those that the output layer reads.
+    """The states of the last block [batch, sequence, d_model] that the output layer reads.
 
-    All of them, or [batch, d_model]: the first position where it is pooled, the last one for "last".
+    All of them, or [batch, d_model]: the first position if it is pooled, the last one for "last".
     """
     kind = architecture.output.kind
     if logits == "none" or kind == "none":
@@ -45,13 +45,14 @@ def wanted(hidden: Tensor, architecture: Architecture, logits: Logits) -> Tensor
 
 
 class OutputLayer(nn.Module):
-    """Hidden states to what `output.kind` says.
+    """Hidden states → the output of `output.kind`.
 
     tokens: one number a token of the vocabulary, in token order. With cut-offs these are log-probabilities, of
     log p(token) = log p(token | cluster) + log p(cluster); else logits. masked_tokens: the same after BERT's transform.
     pooled, classes, spans: BERT's heads (Devlin et al. 2019, §4). With kind none there are no parameters.
 
-    Tables are the embedding's if tied; of the projections the ones that `core.graph.parameters.own_projection` denies.
+    If tied, the matrices are the embedding's, and so are the projections for which
+    `core.graph.parameters.own_projection` is False.
     """
 
     def __init__(self, architecture: Architecture) -> None:
@@ -102,7 +103,7 @@ class OutputLayer(nn.Module):
         """What `LanguageModel.token_losses` returns, of the states that `wanted` picks. `dropout` is `Dropout.narrow`.
 
         Of an adaptive softmax the head is computed for all positions and each tail for those whose target it holds
-        (Grave et al. 2017, §4). A tail that holds none still takes part, with none, so that all parameters have
+        (Grave et al. 2017, §4). A tail without targets is still computed, on zero rows, so that all parameters have
         gradients in every step.
         """
         kind = self.architecture.output.kind
@@ -203,7 +204,7 @@ class OutputLayer(nn.Module):
         tables = self._tables(embedding)
         sizes = [cluster.size for cluster in self.clusters]
         if all(one is features[0] for one in features) and len(tables) == 1:
-            # All clusters see the same features: one product with the whole table, cut afterwards.
+            # All clusters see the same features: one product with the whole matrix, split afterwards.
             return list(F.linear(features[0], tables[0], self.bias).split(sizes, -1))
         biases = [None] * len(sizes) if self.bias is None else list(self.bias.split(sizes))
         return [
@@ -247,7 +248,7 @@ def _log_softmax(scores: Tensor) -> Tensor:
 
 
 def _rows(cluster: Cluster, tables: list[Tensor]) -> Tensor:
-    """The cluster's table (size, width): its own, or with div = 1 its rows of the shared one."""
+    """The cluster's matrix (size, width): its own, or with div = 1 its rows of the shared one."""
     return tables[cluster.index] if len(tables) > 1 else tables[0][cluster.start : cluster.stop]
 
 

@@ -1,4 +1,4 @@
-"""Positions of tokens in torch: a learned table, fixed sinusoids, or what relative attention reads."""
+"""Positions of tokens in torch: a learned embedding, fixed sinusoids, or the inputs of relative attention."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from edgefront.core.spaces.architecture import Architecture
 
 
 class State(dict[str, Tensor]):
-    """Entries by name, for one architecture and form. Made empty by `State.empty`, and anew by every pass."""
+    """Entries by name, for one architecture and form. Created empty by `State.empty`; every pass creates a new one."""
 
     def __init__(self, architecture: Architecture, form: Form) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class State(dict[str, Tensor]):
 
     @property
     def batch(self) -> int | None:
-        """Of how many sequences; None where no entry says."""
+        """Number of sequences; None if no entry has a batch axis."""
         return next((tensor.shape[0] for tensor in self.values() if tensor.ndim), None)
 
     @property

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edgefront.core.pareto.ratio import Figure, Ratio
+
 MARGIN = 1.1
 """The reference point lies this factor beyond the worst baseline."""
+SAME_MEMORY = 1.005
+"""Peak memories whose ratio is nearer to 1 are alike: launches of one model differ by as much."""
 
 
 class Baseline:
@@ -18,9 +23,10 @@ class Baseline:
     Args:
         points: rows of (proxy, latency_ms, memory_bytes), in any order; rows of an equal proxy are averaged. Not empty
             (ValueError).
+        half_widths_ms: half of the 95 % interval of each latency, NaN where it is not known; none is if absent.
     """
 
-    def __init__(self, points: ArrayLike) -> None:
+    def __init__(self, points: ArrayLike, half_widths_ms: ArrayLike | None = None) -> None:
         rows = _rows(points)
         if not len(rows):
             raise ValueError("a baseline needs at least one measured depth")
@@ -28,6 +34,7 @@ class Baseline:
         counts = np.bincount(place)
         self._latency = np.bincount(place, weights=rows[:, 1]) / counts
         self._memory = np.bincount(place, weights=rows[:, 2]) / counts
+        self._half_widths = np.bincount(place, weights=_half_widths(half_widths_ms, len(rows))) / counts
 
     @property
     def proxies(self) -> tuple[float, float]:
@@ -44,6 +51,11 @@ class Baseline:
         low, high = self.proxies
         outside = not low <= proxy <= high
         return self._curve(self._latency, proxy), self._curve(self._memory, proxy), outside
+
+    def latency(self, proxy: float) -> Figure:
+        """Its latency at this proxy in ms, with its interval: that of the depths beside, weighted as they are."""
+        half = float(np.interp(proxy, self._proxies, self._half_widths))
+        return Figure.plus_minus(self.at(proxy)[0], half if math.isfinite(half) else None)
 
     def _curve(self, values: NDArray[np.float64], wanted: float) -> float:
         known = self._proxies
@@ -83,68 +95,115 @@ def reference(points: ArrayLike) -> dict[str, float]:
     }
 
 
-def versus(baseline: Baseline, proxy: float, latency_ms: float, memory_bytes: float) -> dict[str, Any]:
-    """A candidate against the baseline at an equal proxy: the fields of `core.wire.jobs.Versus`."""
+def versus(
+    baseline: Baseline, proxy: float, latency_ms: float, memory_bytes: float, half_width_ms: float | None = None
+) -> dict[str, Any]:
+    """A candidate against the baseline at an equal proxy: the fields of `core.wire.jobs.Versus`.
+
+    `half_width_ms` is half of the 95 % interval of its latency, None where that is not known.
+    """
     latency, memory, extrapolated = baseline.at(proxy)
+    speedup = baseline.latency(proxy).over(Figure.plus_minus(latency_ms, half_width_ms))
     return {
         "latency_ms": latency,
         "memory_bytes": memory,
-        "speedup": latency / latency_ms,
+        "speedup": speedup.value,
+        "speedup_low": speedup.low,
+        "speedup_high": speedup.high,
         "memory_ratio": memory / memory_bytes,
         "extrapolated": extrapolated,
     }
 
 
-def summary(frontier: ArrayLike, baseline: Baseline, proxy: str = "decoder_parameters") -> str:
-    """The claim in one sentence, honest also where the search has not (yet) won.
+def summary(
+    frontier: ArrayLike,
+    baseline: Baseline,
+    proxy: str = "decoder_parameters",
+    half_widths_ms: ArrayLike | None = None,
+) -> str:
+    """The claim in one sentence, honest also where the search has not (yet) won, or where noise would explain it.
 
     Args:
         frontier: rows of (proxy, latency_ms, memory_bytes). Only those within the baseline's range of the proxy are
             compared.
         proxy: its name.
+        half_widths_ms: as of `Baseline`.
     """
     rows = _rows(frontier)
-    compared = [versus(baseline, *map(float, row)) for row in rows]
-    compared = [found for found in compared if not found["extrapolated"]]
+    widths = _half_widths(half_widths_ms, len(rows))
+    ratios, memory = [], []
+    for (value, latency, size), width in zip(rows.tolist(), widths.tolist(), strict=True):
+        _, same_memory, extrapolated = baseline.at(value)
+        if not extrapolated:
+            own = Figure.plus_minus(latency, width if math.isfinite(width) else None)
+            ratios.append(baseline.latency(value).over(own))
+            memory.append(same_memory / size)
     if not len(rows):
         return "No frontier yet."
-    if not compared:
+    if not ratios:
         return f"No frontier point lies within the baseline's range of {in_words(proxy)} yet."
-    return _sentence(compared, len(rows), in_words(proxy))
+    return _sentence(ratios, np.array(memory), len(rows), in_words(proxy))
 
 
 def in_words(proxy: str) -> str:
     """The name of a proxy as a sentence has it: `decoder parameters`, `grad_norm`."""
-    return proxy.replace("_", " ") if proxy.endswith("_parameters") else proxy
+    names = {"quality_law": "predicted perplexity"}
+    return proxy.replace("_", " ") if proxy.endswith("_parameters") else names.get(proxy, proxy)
 
 
-def _sentence(compared: Sequence[Mapping[str, Any]], size: int, proxy: str) -> str:
-    speed = np.array([found["speedup"] for found in compared])
-    memory = np.array([found["memory_ratio"] for found in compared])
-    best = _both(float(speed.max()), float(memory.max()), "up to", "at best")
-    median = _both(float(np.median(speed)), float(np.median(memory)), "", "")
-    points = f"{len(compared)} of {size} frontier points" if len(compared) < size else f"{size} frontier points"
+def _sentence(speed: Sequence[Ratio], memory: NDArray[np.float64], size: int, proxy: str) -> str:
+    known = [one for one in speed if one.spread is not None]
+    points = f"{len(speed)} of {size} frontier points" if len(speed) < size else f"{size} frontier points"
     points = points.removesuffix("s") if size == 1 else points
-    both = int(np.count_nonzero((speed > 1.0) & (memory > 1.0)))
-    points += f", {both} both faster and smaller" if len(compared) > 1 else ""
-    return f"At equal {proxy} {best} in peak memory than the layer-scaled baseline; median {median} ({points})."
-
-
-def _both(speed: float, memory: float, when_better: str, when_not: str) -> str:
-    """`up to 1.8× faster and 1.4× smaller`, `up to 1.8× faster but at best 1.1× larger`."""
-    first, second = (when_better if ratio >= 1.0 else when_not for ratio in (speed, memory))
-    middle = (
-        f"and {_ratio(memory, 'smaller', 'larger')}"
-        if first == second
-        else (f"but {second} {_ratio(memory, 'smaller', 'larger')}")
+    if len(speed) > 1:
+        certain = len(known) == len(speed)
+        faster = np.array([one.above if certain else one.value > 1.0 for one in speed])
+        both = int(np.count_nonzero(faster & (memory > SAME_MEMORY)))
+        points += f", {both} both {'measurably ' if certain else ''}faster and smaller"
+    if not known:
+        points += "; no intervals yet"
+    # Of those with an interval the one that is ahead beyond doubt: the largest of noisy ratios is mostly luck.
+    best = max(known, key=lambda one: one.low or 0.0) if known else max(speed, key=lambda one: one.value)
+    middle = Ratio(
+        float(np.median([one.value for one in speed])),
+        float(np.median([one.spread or 0.0 for one in known])) if known else None,
     )
-    return f"{first} {_ratio(speed, 'faster', 'slower')} {middle}".strip()
+    most = _both(best, float(memory.max()), "up to", "at best")
+    median = _both(middle, float(np.median(memory)), "", "")
+    return f"At equal {proxy} {most} in peak memory than the layer-scaled baseline; median {median} ({points})."
 
 
-def _ratio(value: float, better: str, worse: str) -> str:
+def _both(speed: Ratio, memory: float, when_better: str, when_not: str) -> str:
+    """`up to 1.8× (1.6–2.0×) faster and 1.4× smaller`, `as fast (0.95–1.08×) and up to 1.4× smaller`."""
+    first, second = (when_better if ratio >= 1.0 else when_not for ratio in (speed.value, memory))
+    smaller = _ratio(memory, "smaller", "larger")
+    if speed.low is not None and speed.high is not None and not (speed.above or speed.below):
+        same = f"no measurable difference in latency ({speed.low:.2f}–{speed.high:.2f}×)"
+        return f"{same}, {second} {smaller}" if second else f"{same}, {smaller}"
+    middle = f"and {smaller}" if first == second else f"but {second} {smaller}"
+    return f"{first} {_ratio(speed.value, 'faster', 'slower', _interval(speed))} {middle}".strip()
+
+
+def _interval(ratio: Ratio) -> str:
+    """` (1.6–2.0×)`, in the direction in which the ratio is told; empty where it is not known."""
+    if ratio.low is None or ratio.high is None:
+        return ""
+    low, high = (ratio.low, ratio.high) if ratio.value >= 1.0 else (1.0 / ratio.high, 1.0 / ratio.low)
+    digits = 1 if low >= 1.095 else 2
+    return f" ({low:.{digits}f}–{high:.{digits}f}×)"
+
+
+def _ratio(value: float, better: str, worse: str, interval: str = "") -> str:
     """`1.8× faster`, `1.05× slower`."""
     factor, word = (value, better) if value >= 1.0 else (1.0 / value, worse)
-    return f"{factor:.1f}× {word}" if factor >= 1.095 else f"{factor:.2f}× {word}"
+    return f"{factor:.1f}×{interval} {word}" if factor >= 1.095 else f"{factor:.2f}×{interval} {word}"
+
+
+def _half_widths(given: ArrayLike | None, count: int) -> NDArray[np.float64]:
+    widths = np.full(count, np.nan) if given is None else np.asarray(given, dtype=np.float64)
+    if widths.shape != (count,):
+        raise ValueError(f"{count} points have {count} half widths, not {widths.shape}")
+    return widths
 
 
 def _rows(points: ArrayLike) -> NDArray[np.float64]:

@@ -1,8 +1,8 @@
 """Dominance and hypervolume: arrays in, arrays out.
 
-A point is (proxy, latency_ms, memory_bytes): the proxy is wanted high, the others low. A point dominates another if it
-is nowhere worse and somewhere better; so equal points do not dominate each other, and all of them are on the frontier.
-Non-dominated sets and hypervolumes are moocore's.
+A point is (proxy, latency_ms, memory_bytes): a higher proxy is better, and lower values of the others. A point
+dominates another if it is nowhere worse and somewhere better; so equal points do not dominate each other, and all of
+them are on the frontier. Non-dominated sets and hypervolumes are moocore's.
 """
 
 from __future__ import annotations

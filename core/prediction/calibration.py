@@ -1,9 +1,9 @@
 """How wide an interval has to be: taken from launches that the predictor had not seen.
 
-A model's own standard deviations are right only where its assumptions are. So every launch is predicted from the others,
-and its error counted in those deviations; the interval is as many of them wide as hold 95 % of the errors (split and
-cross-conformal prediction: Vovk et al. 2005; Barber et al. 2021). This needs no form of the errors: it holds for a device
-that jumps between two speeds too.
+A model's own standard deviations are right only where its assumptions are. So every launch is predicted from the
+others, and its error counted in those deviations; the interval is as many of them wide as hold 95 % of the errors
+(split and cross-conformal prediction: Vovk et al. 2005; Barber et al. 2021). This needs no form of the errors: it holds
+for a device that jumps between two speeds too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 LEVEL = 0.95
 _FOLDS = 40
-_UNSEEN = 1.5
+_UNSEEN = 6.0
 _AUDITS_OF_DOUBT = 4.0
 """As many audits as the predictor's own word counts for."""
 _NORMAL_HALF_WIDTH = 1.96
@@ -40,7 +40,8 @@ def half_width(scores: Floats) -> float:
     """How many standard deviations hold 95 %, from n errors in standard deviations.
 
     The (n + 1)·0.95-th smallest, which holds 95 % of further ones in the mean. Below 19 the greatest is not enough, and
-    Student's t may ask for more; and so few launches may lack something that others have, which a small factor stands for.
+    Student's t may ask for more; and so few launches may lack something that others have, which a small factor stands
+    for.
     """
     ordered = np.sort(np.abs(scores))
     count = len(ordered)
@@ -49,16 +50,28 @@ def half_width(scores: Floats) -> float:
         return float(np.interp(rank, np.arange(1, count + 1), ordered))
     spread = math.sqrt(float(np.mean(ordered**2)))
     asked = max(float(ordered[-1]), t_quantile((1 + LEVEL) / 2, max(1, count - 1)) * spread)
-    return asked * (1 + _UNSEEN / count)
+    return asked * (1 + 1 / count + _UNSEEN / count**2)
 
 
 def widening(errors: Floats, half_widths: Floats) -> float:
     """The factor, at least 1, by which audits ask intervals to be wider.
 
-    Errors and half widths of the logarithms, a pair for each audit. The audits' variance, in units of the one that the
-    intervals claim, together with what the predictor's own word counts for.
+    Errors and half widths of the logarithms, a pair for each audit. Two things ask: the audits' variance, in units of
+    the one that the intervals claim, together with what the predictor's own word counts for; and, where more audits
+    miss their interval than chance explains, the factor with which 95 % would not have.
     """
     if not len(errors):
         return 1.0
-    squares = (_NORMAL_HALF_WIDTH * errors / half_widths) ** 2
-    return max(1.0, math.sqrt((_AUDITS_OF_DOUBT + float(squares.sum())) / (_AUDITS_OF_DOUBT + len(squares))))
+    ratios = np.sort(np.abs(errors) / half_widths)
+    count = len(ratios)
+    squares = float(((_NORMAL_HALF_WIDTH * ratios) ** 2).sum())
+    asked = max(1.0, math.sqrt((_AUDITS_OF_DOUBT + squares) / (_AUDITS_OF_DOUBT + count)))
+    if _chance(int((ratios > 1).sum()), count) < 1 - LEVEL:
+        rank = min(count, math.ceil((count + 1) * LEVEL))
+        asked = max(asked, float(ratios[rank - 1]))
+    return asked
+
+
+def _chance(misses: int, count: int) -> float:
+    """That at least so many of `count` intervals of 95 % miss."""
+    return sum(math.comb(count, k) * (1 - LEVEL) ** k * LEVEL ** (count - k) for k in range(misses, count + 1))

@@ -2,8 +2,8 @@
 
 Each feature is a number of things of one kind that a runtime does: multiply-accumulates (MAC) of a kind of product,
 elements that are read and written, or calls, each of which costs something however little it computes. A device's
-latency is nearly a sum of them, each times a cost of its own (`core.prediction.latency`), so they tell as well where the
-milliseconds go, block by block.
+latency is nearly a sum of them, each times a cost of its own (`core.prediction.latency`), so they tell as well where
+the milliseconds go, block by block.
 
 For n new tokens of each of B sequences after M earlier ones, K = M + n, as `core.cost.flops` counts: the sums of
 products are its sums. Two things a description knows and `Shapes` does not: relative positions are counted without

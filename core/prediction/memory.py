@@ -2,7 +2,8 @@
 
 Beside its weights a pass holds few kinds of things: activations of the widest block, the residual stream, attention's
 weights, keys and values that are kept, scores of tokens, and what a runtime needs for itself. Their bytes are counted
-exactly; how many copies of each a runtime holds at its peak is learnt by non-negative least squares of the relative error.
+exactly; how many copies of each a runtime holds at its peak is learnt by non-negative least squares of the relative
+error.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ MEMORY_FEATURES: Mapping[str, str] = MappingProxyType(
         "attention_weights": "bytes of the softmax of the block with most heads: B·n·K·n_head",
         "state": "bytes of keys and values that prefill and decode keep: 2·B·K·width of every block that attends",
         "logits": "bytes of the scores of tokens",
+        "blocks": "number of blocks",
+        "output": "bytes of the output layer's weights, held in another order",
         "weights": "bytes of weights that are held a second time",
     }
 )
 _RIDGE = 1e-3
 _LEAST_HALF_WIDTH = 1e-3
-_DIGITS = 8
+_DIGITS = 6
 _ATTENTION, _FEED_FORWARD, _SRU, _SRUPP, _ = range(len(BLOCK_KINDS))
 
 
@@ -50,9 +53,11 @@ class MemoryPredictor:
     protocol: MeasurementProtocol
     launches: int
     copies: Floats
-    """(p,) by `MEMORY_FEATURES`: bytes, and for the others how many times they are held."""
+    """(p,) by `MEMORY_FEATURES`: bytes; of what is counted in bytes, how many times it is held."""
     half_width: float
     """Of the 95 % interval, relative."""
+    error: float
+    """Mean relative error on launches that were predicted from the others."""
 
     @classmethod
     def fit(cls, shapes: Shapes, protocol: MeasurementProtocol, peak_bytes: ArrayLike) -> MemoryPredictor:
@@ -68,7 +73,8 @@ class MemoryPredictor:
             copies = _solve(counted[seen], known[seen], measured[seen])
             errors[row] = np.log(measured[row] / (known[row] + counted[row] @ copies))
         reach = max(half_width(errors), _LEAST_HALF_WIDTH)
-        return cls(protocol, len(order), _solve(counted, known, measured), reach)
+        error = float(np.mean(np.abs(np.expm1(errors))))
+        return cls(protocol, len(order), _solve(counted, known, measured), reach, error)
 
     def predict(self, shapes: Shapes) -> tuple[Floats, Floats, Floats]:
         """(n,) bytes each: the peak that is expected, and the ends of the 95 % interval.
@@ -99,7 +105,7 @@ def weight_bytes(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.in
 
 
 def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
-    """(n, len(MEMORY_FEATURES)), in bytes but for the first."""
+    """(n, len(MEMORY_FEATURES)), in bytes but for the runtime and the blocks."""
     width = BYTES[protocol.dtype]
     new, keys = protocol.batch * protocol.sequence_length, protocol.memory_length + protocol.sequence_length
     positions = {"all": new, "last": protocol.batch, "none": 0}[protocol.logits]
@@ -114,6 +120,8 @@ def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
             width * new * keys * heads.max(axis=1, initial=0).astype(float),
             width * kept * (shapes.width * shapes.attends).sum(axis=1).astype(float),
             width * positions * shapes.vocab_size.astype(float),
+            (shapes.kind >= 0).sum(axis=1).astype(float),
+            width * (positions > 0) * shapes.output_weights.astype(float),
             weight_bytes(shapes, protocol).astype(float),
         ],
         axis=1,

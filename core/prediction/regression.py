@@ -1,12 +1,12 @@
 """Costs of features by non-negative least squares of the relative error: the base of every prediction of latency.
 
-A latency is the sum over features of (how many) · (what one costs), and no cost is negative. The rows are divided by the
-measured latency, so that an error counts by its share of it. What few launches leave open a prior decides: shares of the
-time, equal ones, or those that other devices' costs give for these architectures.
+A latency is the sum over features of (how many) · (what one costs), and no cost is negative. The rows are divided by
+the measured latency, so that an error counts by its share of it. What few launches leave open a prior decides: shares
+of the time, equal ones, or those that other devices' costs give for these architectures.
 
-Some devices answer with one of two latencies, whatever is run (another clock, another kernel). The mean of both is never
-right, so the loss grows less than quadratically beyond a bound (Huber 1964), which falls as launches become many: with a
-hundred it is nearly the absolute error, whose minimum is the more frequent of the two.
+Some devices answer with one of two latencies, whatever is run (another clock, another kernel). The mean of both is
+never right, so the loss grows less than quadratically beyond a bound (Huber 1964), which falls as launches become many:
+with a hundred it is nearly the absolute error, whose minimum is the more frequent of the two.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _LEAST_DEVIATION = 0.02
 _NORMAL = 1.4826
 """Standard deviation of normal values by their median absolute deviation."""
 _ROUNDS = 25
+_LEAST_MS = 1e-6
+"""Nothing is faster: the least that a launch may report."""
 _DIGITS = 10
 
 
@@ -36,7 +38,7 @@ class Costs:
     per_unit: Floats
     """(p,) ms for one unit of each feature."""
     scale: Floats
-    """(p,) units of each feature that stand for one share of the time; 0 where no launch had any."""
+    """(p,) ms for one unit of each feature by which `gram` and `precision` are measured."""
     gram: Floats
     """(p, p) products of the shares, summed over the launches."""
     precision: Floats
@@ -44,7 +46,7 @@ class Costs:
 
     def latency(self, features: Floats) -> Floats:
         """(n,) ms."""
-        return np.asarray(features @ self.per_unit)
+        return np.asarray(np.maximum(features @ self.per_unit, _LEAST_MS))
 
     def leverage(self, features: Floats, latency_ms: Floats, noise: float) -> Floats:
         """(n,) variance of the logarithm of the latency for what is not known of the costs, in units of `noise`."""
@@ -54,12 +56,19 @@ class Costs:
 
 
 def fit(
-    features: Floats, latency_ms: Floats, noise: Floats, others: Sequence[Floats] = (), *, robust: bool = True
+    features: Floats,
+    latency_ms: Floats,
+    noise: Floats,
+    units: Sequence[str],
+    others: Sequence[Floats] = (),
+    *,
+    robust: bool = True,
 ) -> Costs:
     """Costs from n launches; features (n, p), `noise` (n,) the relative standard deviation of each latency.
 
-    `others`: costs (p,) of the same features on other devices; only their proportions matter. `robust`: by the loss
-    that forgives outliers, else by least squares.
+    `units` (p,): a feature that no launch has is thought to cost what others of its unit do, and may cost nothing or
+    double. `others`: costs (p,) of the same features on other devices; only their proportions matter. `robust`: by the
+    loss that forgives outliers, else by least squares.
     """
     rows = features / latency_ms[:, None]
     scale = rows.mean(axis=0)
@@ -75,7 +84,10 @@ def fit(
     shares = _solve(rows, weights, prior, deviation / spread)
     if robust:
         shares = _reweighted(rows, weights, shares, prior, spread)
-    return Costs(rounded(shares * inverse), inverse, rows.T @ rows, spread**-2.0)
+    found = shares * inverse
+    unseen = np.where(used, 0.0, _by_unit(features.mean(axis=0), found, units))
+    scales = inverse + unseen
+    return Costs(rounded(found + unseen), scales, rows.T @ rows, np.where(used, spread**-2.0, 1.0))
 
 
 def _reweighted(rows: Floats, weights: Floats, shares: Floats, prior: Floats, spread: Floats) -> Floats:
@@ -89,7 +101,7 @@ def _reweighted(rows: Floats, weights: Floats, shares: Floats, prior: Floats, sp
         # The prior counts for as much beside this loss as beside squares.
         strength = np.sqrt(min(limit, _NORMAL * middle) * _NORMAL * middle) / spread
         before, shares = shares, _solve(rows, pulled, prior, strength)
-        if turn > 5 and np.abs(shares - before).max() < 1e-9:
+        if turn > 5 and np.abs(shares - before).max() < 1e-12:
             break
     return shares
 
@@ -100,6 +112,15 @@ def rounded(values: Floats, digits: int = _DIGITS) -> Floats:
         magnitude = np.where(values == 0, 0.0, np.floor(np.log10(np.abs(values))))
     unit = 10.0 ** (magnitude - digits + 1)
     return np.asarray(np.round(values / unit) * unit)
+
+
+def _by_unit(amounts: Floats, costs: Floats, units: Sequence[str]) -> Floats:
+    """(p,) what one costs in the mean of the features of the same unit; 0 where there is none."""
+    found = np.zeros(len(units))
+    for unit in set(units):
+        same = np.array([one == unit for one in units])
+        found[same] = (costs[same] @ amounts[same]) / max(float(amounts[same].sum()), 1.0)
+    return found
 
 
 def _prior(rows: Floats, used: NDArray[np.bool_], others: Sequence[Floats]) -> tuple[Floats, Floats]:

@@ -7,11 +7,11 @@ launches speaks for it. Beyond what was measured it falls back to zero.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.linalg import cho_factor, cho_solve
 
 from edgefront.core.prediction.spread import farthest, standardised
 
@@ -23,9 +23,9 @@ _RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Signal variance by noise variance."""
 _GAIN = 2.0
 """Least gain of log likelihood for which a process is believed."""
-_MOST = 128
+_MOST = 96
 """Points that carry the process; of more launches a spread-out choice (Titsias 2009, §3: projected process)."""
-_JITTER = 1e-8
+_JITTER = 1e-6
 
 
 @dataclass(frozen=True)
@@ -37,33 +37,40 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class Learnt:
+    """What launches say of a process with a kernel."""
+
+    centre: Floats
+    width: Floats
+    points: Floats
+    weights: Floats
+    known: Floats
+    """(points, points): what launches take off the variance, a quadratic form of the covariance with the points."""
+
+
+@dataclass(frozen=True)
 class Process:
     """Corrections of the logarithm of the latency."""
 
     noise: float
     """Variance of a launch around the process."""
     kernel: Kernel = Kernel()
-    centre: Floats | None = None
-    width: Floats | None = None
-    points: Floats | None = None
-    factor: Floats | None = None
-    """Inverse Cholesky factor of the points' covariance, and of the same with what the launches say."""
-    learnt: Floats | None = None
-    weights: Floats | None = None
+    learnt: Learnt | None = None
 
     def predict(self, descriptors: Floats) -> tuple[Floats, Floats]:
         """(n,) mean of the correction and (n,) its variance, in units of `noise`."""
-        if self.points is None or self.factor is None or self.learnt is None or self.weights is None:
+        learnt = self.learnt
+        if learnt is None:
             return np.zeros(len(descriptors)), np.zeros(len(descriptors))
-        across = _matern((descriptors - self.centre) / self.width, self.points, self.kernel.length)
-        known = ((across @ self.factor) ** 2).sum(axis=1) - ((across @ self.learnt) ** 2).sum(axis=1)
-        return across @ self.weights, self.kernel.ratio * np.clip(1 - known, 0.0, 1.0)
+        across = _matern((descriptors - learnt.centre) / learnt.width, learnt.points, self.kernel.length)
+        known = ((across @ learnt.known) * across).sum(axis=1)
+        return across @ learnt.weights, self.kernel.ratio * np.clip(1 - known, 0.0, 1.0)
 
 
 def choose(descriptors: Floats, residuals: Floats) -> Kernel:
     """The kernel with the greatest marginal likelihood, or none."""
     centre, width = standardised(descriptors)
-    chosen = farthest(descriptors, min(len(descriptors), 2 * _MOST))
+    chosen = farthest(descriptors, 2 * _MOST)
     points, values = (descriptors[chosen] - centre) / width, residuals[chosen]
     count = len(values)
     best, found = -count / 2 * np.log(max(float(np.mean(values**2)), 1e-12)) + _GAIN, Kernel()
@@ -82,28 +89,24 @@ def choose(descriptors: Floats, residuals: Floats) -> Kernel:
 
 def fit(descriptors: Floats, residuals: Floats, weights: Floats, kernel: Kernel) -> Process:
     """The process of this kernel given n launches; `weights` (n,) are 1 for a launch of the usual variance."""
-    centre, width = standardised(descriptors)
-    empty = Process(max(float(np.average(residuals**2, weights=weights)), 1e-10), kernel, centre, width)
     if not kernel.ratio:
-        return empty
+        return Process(_variance(residuals, weights))
+    centre, width = standardised(descriptors)
     scaled = (descriptors - centre) / width
-    points = scaled[farthest(descriptors, min(len(descriptors), _MOST))]
+    points = scaled[farthest(descriptors, _MOST)]
     between = _matern(points, points, kernel.length) + _JITTER * np.eye(len(points))
     across = _matern(points, scaled, kernel.length)
     # In units of the signal's variance, which the ratio ties to the noise's.
-    joint = between + kernel.ratio * (across * weights) @ across.T
-    first, second = cholesky(between, lower=True), cholesky(joint, lower=True)
-    one = np.eye(len(points))
-    means = kernel.ratio * cho_solve((second, True), across @ (weights * residuals))
-    left = residuals - means @ across
-    return replace(
-        empty,
-        noise=max(float(np.average(left**2, weights=weights)), 1e-10),
-        points=points,
-        factor=solve_triangular(first, one, lower=True).T,
-        learnt=solve_triangular(second, one, lower=True).T,
-        weights=means,
-    )
+    first = cho_factor(between, lower=True)
+    second = cho_factor(between + kernel.ratio * (across * weights) @ across.T, lower=True)
+    means = np.asarray(kernel.ratio * cho_solve(second, across @ (weights * residuals)))
+    known = cho_solve(first, np.eye(len(points))) - cho_solve(second, np.eye(len(points)))
+    noise = _variance(residuals - means @ across, weights)
+    return Process(noise, kernel, Learnt(centre, width, points, means, np.asarray(known)))
+
+
+def _variance(left: Floats, weights: Floats) -> float:
+    return max(float(np.average(left**2, weights=weights)), 1e-10)
 
 
 def _matern(left: Floats, right: Floats, length: float) -> Floats:

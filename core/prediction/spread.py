@@ -20,8 +20,8 @@ def spread(shapes: Shapes, protocol: MeasurementProtocol, count: int, seed: int)
     """Rows of `count` architectures that stand for all of them, the same for the same seed.
 
     The rows are cut into as many cells of nearly equal size, always across the descriptor in which a cell is widest (a
-    k-d tree), and one is drawn from each: far apart as in a grid, but as likely to be usual or extreme as any row, so that
-    errors on them tell of errors on the others. `InvalidInput` if there are fewer rows.
+    k-d tree), and one is drawn from each: far apart as in a grid, but as likely to be usual or extreme as any row, so
+    that errors on them tell of errors on the others. `InvalidInput` if there are fewer rows.
     """
     if not 1 <= count <= len(shapes):
         raise InvalidInput(

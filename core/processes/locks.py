@@ -1,8 +1,9 @@
-"""Locks that the operating system frees when their holder ends, however it ends.
+"""Locks that the operating system releases when their holder ends, however it ends.
 
-`filelock` makes them. Its `FileLock` polls while it waits and does not reach into children, so two kinds are taken on
-open files instead: the measuring lock of a host (`agents.measuring.hostlock`: first come, first served, and held by the
-launch too), and those of a training (`workers.training`: the file says who holds it, and the run inherits it).
+`filelock` makes them. Its `FileLock` polls while it waits and is not inherited by children, so two kinds of locks are
+taken on open files instead: the measuring lock of a host (`agents.measuring.hostlock`: first come, first served, and
+held by the launch too), and those of a training (`workers.training`: the file contains the holder, and the run inherits
+it).
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def common_ratio(truth: ArrayLike, proxy: ArrayLike, share: float) -> float:
 def interval(first: ArrayLike, second: ArrayLike, resamples: int = RESAMPLES) -> tuple[float, float] | None:
     """95 % interval of Spearman's ρ by the bootstrap over pairs (percentiles); the same data give the same interval.
 
-    None where the values do not tell one.
+    None if it is undefined.
     """
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if len(a) < LEAST:

@@ -32,7 +32,7 @@ def score(
     found = torch.autograd.grad(loss, outputs, materialize_grads=True)
     effects: dict[int, Tensor] = {}
     for (place, first, output), gradient in zip(watch.seen, found, strict=True):
-        # The map of relative attention's distances has no axis of sequences: all share its outputs.
+        # The projection of relative attention's distances has no batch axis: all sequences share its outputs.
         by_sequence = (output.detach() * gradient).reshape(
             output.shape[0] if output.ndim > 2 else 1, -1, output.shape[-1]
         )

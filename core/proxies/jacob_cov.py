@@ -27,8 +27,8 @@ def score(
     """At most −rows·1, higher is better.
 
     A Jacobian is the gradient of a sequence's output by its embedded tokens, length·d_model numbers; the output is the
-    hidden states' sum along one random direction. In LTS it goes through the softmax's table and a random map to one
-    number: a direction as well, at the cost of the whole vocabulary.
+    hidden states' sum along one random direction. In LTS it goes through the output matrix and a random projection to
+    one number: a direction as well, at the cost of the whole vocabulary.
     """
     model = untrained(architecture, seed, device).requires_grad_(False)
     read: list[Tensor] = []

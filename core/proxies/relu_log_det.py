@@ -22,9 +22,9 @@ from edgefront.core.spaces.architecture import Architecture
 def score(
     architecture: Architecture, seed: int, settings: ProxySettings, device: str = "cpu", data: Path | None = None
 ) -> float:
-    """Higher where the units tell more tokens apart. `InvalidInput` for a model without feed-forward blocks.
+    """Higher if the units distinguish more tokens. `InvalidInput` for a model without feed-forward blocks.
 
-    Tokens that no unit tells apart (the same beginnings of two sequences) count once, for the determinant would be 0.
+    Tokens that no unit distinguishes (the same beginnings of two sequences) count once, for the determinant would be 0.
     """
     model = untrained(architecture, seed, device)
     layers = [block for block in model.blocks if isinstance(block, FeedForwardBlock)]

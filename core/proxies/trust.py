@@ -58,7 +58,7 @@ KNOWN: tuple[Known, ...] = (
 
 @dataclass(frozen=True)
 class Live:
-    """ρ over models of one job that were trained alike, with its 95 % interval where they tell one."""
+    """ρ over models of one job that were trained in the same way, with its 95 % interval if it can be estimated."""
 
     dataset: str
     metric: str
@@ -70,7 +70,7 @@ class Live:
 
 @dataclass(frozen=True)
 class Trust:
-    """What is known of a proxy in a space; `sentence` says it to a person."""
+    """How reliable a proxy is in a space; `sentence` summarises it for people."""
 
     proxy: str
     known: Known | None

@@ -59,7 +59,7 @@ def loss_of(model: LanguageModel, batch: Batch) -> Tensor:
 def linear_weights(model: LanguageModel) -> list[tuple[str, nn.Parameter]]:
     """Weights of the linear layers of all blocks, the source's first, by name in the order of the computation.
 
-    Tables, projections, norms, biases and the output layer are left out, as LTS leaves out embedding and softmax.
+    Embeddings, projections, norms, biases and the output layer are left out, as LTS leaves out embedding and softmax.
     """
     found = [] if model.source is None else [(f"source.{name}", one) for name, one in linear_weights(model.source)]
     for name, module in model.blocks.named_modules(prefix="blocks"):

@@ -126,7 +126,7 @@ def checked_name(name: str) -> str:
     try:
         return _NAME.validate_python(name)
     except ValidationError as error:
-        raise invalid_input(error, InvalidInput, "name") from None
+        raise invalid_input(error, InvalidInput).under("name") from None
 
 
 def from_json(value: Mapping[str, Any] | str | bytes) -> QualityLaw:
@@ -187,3 +187,13 @@ def _indented(value: dict[str, Any], depth: int = 1) -> str:
             text = json.dumps(part, ensure_ascii=False)
         lines.append(f"{inner}{json.dumps(key)}: {text}")
     return "{\n" + ",\n".join(lines) + f"\n{outer}}}"
+
+
+_ORIGIN = ("name", "family", "title", "data", "split", "tokens", "trained", "source", "licence")
+
+
+def summary(law: QualityLaw) -> dict[str, Any]:
+    """A law as JSON without its table: what it predicts, where it holds, and its prior's name."""
+    value = to_json(law)
+    kept = (*_ORIGIN, "table_models", "blocks", "features", "widening")
+    return {**{name: value[name] for name in kept}, "prior": law.prior.origin.name if law.prior else None}

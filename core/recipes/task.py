@@ -12,7 +12,7 @@ from edgefront.core.spaces.ends import LearnedPositions, SinusoidalPositions
 def reads_on(architecture: Architecture) -> bool:
     """Whether the model can read a text of any length by segments, its past being kept as state.
 
-    Models with absolute positions begin each segment anew: what they would attend to stood at other places.
+    Models with absolute positions cannot: the keys and values of their past have other positions.
     """
     return (
         architecture.causal

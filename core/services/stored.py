@@ -77,7 +77,13 @@ class Stored(Generic[Model]):
             return default
 
 
-JOB_REQUEST = Stored("request", JobRequest)
+def _name_defaults(request: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 left proxy and algorithm to their defaults of that time."""
+    algorithm = {"name": "lts", **request.get("algorithm", {})}
+    return {"proxy": "decoder_parameters", **request, "algorithm": algorithm}
+
+
+JOB_REQUEST = Stored("request", JobRequest, (_name_defaults,))
 TRAINING_REQUEST = Stored("request", TrainingRequest)
 PROTOCOL = Stored("protocol", MeasurementProtocol)
 """Protocols of targets and measurements. Their digests are stored too, and do not change with the version."""

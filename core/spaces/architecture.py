@@ -1,8 +1,8 @@
-"""The architecture description, version 1: what a model is, without its weights.
+"""The architecture description, version 1: a model without its weights.
 
-An `Architecture` is immutable, knows its canonical JSON and is named by the digest of it. All validation of
-descriptions lives here and with its parts (`core.spaces.block`, `core.spaces.ends`); rules that belong to a search
-space (such as d_inner ≥ 2·d_model) live with it. The contract is `docs/architecture.md`.
+An `Architecture` is immutable and identified by the digest of its canonical JSON. Descriptions are validated here and
+in the parts (`core.spaces.block`, `core.spaces.ends`); rules of a search space (such as d_inner ≥ 2·d_model) are in the
+space. The specification is `docs/architecture.md`.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ class Architecture(Part):
     @model_validator(mode="before")
     @classmethod
     def _one_source(cls, value: Any) -> Any:
-        """Told before the parts are read: no description is nested without end."""
+        """Checked before the parts are parsed, so that nesting is bounded."""
         source = value.get("source") if isinstance(value, Mapping) else None
         nested = source.get("source") if isinstance(source, Mapping) else getattr(source, "source", None)
         if nested is not None:
             raise ArchitectureError(
-                "source.source: a source has no source of its own",
+                "source.source: a source cannot have a source",
                 field="source.source",
                 value="an architecture",
-                allowed="leave it out",
+                allowed="omit it",
             )
         return value
 
@@ -301,7 +301,7 @@ class Architecture(Part):
                 "source: no block of this model attends to it",
                 field="source",
                 value="an architecture",
-                allowed="leave it out, or give a block attends source or both",
+                allowed="omit it, or give a block attends source or both",
             )
         for field, value, allowed, holds in rules:
             if not holds:
@@ -329,7 +329,7 @@ def _expanded(blocks: Mapping[str, Any]) -> list[Any]:
     for letter in letters:
         if len(letter) != 1 or not letter.islower() or letter == "x":
             raise ArchitectureError(
-                f"blocks.{letter}: the pattern needs its letters beside it, each with its block",
+                f"blocks.{letter}: every key other than pattern must be one letter, with its block",
                 field=f"blocks.{letter}",
                 value=letter,
                 allowed="one small letter other than x",

@@ -24,8 +24,8 @@ class Part(BaseModel):
 class Attention(Part):
     """Multi-head attention (Vaswani et al. 2017, eq. 1).
 
-    With relative positions it is Transformer-XL's (Dai et al. 2019, §3.3): no biases in its maps, a map of the
-    distances, and the biases u and v. Otherwise its maps have biases, as in GPT-2 and BERT.
+    With relative positions it is Transformer-XL's (Dai et al. 2019, §3.3): no biases in its linear layers, a projection
+    of the distances, and the biases u and v. Otherwise its linear layers have biases, as in GPT-2 and BERT.
     """
 
     kind: Literal["attention"] = "attention"

@@ -1,4 +1,4 @@
-"""What stands before and after the blocks: positions, token embedding and output layer, as descriptions."""
+"""The descriptions of the parts before and after the blocks: positions, token embedding and output layer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_LENGTH = 1 << 20
 
 
 class LearnedPositions(Part):
-    """Learned absolute positions: a table of (length + offset) rows of d_model; OPT starts at row 2 (offset)."""
+    """Learned absolute positions: an embedding of (length + offset) rows of d_model; OPT starts at row 2 (offset)."""
 
     kind: Literal["learned"] = "learned"
     length: Annotated[int, Field(ge=1, le=MAX_LENGTH)] = 1024
@@ -55,9 +55,9 @@ POSITION_KINDS = ("learned", "relative", "sinusoidal", "none")
 class Embedding(Part):
     """Token embedding.
 
-    Without `cutoffs`: one table of vocab_size × d_embed. With them, the adaptive embedding of Baevski & Auli (2019) in
-    Transformer-XL's layout: cluster i holds the tokens between two cut-offs in a table of width d_embed // div^i,
-    projected to d_model.
+    Without `cutoffs`: one matrix of vocab_size × d_embed. With them, the adaptive embedding of Baevski & Auli (2019) in
+    Transformer-XL's layout: cluster i has the tokens between two cut-offs, with an embedding matrix of width d_embed //
+    div^i, projected to d_model.
     """
 
     vocab_size: Annotated[int, Field(ge=2, le=MAX_VOCABULARY)]
@@ -96,15 +96,15 @@ class Output(Part):
     """The output layer.
 
     tokens         scores of every token of the vocabulary: plain, or the adaptive softmax where there are cut-offs
-    masked_tokens  the same after BERT's transform: a map of d_model, the activation and a layer norm
-    pooled         BERT's pooler: tanh of a map of the first position
-    classes        the pooler, and a map to `classes` scores
+    masked_tokens  the same after BERT's transform: a linear layer, the activation and a layer norm
+    pooled         BERT's pooler: tanh of a linear layer on the first position
+    classes        the pooler, and a linear layer to `classes` scores
     spans          two scores a position: where an answer begins and ends
     none           the hidden states: for a source
 
-    `tied`: tables are the embedding's, else of its own in the same shapes. `tied_projections`, of a tied output whose
-    embedding is projected: "tails" ties all but the head's (Transformer-XL), "all" (SRU++ on WikiText-103), or "none".
-    `bias`: one a token; if absent, exactly with cut-offs or for masked_tokens.
+    `tied`: the matrices are the embedding's, else its own in the same shapes. `tied_projections`, of a tied output
+    whose embedding is projected: "tails" ties all but the head's (Transformer-XL), "all" (SRU++ on WikiText-103), or
+    "none". `bias`: one a token; if absent, exactly with cut-offs or for masked_tokens.
     """
 
     kind: Literal["tokens", "masked_tokens", "pooled", "classes", "spans", "none"] = "tokens"

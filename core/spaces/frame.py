@@ -66,6 +66,8 @@ class Stock:
     n_head: int = 1
     d_inner: int = 0
     attn_ratio: int = 4
+    div: int | None = None
+    """Of the embedding, where a job may choose it; None: the first permitted one."""
 
 
 @dataclass(frozen=True)
@@ -147,18 +149,21 @@ class FramedSpace(SearchSpace, ABC):
         return (self.frame.embedding.div,) if gene is None else tuple(map(int, gene.values))
 
     def _d_embeds(self, width: int) -> dict[int, Value]:
-        """Width of the embedding → the value of the gene (the first one) that means it."""
+        """Width of the embedding → the value of the gene (the first one) that means it, in the gene's order."""
         gene = self._genes.get("d_embed")
         if gene is None:
             return {self.frame.embedding.d_embed or width: LIKE_D_MODEL}
-        return {self._d_embed(value, width): value for value in reversed(gene.values)}
+        found: dict[int, Value] = {}
+        for value in gene.values:
+            found.setdefault(self._d_embed(value, width), value)
+        return found
 
     def _d_embed(self, value: Value, width: int) -> int:
         return width if value == LIKE_D_MODEL else int(value)
 
     def _embeddings(self, width: int) -> list[Genome]:
-        """The genes of each embedding that a model of this width may have, the first values first."""
-        chosen = list(reversed(self._d_embeds(width).values()))
+        """The genes of each permitted embedding of a model of this width, in the order of their values."""
+        chosen = list(self._d_embeds(width).values())
         every = [{"div": div, "d_embed": value} for div in self._divs() for value in chosen]
         return [{name: value for name, value in genes.items() if name in self._genes} for genes in every]
 
@@ -186,10 +191,13 @@ class FramedSpace(SearchSpace, ABC):
         """d_model and embedding of the baselines, and these widths for all their layers.
 
         The stock d_model where it is permitted, else the widest permitted one with d_inner 4·d_model; the other widths
-        move to the nearest permitted value that goes with it.
+        move to the nearest permitted value that goes with it. The embedding has the stock's div where that is
+        permitted, and else the first values.
         """
         width = self.stock.d_model if self.stock.d_model in self._widths else max(self._widths)
-        genome: Genome = {"d_model": width, **self._embeddings(width)[0]}
+        embeddings = self._embeddings(width)
+        stock = [genes for genes in embeddings if genes.get("div") == self.stock.div]
+        genome: Genome = {"d_model": width, **(stock or embeddings)[0]}
         for name in names:
             scaled = name == "d_inner" and width != self.stock.d_model
             wanted = 4 * width if scaled else getattr(self.stock, name)

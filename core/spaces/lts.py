@@ -7,7 +7,7 @@ ends, as the paper prints them. The heads of a layer divide d_model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
@@ -78,7 +78,7 @@ class LtsSpace(FramedSpace):
                     }
 
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
-        """The stock shape, or the nearest that this space permits, at each depth; its embedding has the first values.
+        """The stock shape, or the nearest that this space permits, at each depth, with the stock's embedding if it can.
 
         Depths need not be permitted: the paper's baselines start at one layer.
         """
@@ -115,7 +115,7 @@ LTS_GPT2 = LtsSpace(
     source="LTS (arXiv 2203.02094) §3",
     gene_list=(*_DEPTHS_AND_WIDTHS, *_EMBEDDINGS, *_LAYERS),
     # Tables 6 and 7: 1024 wide, inner width 3072. Their 12 heads do not divide 1024; the most that this space has do.
-    stock=Stock(d_model=1024, n_head=8, d_inner=3072),
+    stock=Stock(d_model=1024, n_head=8, d_inner=3072, div=4),
     frame=Frame(
         # Transformer-XL's cut-offs for WikiText-103 that lie within this vocabulary.
         embedding=Embedding(vocab_size=50264, cutoffs=(19997, 39997)),
@@ -131,7 +131,7 @@ LTS_TRANSFORMER_XL = LtsSpace(
     title="Transformer-XL with its own heads and inner width in every layer",
     source="LTS (arXiv 2203.02094) §3, Tables 4 and 5",
     gene_list=(*_DEPTHS_AND_WIDTHS, *_EMBEDDINGS, *_LAYERS),
-    stock=BASE,
+    stock=replace(BASE, div=4),
     frame=OWN_BIASES,
     min_inner_ratio=2,
 )

@@ -144,7 +144,7 @@ def _skip(pattern: str, at: int) -> int:
 
 
 def _wrong(pattern: str, at: int, reason: str, *, told: bool = False) -> ArchitectureError:
-    """`told`: the reason says what stands there."""
+    """`told`: the reason already names the wrong character."""
     if not told:
         found = repr(pattern[at]) if at < len(pattern) else "the end"
         reason += f", but at character {at + 1} there is {found}"

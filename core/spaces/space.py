@@ -17,7 +17,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.gene import Gene, Value
 
 if TYPE_CHECKING:
-    # The client and command line list spaces without numpy; whoever samples brings a generator along.
+    # The client and command line list spaces without numpy; callers that sample pass a generator.
     import numpy as np
 
 Genome = dict[str, Any]
@@ -46,9 +46,10 @@ class Locus:
 class SearchSpace(ABC):
     """A named set of architectures.
 
-    Subclasses say what a genome means (`architecture`), what the values of one gene allow to another (`permitted`) and
-    which genes a narrowing makes impossible (`_settled`); everything that is random is done here, and alike for all.
-    Genes come in the order in which they are drawn: `permitted` may look at earlier ones.
+    Subclasses define the architecture of a genome (`architecture`), the values of a gene given the earlier ones
+    (`permitted`), and the removal of values that a narrowing makes impossible (`_settled`). Everything random is
+    implemented here, in the same way for all spaces. Genes come in the order in which they are drawn: `permitted` may
+    look at earlier ones.
     """
 
     name: str
@@ -95,7 +96,7 @@ class SearchSpace(ABC):
         return {gene.name: gene.describe() for gene in self.gene_list}
 
     def to_json(self) -> dict[str, Any]:
-        """What is told of it: `size` is a decimal integer as text, for it passes 2^64."""
+        """The space as JSON; `size` is a decimal integer as text, because it can exceed 2^64."""
         return {
             "name": self.name,
             "title": self.title,

@@ -177,8 +177,8 @@ class StackSpace(FramedSpace):
     def _count(self, width: int) -> int:
         """Stacks of one d_model.
 
-        A gene of the whole model (n_head of par-32, once it is freed) tells two stacks apart only if they hold a block
-        that it shapes. So they are counted by the set of kinds that they hold, by inclusion and exclusion.
+        A gene of the whole model (n_head of par-32, once it is freed) distinguishes two stacks only if they contain a
+        block that it shapes. So they are counted by their set of kinds, by inclusion and exclusion.
         """
         shared = {
             name: len(values)
@@ -219,7 +219,7 @@ class StackSpace(FramedSpace):
                 yield from self._stacks(length, stack)
 
     def _shaped(self, top: Genome, stack: Sequence[Choice]) -> Iterator[Genome]:
-        """One genome for each way to give widths to these blocks; what no block shows has its first value."""
+        """One genome for each assignment of widths to these blocks; genes that no block uses have their first value."""
         fitting = self._widths[top["d_model"]]
         hidden: Genome = dict(top)
         for name, gene in self._genes.items():
@@ -251,7 +251,7 @@ class StackSpace(FramedSpace):
                 f"no architecture is left in {self.name}: kind is {kinds} alone",
                 field="kind",
                 value=list(self._kinds),
-                allowed="at least one kind beside identity",
+                allowed="at least one kind other than identity",
             )
         left: dict[str, set[int]] = {}
         for name, able in ((MIN_ATTENTION, self._can_attend), (MIN_MIXING, _MIXING.intersection(self._kinds))):

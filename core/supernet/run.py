@@ -55,10 +55,10 @@ def run(spec: RunSpec, folder: Path, stop: Callable[[], bool] = lambda: False) -
     """Searches until every seed has its architecture, or until `stop` says so; resumes from the last checkpoint.
 
     A budget of steps or tokens is each search's, of hours all searches' together. Returns `EXIT_DONE`, or
-    `EXIT_STOPPED` with a checkpoint left behind; `status.json` tells the same.
+    `EXIT_STOPPED` after writing a checkpoint; `status.json` contains the same.
 
     Raises:
-        InvalidInput: settings, data and recipe do not go together, or the checkpoint is another run's.
+        InvalidInput: settings, data and recipe are incompatible, or the checkpoint is another run's.
         Diverged: a loss is not a number.
         Unavailable: a full disk, too little memory for one row, or hours over before the architecture was ever tuned.
     """
@@ -224,7 +224,7 @@ class _Run:
         self._saved = self._step
 
     def _resumed(self) -> Search:
-        """The search to go on with: the last checkpoint's, else the first seed's from its beginning."""
+        """The search to resume: the last checkpoint's, else the first seed's from its start."""
         latest = self._checkpoints.latest()
         if latest is None:
             self.journal.take_back(0)

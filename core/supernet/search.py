@@ -25,7 +25,7 @@ from edgefront.core.supernet.supernet import Supernet
 from edgefront.core.training.objective import Objective
 from edgefront.core.training.step import is_out_of_memory, seed_of
 
-_RECENT = 20  # architecture steps whose mean loss is told
+_RECENT = 20  # architecture steps in the reported mean loss
 _DIGITS = 5  # of probabilities that are kept
 
 
@@ -42,7 +42,7 @@ class Search:
     """Trains a supernet and its probabilities to the end of the schedule, or until they stay.
 
     All that is random in a step is a function of seed and step, and so is its data: `state` and `restore` are all that
-    it takes to go on elsewhere.
+    is needed to resume elsewhere.
 
     Args:
         model: the supernet with its initial weights, on the device that trains it.
@@ -235,7 +235,7 @@ class Search:
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
-    # Going on -------------------------------------------------------------------------------------------------------
+    # Resuming -------------------------------------------------------------------------------------------------------
 
     def tensors(self) -> dict[str, Tensor]:
         """The supernet's parameters under their names, and the logits."""
@@ -266,7 +266,7 @@ class Search:
         memory: dict[str, Tensor],
         progress: dict[str, Any],
     ) -> None:
-        """Goes on from what the four methods above gave."""
+        """Resumes from the results of the four methods above."""
         own = dict(tensors)
         with torch.no_grad():
             self.mixture.logits.copy_(own.pop("mixture.logits"))

@@ -1,8 +1,8 @@
-"""Checkpoints: folders that are complete or not there, of which the last few and the best are kept.
+"""Checkpoints: folders that are written atomically; the last few and the best are kept.
 
     step-000001000/model.safetensors    float32 parameters under the model's names, all ranks' shards together
                    optimizer.pt         the optimiser's state dict
-                   rank-0.pt            the rank's memory (see core.nn.state), and losses that no report has told yet
+                   rank-0.pt            the rank's memory (see core.nn.state), and losses that are not reported yet
                    trainer.json         step, tokens, seconds, micro rows, loss scale, the best evaluation so far
 
 What is random in a training is a function of seed and step, so no generator's state is kept.
@@ -162,7 +162,7 @@ def _load(checkpoint: Path, name: str) -> Any:
     try:
         return torch.load(checkpoint / name, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
-        # Its own text is pages long and tells how to run the code.
+        # torch's own message is pages long and explains how to run the code.
         raise _unreadable(
             checkpoint, ValueError(f"{name} contains more than tensors, which is unsafe to load")
         ) from None

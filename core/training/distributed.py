@@ -44,7 +44,7 @@ class Ranks:
         return [float(total) for total in tensor]
 
     def any(self, flag: bool) -> bool:
-        """Whether any rank says yes; all ranks call it."""
+        """Whether the value is true on any rank; all ranks call it."""
         return self.total(float(flag)) > 0
 
     def wait(self) -> None:

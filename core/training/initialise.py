@@ -82,19 +82,19 @@ class Parameter:
 
     @property
     def is_residual_output(self) -> bool:
-        """The last map of an attention or feed-forward block."""
+        """Whether it is the last linear layer of an attention or feed-forward block."""
         return self.block is not None and self.name.endswith((".out.weight", ".down.weight"))
 
 
 def initialise(model: LanguageModel, scheme: Scheme, seed: int) -> LanguageModel:
-    """Gives every parameter of `model` its first value; returns the model.
+    """Initialises every parameter of `model`; returns the model.
 
-    gpt2           N(0, 0.02); the last maps of the residual blocks divided by √(number of blocks) (Radford et al. 2019)
-    opt            the same with 0.006 for 0.02 (Zhang et al. 2022, §2.2)
-    transformer_xl N(0, 0.02), norm weights N(1, 0.02), projections N(0, 0.01); `_large` with 0.005 for 0.02 (NVIDIA)
-    srupp          Xavier's uniform distribution for every map; tables uniform to √(3/d_model) (asappresearch/sru)
-    bert           N(0, 0.02) (Devlin et al. 2019, by NVIDIA's code)
-    translation    Xavier's for every map; tables N(0, 1/√width) (asappresearch/imitkd)
+    gpt2           N(0, 0.02); the last linear layers of the residual blocks divided by √(number of blocks) (Radford et
+    al. 2019) opt            the same with 0.006 for 0.02 (Zhang et al. 2022, §2.2) transformer_xl N(0, 0.02), norm
+    weights N(1, 0.02), projections N(0, 0.01); `_large` with 0.005 for 0.02 (NVIDIA) srupp          Xavier's uniform
+    distribution for every linear layer; embeddings uniform to √(3/d_model) (asappresearch/sru) bert           N(0,
+    0.02) (Devlin et al. 2019, by NVIDIA's code) translation    Xavier's for every map; tables N(0, 1/√width)
+    (asappresearch/imitkd)
 
     SRU++'s W^o is multiplied by √(1 - p), p being the rate of `model.dropout.hidden`, so set that before.
 
@@ -132,7 +132,7 @@ def _first_value(parameter: Parameter, scheme: Scheme, generator: torch.Generato
 
 
 def _sru(parameter: Parameter) -> Draw:
-    """A map of an SRU or SRU++ block."""
+    """Initialises a linear layer of an SRU or SRU++ block."""
     if isinstance(parameter.block, Sru):
         return Draw("uniform", math.sqrt(3 / parameter.shape[1]))
     share = 1 - parameter.hidden_dropout if parameter.name.endswith(".up.weight") else 1.0

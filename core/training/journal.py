@@ -1,4 +1,6 @@
-"""What a training tells of itself: `status.json` and `metrics.jsonl` of its folder (`core.training.run_folder`)."""
+"""The files in which a training reports its progress: `status.json` and `metrics.jsonl` of its folder
+(`core.training.run_folder`).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ class Journal:
         self._written_at = 0.0
 
     def tell(self, *, now: bool = True, **changes: Any) -> None:
-        """Replaces these fields of the status; on disk at once, or with `now` False within about a second."""
+        """Replaces these fields of the status; written at once, or with `now` False within about a second."""
         self.status = self.status.model_copy(update=changes)
         if not self._writes or (not now and time.monotonic() - self._written_at < _EVERY_S):
             return
@@ -44,7 +46,7 @@ class Journal:
         self.tell(now=False, last=metric, step=metric.step)
 
     def take_back(self, step: int) -> None:
-        """Removes the lines after `step`, and one that a crash cut short: what they tell of is done again."""
+        """Removes the lines after `step`, and a line truncated by a crash: their steps are repeated."""
         path = self._folder / METRICS
         if not self._writes or not path.exists():
             return

@@ -67,7 +67,7 @@ class SmallerBatch(Unavailable):
 
 
 class _GivenUp(Exception):
-    """The step at hand, which may take an hour by itself: it is made anew when the training goes on."""
+    """The current step is abandoned, because it may take an hour; it is repeated when the training resumes."""
 
 
 class Trainer:
@@ -135,7 +135,7 @@ class Trainer:
         for step in range(self.progress.step, steps):
             batch, done = self.batches(step), step + 1
             counted = int((batch.targets != IGNORED).sum())
-            # One message a step: the ranks agree on whether they go on.
+            # One message per step: the ranks agree on whether they continue.
             targets, stops, over = map(int, self.ranks.totals(counted, self._stop(), self._hours_are_spent()))
             if stops:
                 self._leave()
@@ -341,7 +341,7 @@ class Trainer:
         self._saved = self.progress.step
 
     def _resume(self) -> None:
-        """Goes on from the last checkpoint if there is one."""
+        """Resumes from the last checkpoint if there is one."""
         latest = self.checkpoints.latest()
         if latest is None:
             self.journal.take_back(0)

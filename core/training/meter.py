@@ -51,7 +51,7 @@ class Meter:
 
     @property
     def pending(self) -> Tensor | None:
-        """This rank's losses that no reading has told of yet, [n]; None if there are none."""
+        """This rank's losses that are not reported yet, [n]; None if there are none."""
         return torch.stack(self._losses) if self._losses else None
 
     @property
@@ -70,7 +70,7 @@ class Meter:
         return not self._ranks.any(wrong)
 
     def read(self, step: int) -> Reading:
-        """After `step` steps in all; begins anew. All ranks call it."""
+        """The report after `step` steps; resets the meter. All ranks call it."""
         assert self._norm is not None
         loss, norm = self._ranks.total(float(torch.stack(self._losses).mean())), float(self._norm)
         seconds, steps = self.seconds, step - self._step

@@ -10,7 +10,7 @@ from edgefront.core.nn.state import State
 
 
 class Objective(nn.Module):
-    """Tokens to the sum of their negative log likelihoods, float32 in nats, and the state to go on with."""
+    """Tokens to the sum of their negative log likelihoods, float32 in nats, and the state for the next segment."""
 
     def __init__(self, model: LanguageModel, memory: int, label_smoothing: float = 0.0) -> None:
         super().__init__()

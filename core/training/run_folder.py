@@ -1,8 +1,8 @@
-"""The folder of one training: what is agreed between whoever starts a training and the process that trains.
+"""The folder of one training: the interface between its supervisor and the process that trains.
 
     spec.json        what to do (`RunSpec`); written once, before the start
     status.json      where it stands (`RunStatus`); replaced whole, at least every few seconds
-    metrics.jsonl    one line a report (`Metric`); after a restart the lines beyond the checkpoint are taken back
+    metrics.jsonl    one line a report (`Metric`); after a restart the lines beyond the checkpoint are removed
     micro_rows       how many rows at a time fit into memory, once that is known to be fewer than all
     log.txt          standard output and error of all ranks
     checkpoints/     step-000001000/ …, each complete or not there (`core.training.checkpoint`)
@@ -24,13 +24,13 @@ EXIT_DONE = 0
 EXIT_STOPPED = 75
 """Asked to stop by SIGTERM: a checkpoint is written, and the same command resumes from there."""
 EXIT_INVALID = 64
-"""The spec or the data is wrong; `status.json` says what. Trying again is no use."""
+"""The spec or the data is invalid; see `status.json`. A retry would fail in the same way."""
 EXIT_FAILED = 70
-"""Out of memory at the smallest batch, a loss that is not a number, a mistake of ours; `status.json` says what."""
+"""Out of memory at the smallest batch, a loss that is not a number, or a bug; see `status.json`."""
 EXIT_SMALLER = 71
 """Out of memory on one of several ranks: the same command resumes from the last checkpoint with half the micro rows.
 
-Under `torchrun` any of these arrives as 1: then `status.json` tells which it was.
+Under `torchrun` all of these become 1; `status.json` distinguishes them.
 """
 
 SPEC, STATUS, METRICS, LIMIT, LOG, CHECKPOINTS, RESULT = (
@@ -78,7 +78,7 @@ class RunSpec(BaseModel):
     supernet: dict[str, Any] | None = None
     """Settings of `core.supernet`."""
     about: dict[str, Any] = Field(default_factory=dict)
-    """Told of the model besides: it goes into `result.json` and the model card as it is."""
+    """Further facts on the model, copied into `result.json` and the model card."""
 
 
 class Metric(BaseModel):
@@ -116,7 +116,7 @@ class RunStatus(BaseModel):
     state: RunState
     step: int = 0
     steps: int = 0
-    """How many there will be, as far as the budget tells."""
+    """Expected number of steps, from the budget."""
     seconds_left: float | None = None
     micro_rows: int | None = None
     note: str = ""

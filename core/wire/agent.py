@@ -77,9 +77,9 @@ class EnrolRequest(_Message):
 
     protocol_version: int = PROTOCOL_VERSION
     name: Name
-    """Unique among devices; the host name unless the user says otherwise."""
+    """Unique among devices; the host name by default."""
     device_class: Name
-    """Interchangeable devices share one: CPU or GPU model, architecture and core count unless the user says."""
+    """Interchangeable devices share one: CPU or GPU model, architecture and core count by default."""
     facts: DeviceFacts
 
 
@@ -135,7 +135,7 @@ class HeartbeatResponse(_Message):
     expires_at: datetime
     state: Literal["active", "draining"] = "active"
     cancelled: tuple[Identifier, ...] = ()
-    """Launches of this lease that are no longer wanted (job paused, cancelled): skip them if not yet started."""
+    """Launches of this lease that are no longer needed (job paused, cancelled): skip them if not yet started."""
 
 
 class ReleaseRequest(_Message):
@@ -167,7 +167,8 @@ class ReportRequest(_Message):
 class ReportReceipt(_Message):
     """accepted: counted. duplicate: the same report came before, answered as then. conflict: another report has
     settled this launch; drop yours. unknown: no such launch (its job was deleted); drop yours. cancelled: the job
-    wants it no more; the measurement is kept all the same."""
+    wants it no more; the measurement is kept all the same.
+    """
 
     launch_id: Identifier
     outcome: Literal["accepted", "duplicate", "conflict", "unknown", "cancelled"]

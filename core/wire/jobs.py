@@ -66,9 +66,29 @@ class TargetRequest(_Request):
     device_class: Name | None = None
     protocol: MeasurementProtocol = MeasurementProtocol()
     limits: Limits = Limits()
+    added: bool = False
+    """Set by the service: added to the job later, it measures the job's candidates alone."""
 
     @model_validator(mode="after")
     def _one_place(self) -> TargetRequest:
+        if self.device is not None and self.device_class is not None:
+            raise ValueError("give device or device_class, not both")
+        return self
+
+
+class AddedTargetRequest(_Request):
+    """A device (its id or name) or a device class that a job is extended to."""
+
+    name: Name | None = None
+    device: Name | None = None
+    device_class: Name | None = None
+    protocol: MeasurementProtocol | None = None
+    """That of the job's first target if absent."""
+    limits: Limits | None = None
+    """Those of the job's first target if absent."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> AddedTargetRequest:
         if self.device is not None and self.device_class is not None:
             raise ValueError("give device or device_class, not both")
         return self
@@ -131,6 +151,9 @@ class Versus(_View):
     memory_bytes: float
     speedup: float
     """Baseline latency over the candidate's: 1.5 is one and a half times as fast."""
+    speedup_low: float | None = None
+    """The ends of its 95 % interval, which holds the launches of both sides; None while that is not known."""
+    speedup_high: float | None = None
     memory_ratio: float
     """Baseline peak memory over the candidate's."""
     extrapolated: bool
@@ -323,6 +346,54 @@ class FrontierView(_View):
     by: Quality = "proxy"
     trained: tuple[TrainedView, ...] = ()
     """Of the candidates that were trained, on the frontier or not: the largest group trained alike."""
+
+
+class RunnerUpView(_View):
+    """Another measured model within the limits."""
+
+    candidate: CandidateView
+    trade: str
+    """What it gives and takes against the recommended one, with intervals."""
+
+
+class LimitMove(_View):
+    """A limit that would have to be moved for a measured model to be within."""
+
+    limit: Literal["latency_ms", "memory_mb"]
+    to: float
+    candidate_id: Identifier
+
+
+class RecommendationView(_View):
+    """The best measured model within limits, beside the largest layer-scaled stock model within the same limits.
+
+    `by` says what stands for quality: the perplexity of models that were trained alike, if the best by prediction is
+    among them; else the predicted perplexity; else the job's proxy. Without `recommended` nothing measured is within
+    the limits, and `nearest` and `moves` say what is missing.
+    """
+
+    job_id: Identifier
+    target_id: Identifier
+    target: str
+    limits: Limits
+    """Those of the target unless others were asked for."""
+    by: Literal["trained", "predicted", "proxy"]
+    proxy: str
+    perplexity_of: str = ""
+    """Data, split and training that predicted perplexities are of; empty where nothing is predicted."""
+    sentence: str
+    """The answer in words. Differences have the 95 % interval of both sides, or are said not to be measurable."""
+    note: str = ""
+    """What a person should know: the search goes on, or looked within other limits."""
+    recommended: CandidateView | None = None
+    baseline: CandidateView | None = None
+    runners_up: tuple[RunnerUpView, ...] = ()
+    nearest: CandidateView | None = None
+    """What comes nearest to the limits, where nothing measured is within."""
+    moves: tuple[LimitMove, ...] = ()
+    """Each alone brings a model within; or both together, where one is not enough: see `sentence`."""
+    trained: tuple[TrainedView, ...] = ()
+    """Of the models shown, those that were trained alike."""
 
 
 class EventView(_View):

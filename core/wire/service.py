@@ -127,6 +127,41 @@ class SpaceView(_View):
     """Number of architectures, a decimal integer as text (it passes 2^64)."""
 
 
+class QualityFeature(_View):
+    """One feature of a quality law, and the range in which its table has models."""
+
+    name: str
+    unit: str
+    meaning: str
+    low: float
+    high: float
+
+
+class QualityLawView(_View):
+    """A quality law without its table: what perplexity it predicts, and where it holds."""
+
+    name: str
+    family: str
+    """gpt2 or transformer-xl; empty for a law of neither."""
+    title: str
+    data: str
+    split: str
+    tokens: str
+    """The tokens that the perplexity is per."""
+    trained: str
+    source: str
+    licence: str
+    table_models: int
+    """Trained models that it was fitted to."""
+    blocks: tuple[str, ...]
+    """Kinds of blocks of those models."""
+    features: tuple[QualityFeature, ...]
+    widening: float
+    """Factor of all standard deviations, from predictions of each model by the others."""
+    prior: str | None
+    """The law whose prediction is its mean; None without one."""
+
+
 class AlgorithmView(_View):
     name: str
     title: str

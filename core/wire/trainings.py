@@ -153,7 +153,7 @@ class TrainingView(_View):
     kind: Literal["training", "supernet"]
     state: TrainingState
     wanted: Wanted
-    """What its owner asked for last; a run that is to pause or end does so after its step."""
+    """The owner's latest request; the run obeys it after its current step."""
     reason: str | None
     """Why it failed."""
     note: str

@@ -1,4 +1,4 @@
-"""What every command shares: the options --url, --key and --json, the client, and how results are put out."""
+"""Shared by all commands: the options --url, --key and --json, the client, and the output of results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Key = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
-# A person waits for the command: give up sooner than a program would. Who watches stays through a restart.
+# A person waits for the command, so it gives up sooner than a program. Watching survives a server restart.
 _PATIENCE_S = 3.0
 _WATCHING_S = 60.0
 
@@ -57,7 +57,7 @@ class Session:
 
     @cached_property
     def watching_client(self) -> Client:
-        """One that bears with a server that is away for a while."""
+        """A client that tolerates a longer outage of the server."""
         return self._connect(_WATCHING_S)
 
     def _connect(self, patience_s: float) -> Client:
@@ -83,7 +83,7 @@ class Session:
             self.err.print(text, style="dim", markup=False, soft_wrap=True)
 
     def put(self, value: Any, show: Callable[[], None]) -> None:
-        """The result: as JSON, or as `show` prints it for people."""
+        """Prints the result: as JSON, or by `show` for people."""
         if self.json:
             from edgefront.show.output import print_json
 
@@ -93,7 +93,7 @@ class Session:
 
 
 root_options = Session()
-"""What was given before the command: `edgefront --url … job list`."""
+"""Options before the command: `edgefront --url … job list`."""
 
 
 def command(

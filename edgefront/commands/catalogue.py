@@ -1,4 +1,4 @@
-"""`edgefront space …` and `edgefront describe`: what needs no server."""
+"""`edgefront space …` and `edgefront describe`, which need no server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shell completion of names that live on the server or in the catalogue. Never slow, never an error."""
+"""Shell completion of names from the server or the catalogue. Never slow, never an error."""
 
 from __future__ import annotations
 

@@ -52,7 +52,9 @@ def generate(
     text = sys.stdin.read() if prompt == "-" else prompt
     sampling = Sampling(temperature, top_k, top_p, seed)
 
-    before = "" if package.architecture.source else text  # told with the first piece: not before an error
+    before = (
+        "" if package.architecture.source else text
+    )  # printed with the first text, so that an error comes before it
 
     def put(piece: str) -> None:
         nonlocal before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,8 +18,11 @@ from edgefront.commands.options import (
     WEIGHTS,
     After,
     JobId,
+    MaxLatency,
+    MaxMemory,
     Narrow,
     Newest,
+    ProtocolFields,
     Space,
     Watch,
 )
@@ -26,19 +30,18 @@ from edgefront.commands.options import (
 if TYPE_CHECKING:
     from edgefront.core.wire.jobs import JobRequest, JobView
 
-app = group("Search jobs: submit, watch, control.")
+app = group("Search jobs: estimate, submit, watch, extend, control.")
 
 
-@command(
-    app,
-    "submit",
-    panels={
-        "Search": "space narrow algorithm setting candidates minutes min_parameters max_parameters seed",
-        "Measuring": "target mode sequence_length memory_length dtype weights precision",
-        "Limits": "max_latency_ms max_memory_mb",
-        "Proxy": "proxy proxy_setting",
-    },
-)
+_PANELS = {
+    "Search": "preset space narrow goal algorithm setting candidates minutes min_parameters max_parameters seed",
+    "Measuring": "target mode sequence_length memory_length dtype weights precision",
+    "Limits": "max_latency_ms max_memory_mb",
+    "Proxy": "proxy proxy_setting",
+}
+
+
+@command(app, "submit", panels=_PANELS)
 def submit(
     session: Session,
     file: Annotated[
@@ -67,14 +70,27 @@ def submit(
     dtype: Annotated[str | None, typer.Option(help=f"float32, bfloat16 or float16. {DTYPE}")] = None,
     weights: Annotated[str | None, typer.Option(help=f"full or int8; {WEIGHTS}")] = None,
     precision: Annotated[float | None, typer.Option(help="Wanted 95 % half-width, relative: 0.02.")] = None,
-    algorithm: Annotated[str, typer.Option(help="lts, random, nsga2 or par-supernet.")] = "lts",
+    preset: Annotated[
+        str | None,
+        typer.Option(help="lts-paper: search by LTS as published: its algorithm, proxy, population and iterations."),
+    ] = None,
+    goal: Annotated[str, typer.Option(help="frontier, or best_within_limits.")] = "frontier",
+    algorithm: Annotated[
+        str,
+        typer.Option(
+            help="surrogate, lts, random, nsga2 or par-supernet. Default: surrogate, where the proxy can be predicted."
+        ),
+    ] = "auto",
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Setting of the algorithm.")
     ] = None,
     proxy: Annotated[
         str,
-        typer.Option(help="Proxy for quality, a name from `proxy list`.", autocompletion=complete_proxy),
-    ] = "decoder_parameters",
+        typer.Option(
+            help="Proxy for quality, a name from `proxy list`. Default: quality_law, where a law covers the space.",
+            autocompletion=complete_proxy,
+        ),
+    ] = "auto",
     proxy_setting: Annotated[
         list[str] | None,
         typer.Option("--proxy-set", metavar="KEY=VALUE", help="Setting of the proxy: rows=16, length=192."),
@@ -88,6 +104,9 @@ def submit(
         str | None, typer.Option(help="Submitting again with the same key returns the same job.")
     ] = None,
     watch: Watch = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what the job would take, as `job estimate` does.")
+    ] = False,
 ) -> None:
     """Submit a search job."""
     from edgefront.requests import jobs as submission
@@ -108,20 +127,48 @@ def submit(
         for wanted in targets:
             wanted["protocol"] |= {field: value for field, value in protocol.items() if value is not None}
             wanted["limits"] = limits
+        chosen = submission.preset(preset, algorithm, submission.settings(setting or []), proxy)
         request = submission.parse_request(
             {
                 "name": name,
                 "space": {"name": space, "narrow": submission.narrowing(narrow or [])},
                 "targets": targets,
-                "algorithm": {"name": algorithm, "settings": submission.settings(setting or [])},
-                "proxy": proxy,
+                "goal": goal,
+                **chosen,
                 "proxy_settings": submission.settings(proxy_setting or []),
                 "budget": {"candidates": candidates, "minutes": minutes},
                 "parameters": {"min_decoder": min_parameters, "max_decoder": max_parameters},
                 "seed": seed,
             }
         )
-    _submit(session, request, idempotency_key, watch)
+    if dry_run:
+        _estimate(session, request)
+    else:
+        _submit(session, request, idempotency_key, watch)
+
+
+def estimate(session: Session, **given: Any) -> None:
+    """Say what a job would take and what it would be refused for, without submitting it."""
+    submit(session, **given, dry_run=True)
+
+
+_SUBMITTING = inspect.signature(submit, eval_str=True)
+estimate.__signature__ = _SUBMITTING.replace(  # type: ignore[attr-defined]
+    parameters=[
+        one for name, one in _SUBMITTING.parameters.items() if name not in ("idempotency_key", "watch", "dry_run")
+    ]
+)
+command(app, "estimate", panels=_PANELS)(estimate)
+
+
+def _estimate(session: Session, request: JobRequest) -> None:
+    from edgefront import exits
+    from edgefront.show.estimate import show_estimate
+
+    found = session.client.jobs.estimate(request)
+    session.put(found, lambda: show_estimate(session.out, session.err, found))
+    if found.refusals:
+        raise typer.Exit(exits.REFUSED)
 
 
 def _submit(session: Session, request: JobRequest, idempotency_key: str | None, watch: bool) -> None:
@@ -141,7 +188,7 @@ def _submit(session: Session, request: JobRequest, idempotency_key: str | None, 
     session.put(job, show)
 
 
-def only_device(session: Session) -> str:
+def only_device(session: Session, option: str = "--target") -> str:
     from edgefront.core.errors import InvalidInput
 
     devices = [device for device in session.client.devices.list() if device.state == "active"]
@@ -149,10 +196,10 @@ def only_device(session: Session) -> str:
         return devices[0].name
     names = ", ".join(device.name for device in devices)
     raise InvalidInput(
-        f"choose a device with --target: the active devices are {names}"
+        f"choose a device with {option}: the active devices are {names}"
         if names
-        else "there is no active device: start an agent with `edgefront agent`, or use --target class=NAME",
-        field="target",
+        else "there is no active device: start an agent with `edgefront agent`, or name a device class",
+        field=option.removeprefix("--"),
         allowed=names,
     )
 
@@ -211,7 +258,7 @@ def _watch(session: Session, job_id: str, after: int) -> None:
     from edgefront.show import progress
     from edgefront.show.output import print_json
 
-    session.client.jobs.get(job_id)  # what is wrong from the start is said at once
+    session.client.jobs.get(job_id)  # report an error of the request at once
     client = session.watching_client
     if session.json:
         ended: JobView | None = follow.each_event(client, job_id, after, lambda event: print_json(event, line=True))
@@ -226,6 +273,78 @@ def _watch(session: Session, job_id: str, after: int) -> None:
         from edgefront.core.errors import EdgefrontError
 
         raise EdgefrontError(f"job {job_id} failed: {ended.reason or 'see its targets'}")
+
+
+@command(app, "recommend")
+def recommend(
+    session: Session,
+    job: JobId,
+    target: Annotated[str | None, typer.Option(help="Id or name of a target. Default: all of the job's.")] = None,
+    max_latency_ms: MaxLatency = None,
+    max_memory_mb: MaxMemory = None,
+) -> None:
+    """Show the best model within limits that a job has measured, and what others trade for it.
+
+    Answered from what is known, also while the job runs. Limits that are not given are the job's own.
+    """
+    from edgefront.show.recommendation import show
+
+    client = session.client
+    names = [target] if target else [item.id for item in client.jobs.get(job).targets]
+    found = [
+        client.jobs.recommendation(job, target=name, max_latency_ms=max_latency_ms, max_memory_mb=max_memory_mb)
+        for name in names
+    ]
+
+    def say() -> None:
+        for view in found:
+            show(view, session.out)
+
+    session.put(found[0] if target else found, say)
+
+
+@command(app, "extend")
+def extend(
+    session: Session,
+    job: JobId,
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="DEVICE[:RUNTIME[:THREADS]]",
+            help="Device to add, with runtime and threads; class=NAME for a device class.",
+            autocompletion=complete_device,
+        ),
+    ],
+    protocol: ProtocolFields = None,
+    max_latency_ms: Annotated[float | None, typer.Option(help="Limit there. Default: its first target's.")] = None,
+    max_memory_mb: Annotated[float | None, typer.Option(help="Limit there, in MiB. Default: as above.")] = None,
+    watch: Watch = False,
+) -> None:
+    """Add a device to a job: about ten of its candidates are measured there, then only those predicted to matter.
+
+    The protocol is that of the job's first target but for the fields that are given here.
+    """
+    from edgefront.requests import jobs as submission
+
+    place = submission.target(target)
+    given = place.pop("protocol") | submission.settings(protocol or [], option="protocol")
+    fields: dict[str, Any] = {}
+    if given or max_latency_ms is not None or max_memory_mb is not None:
+        first = session.client.jobs.get(job).request.targets[0]
+        limits = {"latency_ms": max_latency_ms, "memory_mb": max_memory_mb}
+        fields["protocol"] = submission.changed_protocol(first.protocol, given)
+        fields["limits"] = first.limits.model_dump() | {name: one for name, one in limits.items() if one is not None}
+    found = session.client.jobs.extend(job, **place, **fields)
+    if watch:
+        _watch(session, found.id, after=found.last_event)
+        return
+
+    def show() -> None:
+        session.out.print(found.id)
+        added = found.targets[-1]
+        session.note(f"{added.name}: {added.note or added.state}")
+
+    session.put(found, show)
 
 
 @command(app, "pause")

@@ -96,7 +96,7 @@ def measure(
         raise invalid_input(error, ProtocolError) from None
     subject = find_model(model)
     if isinstance(subject, Architecture):
-        protocol_costs(subject, protocol)  # refuses what the model does not have
+        protocol_costs(subject, protocol)  # refuses passes that the model does not support
     with session.err.status(f"measuring {model} …"):
         measured = run(subject, protocol, launches=launches, seed=seed)
     session.put(measured.report(), lambda: _show(session, Path(model).name, measured))

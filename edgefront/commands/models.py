@@ -125,7 +125,7 @@ def show_model(session: Session, model: Described) -> None:
     }
 
     def show() -> None:
-        # Beside the description, so that standard output can become a file that is read again.
+        # On standard error, so that standard output contains only the description.
         known = (named.name, named.source) if named else ()
         session.note(" · ".join((*known, f"digest {architecture.digest}")))
         session.out.print(_readable(architecture.canonical), markup=False, soft_wrap=True)

@@ -9,7 +9,7 @@ import typer
 
 from edgefront.commands.completion import complete_job, complete_model, complete_space
 
-# What the options of a measurement protocol say of themselves; what they take differs.
+# Help texts of the options of a measurement protocol, whose types differ between commands.
 MODE = "Kind of pass: all tokens at once, the same returning the state, or one token after a state."
 SEQUENCE_LENGTH = "Tokens of a pass. Default: 192; in decode 1."
 MEMORY_LENGTH = (
@@ -20,6 +20,14 @@ WEIGHTS = "int8 quantises the linear layers of the blocks: weights ahead of time
 
 # Of jobs and trainings ----------------------------------------------------------------------------------------------
 
+ProtocolFields = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--protocol",
+        metavar="FIELD=VALUE",
+        help="Field of the measurement protocol: mode=decode, sequence_length=128, dtype=float16. May be repeated.",
+    ),
+]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.", autocompletion=complete_job)]
 Space = Annotated[str, typer.Option(help="Search space.", autocompletion=complete_space)]
 Narrow = Annotated[

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edgefront.core.quality.law import QualityLaw
     from edgefront.core.spaces.architecture import Architecture
 
-app = group("Quality laws: predict a model's perplexity, and learn a law from trained models.")
+app = group("Quality laws: predict a model's perplexity, and fit a law to trained models.")
 
 _ABOUT = ("title", "data", "split", "tokens", "trained", "source", "licence")
 
@@ -24,6 +24,7 @@ _ABOUT = ("title", "data", "split", "tokens", "trained", "source", "licence")
 def list_laws(session: Session) -> None:
     """List the quality laws that come with edgefront."""
     from edgefront.core.quality.shipped import shipped_laws
+    from edgefront.core.quality.stored import summary
 
     laws = list(shipped_laws().values())
 
@@ -43,10 +44,10 @@ def list_laws(session: Session) -> None:
 def show_law(
     session: Session,
     law: Annotated[
-        str, typer.Argument(metavar="NAME_OR_FILE", help="A law by name, or its file.", autocompletion=complete_law)
+        str, typer.Argument(metavar="NAME_OR_FILE", help="Name or file of a quality law.", autocompletion=complete_law)
     ],
 ) -> None:
-    """Show what a law is of, and where it holds. With --json the whole law."""
+    """Show the data, accuracy and feature ranges of a law. With --json the whole law."""
     from edgefront.core.quality.shipped import find_law
     from edgefront.core.quality.stored import to_json
 
@@ -58,13 +59,13 @@ def show_law(
 def fit_law(
     session: Session,
     file: Annotated[
-        Path, typer.Argument(metavar="TABLE", help="Trained models: JSON lines, JSON or CSV, one model a row.")
+        Path, typer.Argument(metavar="TABLE", help="Trained models: JSON lines, JSON or CSV, one model per row.")
     ],
     prior: Annotated[
         str | None,
         typer.Option(
             metavar="NAME_OR_FILE",
-            help="A law to depart from, for tables of few models or of a part of a family.",
+            help="Law to use as the prior mean, for tables with few models or a part of a family.",
             autocompletion=complete_law,
         ),
     ] = None,
@@ -73,16 +74,16 @@ def fit_law(
         str | None, typer.Option(metavar="COLUMN", help="Perplexity, loss or bpc. Default: valid_ppl, perplexity, …")
     ] = None,
     where: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Only rows with this value; several times.")
+        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Use only rows with this value. May be repeated.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Of the law. Default: the name of the table.")] = None,
-    data: Annotated[str, typer.Option(help="What the models were trained on, for readers.")] = "not stated",
-    split: Annotated[str, typer.Option(help="What their perplexity is of, for readers.")] = "not stated",
-    trained: Annotated[str, typer.Option(help="How and how long they were trained, for readers.")] = "not stated",
+    name: Annotated[str | None, typer.Option(help="Name of the law. Default: the name of the table.")] = None,
+    data: Annotated[str, typer.Option(help="Training data of the models, for readers.")] = "not stated",
+    split: Annotated[str, typer.Option(help="Split of their perplexity, for readers.")] = "not stated",
+    trained: Annotated[str, typer.Option(help="Recipe and length of their training, for readers.")] = "not stated",
 ) -> None:
-    """Learn a law from a table of models that were trained alike.
+    """Fit a law to a table of models that were trained in the same way.
 
-    Prints how well it predicts models that it has not seen: Spearman's rho and the share of 95 % intervals that hold,
+    Prints its accuracy on new models: Spearman's rho and the share of 95 % intervals that hold,
     over ten folds.
     """
     from edgefront.commands.proxy import conditions
@@ -93,7 +94,7 @@ def fit_law(
     from edgefront.core.proxies.trained import trained_models
     from edgefront.core.quality.law import Origin, QualityLaw, cross_validated
     from edgefront.core.quality.shipped import find_law
-    from edgefront.core.quality.stored import checked_name, to_text
+    from edgefront.core.quality.stored import checked_name, summary, to_text
 
     rows = rows_where(read_table(file), conditions(where or []))
     models = trained_models(rows, quality_of(rows, quality))
@@ -122,7 +123,7 @@ def fit_law(
             markup=False,
             soft_wrap=True,
         )
-        session.note(f"law: {out}" if out is not None else "not kept: name a file with --out")
+        session.note(f"law: {out}" if out is not None else "the law was not saved: name a file with --out")
 
     session.put({**summary(law), "folds": folds.to_json(), "file": None if out is None else str(out)}, show)
 
@@ -138,7 +139,7 @@ def predict(
         ),
     ] = None,
 ) -> None:
-    """Predict the perplexity of a model, trained as those of the law were."""
+    """Predict the perplexity of a model, if it is trained like those of the law."""
     from edgefront.core.proxies.quality_law import law_about
     from edgefront.core.quality.shipped import find_law
     from edgefront.core.spaces.models import resolve
@@ -183,16 +184,8 @@ def sentence(value: dict[str, Any]) -> str:
     return text + (f"; extrapolated in {', '.join(value['beyond'])}" if value["extrapolated"] else "")
 
 
-def summary(law: QualityLaw) -> dict[str, Any]:
-    """A law as JSON without its table."""
-    from edgefront.core.quality.stored import to_json
-
-    value = to_json(law)
-    kept = ("name", "family", *_ABOUT, "table_models", "blocks", "features", "widening")
-    return {**{name: value[name] for name in kept}, "prior": law.prior.origin.name if law.prior else None}
-
-
 def _show(session: Session, law: QualityLaw) -> None:
+    from edgefront.core.quality.stored import summary
     from edgefront.show.output import table
 
     of = law.origin

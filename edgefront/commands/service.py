@@ -90,7 +90,7 @@ def agent(
     if end_with_parent:
         from edgefront.core.processes.child import end_with_input
 
-        end_with_input(grace_s=5.0)  # to put its results away
+        end_with_input(grace_s=5.0)  # seconds to store its results
     code = main(
         server,
         token_file,
@@ -110,7 +110,7 @@ def agent(
 def demo(
     session: Session,
     once: Annotated[bool, typer.Option("--once", help="Exit when done, also in a terminal.")] = False,
-    minutes: Annotated[float, typer.Option(min=0.1, help="Maximum minutes of the search.")] = 4.0,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Maximum minutes of the search.")] = 3.0,
     candidates: Annotated[int, typer.Option(min=2, help="Number of candidates for each target.")] = 30,
     output: Annotated[Path, typer.Option(help="Folder for the plot, the models and the service's data.")] = Path(
         "demo-output"

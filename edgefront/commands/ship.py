@@ -91,7 +91,7 @@ def ship(
         "budget": {"steps": steps},
         "seed": seed,
     }
-    training_request.make({"candidate": "cnd_to_be_found", **how})  # what is wrong with it is said before the search
+    training_request.make({"candidate": "cnd_to_be_found", **how})  # report its errors before the search
     client = session.watching_client
     shipping.check_recipe(client, recipe, how["overrides"])
     limits = {"latency_ms": max_latency_ms, "memory_mb": max_memory_mb}
@@ -147,7 +147,7 @@ def _search(
     minutes: float | None,
     seed: int,
 ) -> str:
-    """The id of the job that is made."""
+    """The id of the new job."""
     from edgefront.requests import jobs as submission
 
     where = submission.target(target or only_device(session))

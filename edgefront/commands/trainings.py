@@ -195,7 +195,7 @@ def _watch(session: Session, ids: list[str], after: int) -> None:
 
     client = session.watching_client
     for training in ids:
-        client.trainings.get(training)  # what is wrong from the start is said at once
+        client.trainings.get(training)  # report an error of the request at once
     if session.json:
         if len(ids) > 1:
             raise typer.BadParameter("with --json, watch one training at a time")

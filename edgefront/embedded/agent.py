@@ -1,7 +1,7 @@
 """The embedded agent: a child process that is restarted when it dies, and that never outlives its service.
 
-The child holds the reading end of a pipe whose writing end is here: when this process ends, by `kill -9` too, the pipe
-closes and the child ends itself (`end_with_input`).
+The child holds the reading end of a pipe whose writing end is in this process: when this process ends, even by `kill
+-9`, the pipe closes and the child exits (`end_with_input`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,17 @@ from edgefront.agents.device.cores import available_cores, keep_to
 _log = logging.getLogger(__name__)
 
 _STEADY_S = 60.0
-"""An agent that ran so long is restarted without delay."""
+"""An agent that ran for at least this many seconds is restarted without delay."""
 _MAX_DELAY_S = 30.0
 LOG_LINES = 5
 
 
 class AgentProcess:
-    """Starts `command`, and starts it again when it ends by itself.
+    """Starts `command`, and restarts it when it ends.
 
     Args:
-        command: argument list of the agent.
-        log: file that its output is added to.
-        before: called before every start, to see to its credentials.
-        final: exit codes after which it is not started again.
+        command: argument list of the agent. log: file to which its output is appended. before: called before every
+        start, to prepare its credentials. final: exit codes after which it is not restarted.
     """
 
     def __init__(
@@ -45,7 +43,7 @@ class AgentProcess:
         self._changed = threading.Lock()
         self._thread = threading.Thread(target=self._supervise, name="edgefront-agent", daemon=True)
         self.ended_for_good: str | None = None
-        """Why it is not started again, if so."""
+        """Why it is not restarted, if so."""
 
     @property
     def pid(self) -> int | None:
@@ -68,7 +66,7 @@ class AgentProcess:
                 _log.warning(
                     "the agent did not drain within %g s and is killed; its launch is measured again", timeout_s
                 )
-            finally:  # also where a second Ctrl-C does not want to wait
+            finally:  # also if a second Ctrl-C interrupts the wait
                 if process.poll() is None:
                     process.kill()
                     process.wait()
@@ -107,9 +105,9 @@ class AgentProcess:
         with self._log_path.open("ab") as log, self._changed:
             if self._stopping.is_set():
                 return 0
-            # The service keeps to few cores; the agent gets all to choose from, by way of this thread.
+            # The service is pinned to few cores; this thread is not, so that the agent inherits all of them.
             keep_to(core.number for core in available_cores())
-            # A session of its own: Ctrl-C in the terminal is for this process, which then drains the agent.
+            # A separate session: Ctrl-C in the terminal goes only to this process, which then drains the agent.
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
             )
@@ -121,7 +119,9 @@ class AgentProcess:
 
 
 def follow_the_server(folder: Path, url: str) -> None:
-    """Keeps the agent's credential good where only the port has changed: it is the same service, in the same folder."""
+    """Updates the URL in the agent's credential if only the port has changed: it is the same service in the same
+    folder.
+    """
     from pydantic import ValidationError
 
     from edgefront.agents.server.credential import Credential, CredentialFile

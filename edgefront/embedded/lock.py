@@ -1,4 +1,4 @@
-"""One service a data folder."""
+"""One service per data folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgefront.core.processes.locks import only_holder
 
 @contextmanager
 def own_home(home: Path) -> Iterator[None]:
-    """Make the folder and hold it; `Conflict` if another process does."""
+    """Creates the folder and locks it; `Conflict` if another process holds the lock."""
     home.mkdir(parents=True, exist_ok=True)
     busy = Conflict(f"an edgefront service already runs in {home}: use it, stop it, or give another folder by --home")
     with only_holder(home / "lock", busy):

@@ -17,7 +17,7 @@ _TRIED = 50
 def bind(host: str, port: int | None) -> socket.socket:
     """A bound socket. `port` None: the default, or the next free one above it; 0: any free one.
 
-    Raises `Conflict` if the wanted port is taken, `InvalidInput` if the host is not one of this machine's.
+    Raises `Conflict` if the requested port is in use, `InvalidInput` if the host is not one of this machine's.
     """
     if port is not None:
         return _bound(host, port)
@@ -50,7 +50,7 @@ def _bound(host: str, port: int) -> socket.socket:
     made = socket.socket(family, kind, protocol)
     try:
         if os.name == "posix":
-            # A port whose last connections are still winding down may be used again at once.
+            # A port with connections in TIME_WAIT may be reused at once.
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(place)
         made.listen(128)

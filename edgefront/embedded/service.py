@@ -1,4 +1,4 @@
-"""The embedded service as an object: API, worker and agent, started in order and ended without leaving anything."""
+"""The embedded service as an object: API, worker and agent, started in order and stopped without orphaned processes."""
 
 from __future__ import annotations
 
@@ -38,24 +38,23 @@ _START_S = 30.0
 _STOP_S = 5
 _DRAIN_S = 20.0
 _TRAININGS_S = 30.0
-"""What trainings get to write a checkpoint; those that need longer end after the service."""
+"""Seconds that trainings get to write a checkpoint; those that need longer end after the service."""
 
 
 class EmbeddedService:
-    """Everything on one machine. A context manager; `url` and `key` are there once it is entered.
+    """The embedded service. A context manager; `url` and `key` are set when it is entered.
 
     Args:
         home: data folder; one service at a time.
         host, port: where to listen; port None takes 8090 or the next free one, 0 any free one.
         agent: run the agent too.
-        cores: those that measure, as in `2,4-6`; None: all, but one launch after another and the service on the last.
-        isolated: let no environment variable choose another database (for the demo).
+        cores: measuring cores, as in `2,4-6`; None: all, with one launch at a time and the service on the last core.
+        isolated: ignore environment variables that select another database (for the demo).
 
     Raises:
-        Conflict: a service runs in this folder, or the port is taken.
-        InvalidInput: the host is not this machine's, or reaches beyond it without `EDGEFRONT_HTTP__INSECURE=true`; or
-            there is no such artifact store.
-        Unavailable: the artifact store cannot be reached.
+        Conflict: a service runs in this folder, or the port is in use. InvalidInput: the host is not this machine's, or
+        is not loopback without `EDGEFRONT_HTTP__INSECURE=true`; or the artifact store is invalid. Unavailable: the
+        artifact store cannot be reached.
     """
 
     def __init__(
@@ -127,10 +126,10 @@ class EmbeddedService:
     def _settings(self) -> Settings:
         from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, LeaseSettings, Settings
 
-        # With a host: kombu warns of a URL that has none.
+        # With a host, because kombu warns of a URL without one.
         settings = Settings(home=self.home, broker=BrokerSettings(url="memory://localhost/"))
         if "leases" not in settings.model_fields_set:
-            # Agent and server share a machine: after a crash what was leased need not wait long.
+            # Agent and server share a machine: after a crash leases can expire early.
             settings.leases = LeaseSettings(ttl_s=20, heartbeat_s=5, sweep_s=2)
         if self._isolated:
             settings.database = DatabaseSettings()
@@ -142,7 +141,7 @@ class EmbeddedService:
         return settings
 
     def _admin(self, database: Database) -> Principal:
-        """Who holds the key in the data folder; the key is made if there is none that this database knows."""
+        """The principal of the key in the data folder; a key is created if the database does not know one."""
         from edgefront.core.services.access.keys import authenticate, create_key
 
         kept = read_key(self.home)
@@ -189,7 +188,7 @@ class EmbeddedService:
 
     @staticmethod
     def _enrolment_token(database: Database, principal: Principal, path: Path) -> None:
-        """A fresh token of one use beside the agent's data: it is asked for only where there is no credential."""
+        """A new token of one use in the agent's data folder, created only if there is no credential."""
         from edgefront.core.services.fleet.devices import create_enrolment_token
         from edgefront.core.wire.service import EnrolmentTokenRequest
 
@@ -200,7 +199,7 @@ class EmbeddedService:
 
 
 class _Web:
-    """The API on a bound socket, served by a thread of its own."""
+    """The API on a bound socket, served by a separate thread."""
 
     def __init__(self, settings: Settings, database: Database, listening: socket.socket) -> None:
         self._settings = settings

@@ -10,11 +10,12 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.measurement.protocol import Runtime
+from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
 from edgefront.core.validation import invalid_input
 from edgefront.core.wire.jobs import JobRequest
 
 _RUNTIMES = get_args(Runtime)
+_SAMPLES = {"set": "population=20", "protocol": "mode=decode"}
 
 
 def read_request(path: Path) -> JobRequest:
@@ -63,22 +64,57 @@ def _values(part: str, values: str) -> Any:
     return found
 
 
-def settings(given: Iterable[str]) -> dict[str, Any]:
-    """`population=20 mutation=0.3` → {"population": 20, "mutation": 0.3}: the algorithm's own settings."""
+def settings(given: Iterable[str], *, option: str = "set") -> dict[str, Any]:
+    """`population=20 mutation=0.3` → {"population": 20, "mutation": 0.3}; `option` is the one that errors name."""
     found: dict[str, Any] = {}
     for text in given:
         for part in text.split():
             name, equals, value = part.partition("=")
             if not (name and equals and value):
-                raise _bad("set", part, "NAME=VALUE such as population=20")
+                raise _bad(option, part, f"NAME=VALUE such as {_SAMPLES[option]}")
             found[name] = _scalar(value)
     return found
 
 
-def target(given: str) -> dict[str, Any]:
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "lts-paper": {
+        "algorithm": {
+            "name": "lts",
+            "settings": {"population": 100, "parents": 20, "mutants": 40, "crossovers": 40, "iterations": 30},
+        },
+        "proxy": "decoder_parameters",
+    },
+}
+"""Published searches. Of LTS (arXiv 2203.02094, Appendix B); its embedding, k = 4, is the default of its spaces."""
+
+
+def preset(name: str | None, algorithm: str, given: Mapping[str, Any], proxy: str) -> dict[str, Any]:
+    """Algorithm and proxy of a job: those of a preset, or those given. `InvalidInput` where both are."""
+    if name is None:
+        return {"algorithm": {"name": algorithm, "settings": dict(given)}, "proxy": proxy}
+    if name not in PRESETS:
+        raise _bad("preset", name, ", ".join(PRESETS))
+    if algorithm != "auto" or proxy != "auto":
+        raise _bad("preset", name, "the preset alone, or --algorithm and --proxy")
+    chosen = PRESETS[name]
+    return {**chosen, "algorithm": {**chosen["algorithm"], "settings": {**chosen["algorithm"]["settings"], **given}}}
+
+
+def changed_protocol(protocol: MeasurementProtocol, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The protocol with these fields instead. Where they change the mode or the runtime, what those decide (lengths,
+    how memory is measured) is theirs unless it is given."""
+    fields = protocol.model_dump(mode="json")
+    if changes.get("mode", protocol.mode) != protocol.mode:
+        fields = {name: value for name, value in fields.items() if name not in ("sequence_length", "memory_length")}
+    if {"runtime", "provider"} & changes.keys():
+        fields.pop("memory")
+    return fields | dict(changes)
+
+
+def target(given: str, *, option: str = "target") -> dict[str, Any]:
     """`DEVICE[:RUNTIME[:THREADS]]` → the place and the protocol fields; `class=NAME` names a device class.
 
-    Device names may hold colons: only a runtime's name, and a number behind it, are taken off the end.
+    Device names may contain colons: only the name of a runtime, and a number after it, are split off the end.
     """
     place, threads = given, None
     head, colon, tail = place.rpartition(":")
@@ -90,7 +126,7 @@ def target(given: str) -> dict[str, Any]:
         place, runtime = head, tail
     if not place or place == "class=":
         allowed = "DEVICE[:RUNTIME[:THREADS]] or class=NAME[:…], as in jetson:onnxruntime:2"
-        raise _bad("target", given, allowed)
+        raise _bad(option, given, allowed)
     protocol: dict[str, Any] = {}
     if runtime is not None:
         protocol["runtime"] = runtime
@@ -102,7 +138,7 @@ def target(given: str) -> dict[str, Any]:
 
 
 def _scalar(text: str) -> Any:
-    """A JSON value if it reads as one, else the word itself."""
+    """The JSON value of the text if it is valid JSON, else the text itself."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

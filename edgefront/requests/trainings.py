@@ -35,7 +35,7 @@ def make(value: Mapping[str, Any]) -> TrainingRequest:
 def subject(
     architecture: str | None, candidate: str | None, frontier: str | None, pick: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What is trained, of three ways to name it. `pick` goes with a frontier alone."""
+    """The subject of the request, given in one of three ways. `pick` is only for a frontier."""
     given = {"architecture": architecture, "candidate": candidate, "frontier": frontier}
     named = [f"--{name}" for name, value in given.items() if value is not None]
     if len(named) != 1:
@@ -84,7 +84,7 @@ def overrides(given: Iterable[str]) -> dict[str, Any]:
 
 
 def _scalar(text: str) -> Any:
-    """A JSON value if it reads as one, else the word itself."""
+    """The JSON value of the text if it is valid JSON, else the text itself."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

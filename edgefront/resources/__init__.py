@@ -1,1 +1,1 @@
-"""The parts of `Client`, one a resource of the API."""
+"""The parts of `Client`, one per resource of the API."""

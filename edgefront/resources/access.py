@@ -23,7 +23,7 @@ class Keys:
         owner: str | None = None,
         days: int | None = None,
     ) -> KeyView:
-        """A new key; its secret (`key`) is in this answer only."""
+        """A new key; its secret (`key`) is only in this response."""
         request = KeyRequest(name=name, role=role, owner=owner, days=days)
         return KeyView.model_validate_json(self._transport.request("POST", "/v1/keys", body=request).content)
 

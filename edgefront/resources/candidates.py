@@ -44,7 +44,8 @@ class Candidates:
         limit: int = 200,
     ) -> Iterator[CandidateView]:
         """Candidates over all pages. `target` is a target's id or name, `limit` the size of a page, `sort` a field of
-        a candidate, with `-` in front for falling order."""
+        a candidate, with a leading `-` for descending order.
+        """
         params = {
             "target": target,
             "state": state,
@@ -72,7 +73,7 @@ class Candidates:
         )
 
     def launches(self, candidate_id: str) -> tuple[LaunchView, ...]:
-        """The launches behind its numbers, oldest first: raw samples, memory by parts, environment."""
+        """The launches of its measurement, oldest first: raw samples, memory by parts, environment."""
         response = self._transport.request("GET", f"/v1/candidates/{segment(candidate_id)}/launches")
         return tuple(_LAUNCHES.validate_json(response.content))
 
@@ -84,7 +85,7 @@ class Candidates:
         format: ExportFormat | None = None,  # noqa: A002
         target: str | None = None,
     ) -> Path:
-        """Writes all candidates of a job to a file: CSV, or Parquet if `format` or the file's ending says so."""
+        """Writes all candidates of a job to a file: CSV, or Parquet, by `format` or the file's extension."""
         path = Path(path)
         chosen = format or ("parquet" if path.suffix == ".parquet" else "csv")
         temporary = path.with_name(f".{path.name}.part")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, SpaceView
+from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, QualityLawView, SpaceView
 from edgefront.core.wire.training_choices import RecipeView
 from edgefront.resources.lists import views
 from edgefront.transport import Transport, segment
@@ -34,6 +34,15 @@ class Catalogue:
             self._transport.request("GET", f"/v1/catalogue/models/{segment(name)}").content
         )
 
+    def quality_laws(self) -> list[QualityLawView]:
+        """What each law predicts (of which data, how long trained), and where it holds."""
+        return views(QualityLawView, self._transport.request("GET", "/v1/quality/laws"))
+
+    def quality_law(self, name: str) -> QualityLawView:
+        return QualityLawView.model_validate_json(
+            self._transport.request("GET", f"/v1/quality/laws/{segment(name)}").content
+        )
+
     def describe(
         self,
         architecture: Architecture | Mapping[str, Any],
@@ -46,7 +55,7 @@ class Catalogue:
         memory_length: int | None = None,
         weights: str | None = None,
     ) -> Costs:
-        """What an architecture costs in one pass, exactly; the server's defaults hold for what is not given.
+        """The exact costs of an architecture in one pass; options that are not given have the server's defaults.
 
         Raises `ArchitectureError` that names the field of the description, `InvalidInput` that names the option.
         """
@@ -60,7 +69,7 @@ class Catalogue:
             "memory_length": memory_length,
             "weights": weights,
         }
-        # It changes nothing, so it may be sent again.
+        # It has no side effects, so it may be retried.
         response = self._transport.request(
             "POST", "/v1/catalogue/describe", params=params, content=description, repeatable=True
         )

@@ -1,4 +1,4 @@
-"""Downloads: streamed, resumed, verified, and moved into place only when whole."""
+"""Downloads: streamed, resumed, verified, and renamed only when complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgefront.core.files import sha256
 from edgefront.transport import Query, Transport
 
 Progress = Callable[[int, "int | None"], None]
-"""Called with the bytes that are there and the bytes of the whole (None while unknown)."""
+"""Called with the received and the total bytes (None while unknown)."""
 
 # Building the file of a large model, or its checksum, can take the server a while before the first byte.
 _FIRST_BYTE_S = 300.0
@@ -34,9 +34,9 @@ def download(
 ) -> Path:
     """Fetches a file whose ETag is its SHA-256, and returns its path.
 
-    `path` is a file, or a folder that gets the server's own file name (`otherwise`, if it says none). The bytes go to a
-    hidden `.part` file beside it, named by `key`; what a broken connection (or an earlier call) left there is gone on
-    from. The file appears under its name only after its SHA-256 equals the ETag.
+    `path` is a file, or a folder that gets the server's own file name (`otherwise`, if it says none). The bytes are
+    written to a hidden `.part` file beside it, named by `key`; after an interruption, also of an earlier call, the
+    download resumes from it. The file appears under its name only after its SHA-256 equals the ETag.
     """
     coming = _Download(transport, url, path, key=key, otherwise=otherwise, params=params, progress=progress)
     end: float | None = None
@@ -54,7 +54,7 @@ def download(
 
 
 class _Download:
-    """One file on its way; `attempt` may be called again after `Unavailable`."""
+    """One download; `attempt` may be called again after `Unavailable`."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class _Download:
         return self._finish(fresh, target, expected)
 
     def _left_over(self, folder: Path) -> tuple[Path | None, str]:
-        """The part of an earlier try that is not empty, and the checksum of the whole that it belongs to."""
+        """The non-empty `.part` file of an earlier attempt, and the checksum of its complete file."""
         for part in folder.glob(f"{self._prefix}*.part"):
             checksum = part.name[len(self._prefix) : -len(".part")]
             if _SHA256.match(checksum) and part.stat().st_size:

@@ -1,4 +1,4 @@
-"""Devices, and the enrolment tokens that let new ones in."""
+"""Devices, and the tokens with which new ones enrol."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Devices:
         return DeviceView.model_validate_json(self._transport.request("GET", f"/v1/devices/{segment(device)}").content)
 
     def drain(self, device: str) -> DeviceView:
-        """The device finishes what it has begun and gets no more."""
+        """The device finishes its launches and gets no more."""
         return self._steer(device, "drain")
 
     def activate(self, device: str) -> DeviceView:
@@ -43,7 +43,7 @@ class Devices:
         return self._steer(device, "activate")
 
     def revoke(self, device: str) -> DeviceView:
-        """Ends the device's credential for good; its measurements stay."""
+        """Revokes the device's credential permanently; its measurements are kept."""
         return self._steer(device, "revoke")
 
     def _steer(self, device: str, verb: str) -> DeviceView:
@@ -59,7 +59,7 @@ class Tokens:
         self._transport = transport
 
     def create(self, *, name: str = "device", minutes: int = 60, uses: int = 1) -> EnrolmentTokenView:
-        """A new token; its secret (`token`) is in this answer only."""
+        """A new token; its secret (`token`) is only in this response."""
         request = EnrolmentTokenRequest(name=name, minutes=minutes, uses=uses)
         return EnrolmentTokenView.model_validate_json(
             self._transport.request("POST", "/v1/enrolment-tokens", body=request).content

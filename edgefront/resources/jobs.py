@@ -1,4 +1,4 @@
-"""Jobs: create, follow, steer."""
+"""Jobs: create, follow, control."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pydantic import ValidationError
 from edgefront.core.errors import InvalidInput
 from edgefront.core.states import ENDED_JOBS
 from edgefront.core.validation import invalid_input
-from edgefront.core.wire.jobs import EventView, JobPage, JobRequest, JobView
+from edgefront.core.wire.estimates import JobEstimate
+from edgefront.core.wire.jobs import AddedTargetRequest, EventView, JobPage, JobRequest, JobView, RecommendationView
 from edgefront.resources.logs import follow_log
 from edgefront.transport import Transport, segment
 
-"""Job states that nothing follows."""
+"""Final states of a job."""
 
 
 class Jobs:
@@ -26,17 +27,48 @@ class Jobs:
         self._transport = transport
 
     def create(self, request: JobRequest | Mapping[str, Any], *, idempotency_key: str | None = None) -> JobView:
-        """Submits a job. Sent again safely: the same key and request give the same job.
+        """Submits a job. It can be retried safely: the same key and request return the same job.
 
-        Raises `InvalidInput` that names the field, here for what the client can see and else from the server.
+        Raises `InvalidInput` that names the field, from the client's own validation or the server's.
         """
-        if not isinstance(request, JobRequest):
-            try:
-                request = JobRequest.model_validate(dict(request))
-            except ValidationError as error:
-                raise invalid_input(error, InvalidInput) from None
+        request = _parsed(request)
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         response = self._transport.request("POST", "/v1/jobs", body=request, headers=headers, repeatable=True)
+        return JobView.model_validate_json(response.content)
+
+    def estimate(self, request: JobRequest | Mapping[str, Any]) -> JobEstimate:
+        """What a job would take (launches, minutes, size of the result), and everything that `create` would be refused
+        for. Nothing is stored."""
+        response = self._transport.request("POST", "/v1/jobs/estimate", body=_parsed(request), repeatable=True)
+        return JobEstimate.model_validate_json(response.content)
+
+    def extend(
+        self,
+        job_id: str,
+        *,
+        device: str | None = None,
+        device_class: str | None = None,
+        name: str | None = None,
+        protocol: Mapping[str, Any] | None = None,
+        limits: Mapping[str, Any] | None = None,
+    ) -> JobView:
+        """Adds a device to a job: of the job's candidates it measures about ten, and those that are predicted to
+        matter there. Protocol and limits are those of the job's first target if absent. A finished job runs again.
+
+        Raises `Conflict` for a job that was cancelled or has failed, `InvalidInput` that names the field.
+        """
+        value = {
+            "name": name,
+            "device": device,
+            "device_class": device_class,
+            "protocol": protocol,
+            "limits": limits,
+        }
+        try:
+            request = AddedTargetRequest.model_validate(value)
+        except ValidationError as error:
+            raise invalid_input(error, InvalidInput) from None
+        response = self._transport.request("POST", f"/v1/jobs/{segment(job_id)}/targets", body=request)
         return JobView.model_validate_json(response.content)
 
     def list(self, *, state: str | None = None, limit: int = 50) -> Iterator[JobView]:
@@ -53,6 +85,22 @@ class Jobs:
     def get(self, job_id: str) -> JobView:
         return JobView.model_validate_json(self._transport.request("GET", f"/v1/jobs/{segment(job_id)}").content)
 
+    def recommendation(
+        self,
+        job_id: str,
+        *,
+        target: str | None = None,
+        max_latency_ms: float | None = None,
+        max_memory_mb: float | None = None,
+    ) -> RecommendationView:
+        """The best model within limits that the job has measured, beside the stock model under the same limits.
+
+        Limits that are not given are the target's own. Answered from what is known: no other job is needed.
+        """
+        params = {"target": target, "max_latency_ms": max_latency_ms, "max_memory_mb": max_memory_mb}
+        response = self._transport.request("GET", f"/v1/jobs/{segment(job_id)}/recommendation", params=params)
+        return RecommendationView.model_validate_json(response.content)
+
     def pause(self, job_id: str) -> JobView:
         return self._steer(job_id, "pause")
 
@@ -63,7 +111,7 @@ class Jobs:
         return self._steer(job_id, "cancel")
 
     def delete(self, job_id: str) -> None:
-        """Deletes a job with its candidates, cancelling it if it runs. Measurements stay known."""
+        """Deletes a job with its candidates, cancelling it if it runs. Measurements are kept for other jobs."""
         self._transport.request("DELETE", f"/v1/jobs/{segment(job_id)}")
 
     def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
@@ -82,11 +130,11 @@ class Jobs:
     def events(
         self, job_id: str, *, after: int = 0, kinds: Collection[str] | None = None, follow: bool = True
     ) -> Iterator[EventView]:
-        """The job's log from the event behind `after`, then live until the job has ended. None is skipped or doubled.
+        """The job's events after number `after`, then live until the job has ended. None is skipped or repeated.
 
-        A broken connection is taken up again from the last event; `Unavailable` if that fails for as long as the
-        client's patience. With `follow=False` it ends with the last event that was there at the call. `kinds` keeps
-        only these; the numbers then have gaps.
+        After a broken connection it resumes from the last event; `Unavailable` if that fails for the client's patience.
+        With `follow=False` it ends with the last event at the time of the call. `kinds` selects kinds of events; the
+        numbers then have gaps.
         """
         path = f"/v1/jobs/{segment(job_id)}/events"
         following = follow_log(
@@ -102,6 +150,15 @@ class Jobs:
         yield from (event for event in following if kinds is None or event.kind in kinds)
 
     def _steer(self, job_id: str, verb: str) -> JobView:
-        # Pausing a paused job changes nothing, nor do the others: they may be sent again.
+        # Pausing a paused job changes nothing, likewise the others: they may be retried.
         response = self._transport.request("POST", f"/v1/jobs/{segment(job_id)}/{verb}", repeatable=True)
         return JobView.model_validate_json(response.content)
+
+
+def _parsed(request: JobRequest | Mapping[str, Any]) -> JobRequest:
+    if isinstance(request, JobRequest):
+        return request
+    try:
+        return JobRequest.model_validate(dict(request))
+    except ValidationError as error:
+        raise invalid_input(error, InvalidInput) from None

@@ -1,4 +1,4 @@
-"""Lists in answers."""
+"""Lists in responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ View = TypeVar("View", bound=BaseModel)
 
 
 def views(view: type[View], response: httpx.Response) -> list[View]:
-    """The items of an answer that is a list, or a page of one (`items`)."""
+    """The items of a response that is a list, or a page (`items`)."""
     value = json.loads(response.content)
     items = value["items"] if isinstance(value, dict) else value
     return [view.model_validate(item) for item in items]

@@ -1,4 +1,6 @@
-"""Logs over server-sent events: each event once, over broken connections, until what they tell of has ended."""
+"""Event logs over server-sent events: each event once, across broken connections, until the job or training has
+ended.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from pydantic import BaseModel
 from edgefront.core.errors import Unavailable
 from edgefront.transport import Transport
 
-# The server says something (an event or a comment) far more often: silence for so long is a dead connection.
+# The server sends an event or a comment far more often, so after this time the connection is dead.
 _SILENCE_S = 60.0
 
 
 class _Told(Protocol):
-    """What has a log."""
+    """A view of an object with a log."""
 
     @property
     def state(self) -> str: ...
@@ -42,12 +44,12 @@ def follow_log(
     follow: bool,
     for_good: bool = True,
 ) -> Iterator[Event]:
-    """The events of a log behind `after`, then live until an event `last_kind` tells of a state in `ended`.
+    """The events of a log after `after`, then live until an event of kind `last_kind` has a state in `ended`.
 
-    Unless that is `for_good`, it is looked whether it still is in such a state.
+    Unless that state is `for_good`, the object is read again to check that it is still in such a state.
 
-    A broken connection is taken up again from the last event; `Unavailable` if that fails for as long as the client's
-    patience. With `follow` False it ends with the last event that was there at the call.
+    After a broken connection it resumes from the last event; `Unavailable` if that fails for the client's patience.
+    With `follow` False it ends with the last event at the time of the call.
     """
     last = after
     end: int | None = None
@@ -72,7 +74,7 @@ def follow_log(
                 if told.kind == last_kind and told.data.get("state") in ended:
                     if for_good:
                         return
-                    break  # it may have been taken up again since: the next look tells
+                    break  # it may have been resumed since; the next read shows it
         except Unavailable:
             now = time.monotonic()
             silent_since = silent_since or now

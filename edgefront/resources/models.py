@@ -29,13 +29,13 @@ class Models:
     ) -> Path:
         """Fetches a candidate's model and returns the file's path.
 
-        `numbers`, of an ONNX file: what was measured as dtype float16 or bfloat16, or as weights int8.
-        `path` is a file, or a folder that gets the server's own file name. The bytes go to a hidden `.part` file beside
-        it; what a broken connection (or an earlier call) left there is gone on from. The file appears under its name
-        only after its SHA-256 equals the server's ETag.
+        `numbers`: number format of an ONNX file, as measured with dtype float16 or bfloat16, or weights int8. `path` is
+        a file, or a folder that gets the server's own file name. The bytes are written to a hidden `.part` file beside
+        it; after an interruption, also of an earlier call, the download resumes from it. The file appears under its
+        name only after its SHA-256 equals the server's ETag.
 
-        Raises `InvalidInput` that names `format` where the model has no such file: an encoder has none that decodes;
-        and `numbers` where the format has none but float32.
+        Raises `InvalidInput` that names `format` if the model has no such file (an encoder has none that decodes), or
+        `numbers` if the format supports only float32.
         """
         kind = format if numbers == "float32" else f"{format}-{numbers}"
         return fetch(

@@ -1,4 +1,4 @@
-"""Trainings: submit, follow, steer, download."""
+"""Trainings: submit, follow, control, download."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from edgefront.resources.lists import views
 from edgefront.resources.logs import follow_log
 from edgefront.transport import Transport, segment
 
-"""States of a training that nothing follows by itself."""
+"""States of a training that do not change without a request."""
 
 RESULT = "result/"
 
 FileProgress = Callable[[str, int, "int | None"], None]
-"""Called with a file's path, the bytes that are there and the bytes of the whole (None while unknown)."""
+"""Called with a file's path, the received and the total bytes (None while unknown)."""
 
 _FILES = TypeAdapter(list[TrainingFile])
 
@@ -48,7 +48,7 @@ class Trainings:
         self._transport = transport
 
     def datasets(self) -> list[DatasetView]:
-        """What the service has to train on: prepared there, or built in."""
+        """The service's data sets, prepared or built in."""
         return views(DatasetView, self._transport.request("GET", "/v1/datasets"))
 
     def create(
@@ -56,8 +56,8 @@ class Trainings:
     ) -> tuple[TrainingView, ...]:
         """Submits trainings: one for each architecture that the request names.
 
-        Sent again safely: the same key and request give the same trainings. Raises `InvalidInput` that names the field,
-        here for what the client can see and else from the server.
+        It can be retried safely: the same key and request return the same trainings. Raises `InvalidInput` that names
+        the field, from the client's own validation or the server's.
         """
         if not isinstance(request, TrainingRequest):
             try:
@@ -92,23 +92,25 @@ class Trainings:
         return TrainingView.model_validate_json(self._transport.request("GET", _path(training_id)).content)
 
     def pause(self, training_id: str) -> TrainingView:
-        """Stops after the step at hand, with a checkpoint."""
+        """Pauses it after its current step, with a checkpoint."""
         return self._steer(training_id, "pause")
 
     def resume(self, training_id: str) -> TrainingView:
-        """Goes on from the last checkpoint; also with one that failed."""
+        """Resumes it from the last checkpoint, also if it has failed."""
         return self._steer(training_id, "resume")
 
     def cancel(self, training_id: str) -> TrainingView:
-        """Ends it for good; its checkpoints stay."""
+        """Ends it permanently; its checkpoints are kept."""
         return self._steer(training_id, "cancel")
 
     def delete(self, training_id: str) -> None:
-        """Deletes a training with its curves and files, ending it if it runs. Its scores stay with the architecture."""
+        """Deletes a training with its curves and files, cancelling it if it runs. The scores of its architecture are
+        kept.
+        """
         self._transport.request("DELETE", _path(training_id))
 
     def metrics(self, training_id: str, *, after: int = -1) -> Iterator[MetricView]:
-        """What the run reported for steps above `after`, by rising step, over all pages."""
+        """The run's metrics of steps above `after`, by rising step, over all pages."""
         step: int | None = after
         while step is not None:
             params = {"after": step, "limit": 5000}
@@ -118,12 +120,12 @@ class Trainings:
             step = page.next_step
 
     def probabilities(self, training_id: str, *, records: int = 100) -> ProbabilitiesView:
-        """Of a supernet: the probability of each block in each layer, `records` times over its steps and at the end."""
+        """For a supernet: the probability of each block in each layer, at `records` steps and at the end."""
         path, params = f"{_path(training_id)}/probabilities", {"records": records}
         return ProbabilitiesView.model_validate_json(self._transport.request("GET", path, params=params).content)
 
     def picture(self, training_id: str, path: str | os.PathLike[str]) -> Path:
-        """Writes a supernet's probabilities as a picture: a PNG, or by the file's name an SVG."""
+        """Plots a supernet's probabilities: a PNG, or an SVG by the file's extension."""
         target = Path(path)
         ending = {".png": "png", ".svg": "svg"}.get(target.suffix.lower())
         if ending is None:
@@ -135,7 +137,7 @@ class Trainings:
         return target
 
     def log(self, training_id: str, *, tail: int = 200) -> str:
-        """The last lines of what the run printed."""
+        """The last lines of the run's log."""
         return self._transport.request("GET", f"{_path(training_id)}/log", params={"tail": tail}).text
 
     def wait(self, training_id: str, *, timeout_s: float | None = None) -> TrainingView:
@@ -154,10 +156,10 @@ class Trainings:
     def events(
         self, training_id: str, *, after: int = 0, kinds: Collection[str] | None = None, follow: bool = True
     ) -> Iterator[TrainingEventView]:
-        """The training's log from the event behind `after`, then live until it has ended. None is skipped or doubled.
+        """The training's events after number `after`, then live until it has ended. None is skipped or repeated.
 
-        Broken connections are taken up again. With `follow=False` it ends with the last event that was there at the
-        call. `kinds` keeps only these; the numbers then have gaps.
+        Broken connections are resumed. With `follow=False` it ends with the last event at the time of the call. `kinds`
+        selects kinds of events; the numbers then have gaps.
         """
         following = follow_log(
             self._transport,
@@ -173,7 +175,7 @@ class Trainings:
         yield from (event for event in following if kinds is None or event.kind in kinds)
 
     def files(self, training_id: str) -> tuple[TrainingFile, ...]:
-        """What can be downloaded: the result once it is done, and the newest checkpoint."""
+        """The downloadable files: the result once it is done, and the newest checkpoint."""
         response = self._transport.request("GET", f"{_path(training_id)}/files")
         return tuple(_FILES.validate_json(response.content))
 
@@ -185,10 +187,11 @@ class Trainings:
         checkpoint: bool = False,
         progress: FileProgress | None = None,
     ) -> tuple[Path, ...]:
-        """Fetches the files of the result into the folder `path`, made if missing: weights, description, tokenizer.
+        """Downloads the files of the result into the folder `path`, created if missing: weights, description,
+        tokenizer.
 
-        With `checkpoint`, those of the newest checkpoint instead. Each file is gone on with where a broken download
-        ended, and appears when its SHA-256 is right. Raises `Conflict` where there is nothing to fetch yet.
+        With `checkpoint`, those of the newest checkpoint instead. Interrupted downloads are resumed, and a file appears
+        only when its SHA-256 is correct. Raises `Conflict` if there are no files yet.
         """
         listed = [file for file in self.files(training_id) if file.path.startswith(RESULT) != checkpoint]
         if not listed:
@@ -218,7 +221,7 @@ class Trainings:
         return tuple(fetched)
 
     def _steer(self, training_id: str, verb: str) -> TrainingView:
-        # Pausing a paused training changes nothing, nor do the others: they may be sent again.
+        # Pausing a paused training changes nothing, likewise the others: they may be retried.
         response = self._transport.request("POST", f"{_path(training_id)}/{verb}", repeatable=True)
         return TrainingView.model_validate_json(response.content)
 
@@ -228,7 +231,7 @@ def _path(training_id: str) -> str:
 
 
 def _inside(path: str) -> PurePosixPath:
-    """The server's path, if it stays within a folder."""
+    """The server's path, checked to stay within the folder."""
     inside = PurePosixPath(path)
     if inside.is_absolute() or ".." in inside.parts or "\\" in path or len(inside.parts) < 2:
         raise EdgefrontError(f"the server names a file outside its training: {path!r}")

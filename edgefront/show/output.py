@@ -1,6 +1,6 @@
-"""What people and scripts read: consoles, JSON, and how numbers look.
+"""Output for people and scripts: consoles, JSON, and the format of numbers.
 
-Standard output holds the answer and nothing else; notes, progress and errors go to standard error.
+Standard output has only the result; notes, progress and errors go to standard error.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from edgefront.core.wire.jobs import Versus
+
 NONE = "–"
 
 
@@ -36,7 +38,7 @@ _WHOLE = ("id", "job", "training", "model")
 
 
 def table(*columns: str, title: str | None = None, right: Iterable[str] = ()) -> Table:
-    """An empty table in the house style; the columns named in `right` hold numbers."""
+    """An empty table in the house style; the columns named in `right` are right-aligned numbers."""
     from rich import box
     from rich.table import Table
 
@@ -44,13 +46,13 @@ def table(*columns: str, title: str | None = None, right: Iterable[str] = ()) ->
     numbers = set(right)
     for column in columns:
         whole = column in numbers or column in _WHOLE
-        # What is too long for the terminal is broken, not cut: an id is there to be copied.
+        # Long cells are wrapped, not truncated, so that ids can be copied.
         made.add_column(column, justify="right" if column in numbers else "left", no_wrap=whole, overflow="fold")
     return made
 
 
 def plain(value: Any) -> Any:
-    """`value` in types that JSON has."""
+    """`value` in JSON types."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, dict):
@@ -88,6 +90,13 @@ def milliseconds(value: float | None, half_width: float | None = None) -> str:
 def times(ratio: float | None) -> str:
     """A ratio: 1.38×."""
     return NONE if ratio is None else f"{ratio:.2f}×"
+
+
+def speedup(versus: Versus) -> str:
+    """How many times as fast as the baseline, with its interval: 1.38× (1.31–1.45)."""
+    if versus.speedup_low is None or versus.speedup_high is None:
+        return times(versus.speedup)
+    return f"{times(versus.speedup)} ({versus.speedup_low:.2f}–{versus.speedup_high:.2f})"
 
 
 def share(value: float | None) -> str:

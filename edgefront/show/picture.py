@@ -1,4 +1,4 @@
-"""A picture of frontiers: latency and peak memory against decoder parameters, with the baseline, a row a target."""
+"""A plot of frontiers: latency and peak memory against decoder parameters, with the baseline; one row per target."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.units import MIB
-from edgefront.core.wire.jobs import CandidateView, FrontierView
+from edgefront.core.wire.jobs import CandidateView, FrontierView, RecommendationView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _FRONTIER, _BASELINE, _OTHER, _INK, _GRID = "#0f766e", "#b45309", "#94a3b8", "#1e293b", "#e2e8f0"
+_CHOSEN = "#be123c"
 _ENDINGS = ("png", "svg", "pdf")
 STYLE = {
     "font.family": "sans-serif",
@@ -46,7 +47,7 @@ def draw(
 ) -> None:
     """Draws the frontiers into a PNG, SVG or PDF file.
 
-    `others` holds, by target id, the candidates that are shown faintly behind their frontier.
+    `others` are, by target id, the candidates that are shown faintly behind their frontier.
     """
     check_ending(path)
     import matplotlib
@@ -75,8 +76,99 @@ def draw(
         pyplot.close(figure)
 
 
+def draw_found(
+    views: Sequence[RecommendationView], frontiers: Sequence[FrontierView], searched: Mapping[str, list[CandidateView]],
+    path: Path, *, title: str = "",
+) -> None:  # fmt: skip
+    """Draws predicted perplexity against latency, a panel for each recommendation, into a PNG, SVG or PDF file.
+
+    `frontiers` are those of the same targets, `searched` holds all candidates by target id.
+    """
+    check_ending(path)
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    with pyplot.rc_context(STYLE):
+        figure, (row,) = pyplot.subplots(
+            1, len(views), figsize=(6 * len(views), 4.8), squeeze=False, layout="constrained"
+        )
+        for axes, view, frontier in zip(row, views, frontiers, strict=True):
+            _found_panel(axes, view, frontier, searched[view.target_id])
+        row[0].legend(loc="upper right")
+        if title:
+            figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=160, facecolor="white")
+        pyplot.close(figure)
+
+
+def _found_panel(
+    axes: Axes, view: RecommendationView, frontier: FrontierView, searched: Sequence[CandidateView]
+) -> None:
+    limits, best = view.limits, view.recommended
+    kept = {one.id for one in frontier.points}
+    others = [one for one in searched if one.role == "search" and one.id not in kept]
+    baseline = sorted(frontier.baseline, key=_size)
+    _predicted(axes, baseline, _BASELINE, "s", "baseline: the stock model, by layers", line=True)
+    _predicted(axes, others, _OTHER, "o", "searched")
+    _predicted(axes, frontier.points, _FRONTIER, "o", "frontier", bars=True)
+    if best is not None:
+        _predicted(axes, [best], _CHOSEN, "*", "recommended", size=16, bars=True)
+    if limits.latency_ms is not None:
+        axes.axvline(
+            limits.latency_ms, color=_INK, linewidth=1, linestyle=":", label=f"limit: {limits.latency_ms:g} ms"
+        )
+    axes.set_title(view.target, loc="left")
+    axes.set_xlabel("median latency (ms), less is better")
+    axes.set_ylabel("predicted perplexity, less is better")
+    axes.set_xlim(left=0)
+
+
+def _predicted(
+    axes: Axes,
+    models: Sequence[CandidateView],
+    color: str,
+    marker: str,
+    label: str,
+    *,
+    line: bool = False,
+    bars: bool = False,
+    size: float = 6,
+) -> None:
+    """Models by latency and predicted perplexity; with `bars` their 95 % intervals."""
+    rows = [
+        (one.latency_ms, one.latency_half_width_ms or 0.0, told.perplexity, told.perplexity_low, told.perplexity_high)
+        for one in models
+        if one.latency_ms is not None
+        and (told := one.predicted) is not None
+        and told.perplexity is not None
+        and told.perplexity_low is not None
+        and told.perplexity_high is not None
+    ]
+    if not rows:
+        return
+    x, widths, y, low, high = zip(*rows, strict=True)
+    below, above = ([b - a for a, b in zip(low, y, strict=True)], [b - a for a, b in zip(y, high, strict=True)])
+    axes.errorbar(
+        x,
+        y,
+        xerr=widths if bars else None,
+        yerr=(below, above) if bars else None,
+        color=color,
+        marker=marker,
+        markersize=size,
+        linestyle=(0, (4, 2)) if line else "none",
+        elinewidth=0.8,
+        capsize=2,
+        label=label,
+        zorder=3 if bars else 2,
+    )
+
+
 def check_ending(path: Path) -> None:
-    """`InvalidInput` unless the name is that of a picture file."""
+    """Raises `InvalidInput` unless the name is that of an image file."""
     if path.suffix.lstrip(".").lower() not in _ENDINGS:
         allowed = "a file that ends in ." + ", .".join(_ENDINGS)
         raise InvalidInput(f"{path} is not an image file: use {allowed}", field="picture", allowed=allowed)
@@ -117,7 +209,7 @@ def _panel(
         axes.errorbar(x, y, yerr=widths, fmt="none", ecolor=_FRONTIER, elinewidth=1, capsize=2, zorder=3)
     axes.set_xlabel("decoder parameters (millions), more is better")
     axes.set_ylabel(f"{label}, less is better")
-    # Not by the intervals: one that is very wide would press everything else together.
+    # Axis limits ignore the intervals, because a very wide one would compress everything else.
     highest = max((getattr(point, field) / unit for point in (*points, *baseline, *behind)), default=1.0)
     axes.set_xlim(left=0)
     axes.set_ylim(0, highest * 1.15)

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-# Without a terminal, a line for a target at most this often.
+# Without a terminal: minimum seconds between two lines of a target.
 _LINE_EVERY_S = 5.0
 
 
 def show(jobs: Iterable[JobView], console: Console) -> JobView | None:
-    """Shows the job as it goes and returns its last view."""
+    """Shows the job's progress and returns its last view."""
     return _live(jobs, console) if console.is_terminal else _lines(jobs, console)
 
 

@@ -1,4 +1,4 @@
-"""A picture of a study of proxies: rank correlation and common ratio by the share of best models, a row a table."""
+"""A plot of a study of proxies: rank correlation and common ratio by the share of best models; one row per table."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ _COLOURS = (
     "#1e293b",
 )
 _HEAT = 4
-"""From so many tables on they become the rows of one map of colours, as in LTS's Figure 19."""
+"""From this number of tables on, they become the rows of one heat map, as in LTS's Figure 19."""
 
 
 def draw_study(studies: Mapping[str, Study], path: Path, *, title: str = "") -> None:
-    """Draws studies, by the name of their table, into a PNG, SVG or PDF file; `InvalidInput` for another ending."""
+    """Draws studies, by the name of their table, into a PNG, SVG or PDF file; `InvalidInput` for another file
+    extension.
+    """
     check_ending(path)
     import matplotlib
 

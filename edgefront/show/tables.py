@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from edgefront.core.spaces.words import layers_in_words, spread, stack_in_words
 from edgefront.core.wire.jobs import CandidateView, FrontierView
-from edgefront.show.output import NONE, mebibytes, millions, milliseconds, table, times
+from edgefront.show.output import NONE, mebibytes, millions, milliseconds, speedup, table, times
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,6 +25,8 @@ _CSV = (
     "latency_half_width_ms",
     "memory_bytes",
     "speedup",
+    "speedup_low",
+    "speedup_high",
     "memory_ratio",
     "perplexity",
     "launches",
@@ -53,7 +56,9 @@ def frontier_table(view: FrontierView, *, baseline: bool = True) -> Table:
     if baseline and view.baseline:
         shown.add_section()
         for point in sorted(view.baseline, key=lambda item: item.decoder_parameters):
-            shown.add_row(f"baseline, {_layers(point.architecture.get('blocks', ()))}", *cells(point), style="dim")
+            shown.add_row(
+                f"baseline, {layers_in_words(point.architecture.get('blocks', ()))}", *cells(point), style="dim"
+            )
     return shown
 
 
@@ -74,14 +79,14 @@ def _cells(point: CandidateView) -> list[str]:
         spread(_inner_widths(point)),
         milliseconds(point.latency_ms, point.latency_half_width_ms),
         mebibytes(point.memory_bytes),
-        times(versus.speedup) + mark if versus else "",
+        speedup(versus) + mark if versus else "",
         times(versus.memory_ratio) + mark if versus else "",
         str(point.launches),
     ]
 
 
 def frontier_csv(views: Iterable[FrontierView]) -> str:
-    """Every point and every baseline of these frontiers, a line each, under a header."""
+    """Every point and every baseline of these frontiers, one per line, with a header."""
     text = io.StringIO()
     writer = csv.DictWriter(text, _CSV, lineterminator="\n")
     writer.writeheader()
@@ -94,45 +99,11 @@ def frontier_csv(views: Iterable[FrontierView]) -> str:
 def _field(view: FrontierView, point: CandidateView, name: str) -> Any:
     if name == "target":
         return view.target
-    if name in ("speedup", "memory_ratio"):
+    if name in ("speedup", "speedup_low", "speedup_high", "memory_ratio"):
         return getattr(point.versus_baseline, name, None)
     if name == "perplexity":
         return next((one.perplexity for one in view.trained if one.candidate_id == point.id), None)
     return getattr(point, name)
-
-
-def spread(values: Sequence[int]) -> str:
-    """One value, or the range of several: 512, 256–1024."""
-    if not values:
-        return NONE
-    low, high = min(values), max(values)
-    return str(low) if low == high else f"{low}–{high}"
-
-
-_NAMES = {"attention": "attention", "feed_forward": "feed-forward", "srupp": "SRU++", "sru": "SRU"}
-
-
-def stack_in_words(blocks: Sequence[dict[str, Any]]) -> str:
-    """The number of layers where each is attention and feed-forward, else how many blocks of each kind there are."""
-    if _alternate(blocks):
-        return _layers(blocks)
-    counts: dict[str, int] = {}
-    for block in blocks:
-        name = _NAMES.get(str(block.get("kind")), str(block.get("kind")))
-        if block.get("attends") == "none":
-            name += " without attention"
-        counts[name] = counts.get(name, 0) + 1
-    return ", ".join(f"{count} {name}" for name, count in counts.items())
-
-
-def _alternate(blocks: Sequence[dict[str, Any]]) -> bool:
-    return [block.get("kind") for block in blocks] == ["attention", "feed_forward"] * (len(blocks) // 2)
-
-
-def _layers(blocks: Sequence[dict[str, Any]]) -> str:
-    """Layers of a stock model, in words: pairs of attention and feed-forward, or blocks."""
-    count = len(blocks) // 2 if _alternate(blocks) else len(blocks)
-    return f"{count} layer{'s' if count != 1 else ''}"
 
 
 def _inner_widths(point: CandidateView) -> list[int]:

@@ -1,4 +1,4 @@
-"""Trainings on the terminal: a list, one in full, and several as they go."""
+"""Trainings on the terminal: a list, one with all values, and live progress of several."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from edgefront.client import Client
 
 _LOOK_S = 1.0
-# Without a terminal, a line for a training at most this often.
+# Without a terminal: minimum seconds between two lines of a training.
 _LINE_EVERY_S = 5.0
 
 
 def trainings_table(trainings: Iterable[TrainingView]) -> Table:
-    """One row a training: how far it is, and what its model scores and was measured at."""
+    """One row per training: its progress, scores and measurements."""
     numbers = ("parameters", "step", "loss", "perplexity", "latency ms", "memory MiB", "left")
     shown = table("id", "name", "state", *numbers, "note", right=numbers)
     for item in trainings:
@@ -54,7 +54,7 @@ def trainings_table(trainings: Iterable[TrainingView]) -> Table:
 
 
 def recipes_table(recipes: Iterable[RecipeView]) -> Table:
-    """One row a recipe."""
+    """One row per recipe."""
     shown = table("recipe", "what", "trains", "data", "steps", "tokens", right=("steps", "tokens"))
     for item in recipes:
         counts = (f"{item.steps:,}", millions(item.tokens))
@@ -63,7 +63,7 @@ def recipes_table(recipes: Iterable[RecipeView]) -> Table:
 
 
 def datasets_table(datasets: Iterable[DatasetView]) -> Table:
-    """One row a data set."""
+    """One row per data set."""
     shown = table("data", "digest", "level", "vocabulary", "what", right=("vocabulary",))
     for item in datasets:
         digest = "prepared on first use" if item.digest is None else item.digest[:12]
@@ -73,7 +73,7 @@ def datasets_table(datasets: Iterable[DatasetView]) -> Table:
 
 
 def layers_table(choices: Sequence[str], search: SearchProgress) -> Table:
-    """A row a layer: how likely each block is where the search of one seed stands."""
+    """One row per layer: the current probability of each block in the search of one seed."""
     shown = table("layer", *choices, title=f"seed {search.seed}: {search.pattern} ({search.phase})", right=choices)
     for layer, row in enumerate(search.records[-1].probabilities, 1):
         shown.add_row(str(layer), *(share(probability) for probability in row))
@@ -81,7 +81,7 @@ def layers_table(choices: Sequence[str], search: SearchProgress) -> Table:
 
 
 def facts(item: TrainingView) -> dict[str, str]:
-    """A training in full, as names and values."""
+    """All values of a training, with their names."""
     last = item.last_metric or MetricView(step=0, tokens=0, seconds=0.0)
     found = {
         "training": f"{item.name}  {item.id}",
@@ -110,7 +110,7 @@ def facts(item: TrainingView) -> dict[str, str]:
 
 
 def best_perplexity(item: TrainingView) -> float | None:
-    """On held-out text: as it was evaluated at the end, else as the run said last."""
+    """Perplexity on held-out text: from the final evaluation, else the last validation."""
     for split in ("test", "valid"):
         for score in item.evaluations:
             if (score.split, score.metric) == (split, "perplexity"):
@@ -119,7 +119,7 @@ def best_perplexity(item: TrainingView) -> float | None:
 
 
 def watch(client: Client, ids: Sequence[str], console: Console) -> list[TrainingView]:
-    """Shows trainings as they go until all have ended; returns them."""
+    """Shows the progress of trainings until all have ended; returns them."""
     if not console.is_terminal:
         return _lines(client, ids, console)
     from rich.live import Live

@@ -1,4 +1,4 @@
-"""Runs one model from its ONNX and its safetensors file, and says how far the two answers lie apart."""
+"""Runs one model from its ONNX and its safetensors file, and compares the outputs."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ if TYPE_CHECKING:
     from edgefront.core.spaces.architecture import Architecture
 
 _TOKENS = 64
-# What an output chooses: the best of the last axis, or, for spans, of the positions.
+# The axis of an output's argmax: the last, or, for spans, the positions.
 _CHOICE_AXIS = {"tokens": -1, "masked_tokens": -1, "classes": -1, "spans": 1}
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Two runtimes on the same tokens. `largest_difference` is over all values of the output, whatever its kind."""
+    """The comparison of two runtimes on the same tokens. `largest_difference` is over all values of the output."""
 
     tokens: int
     values: int
     largest_difference: float
     same_choices: bool
-    """Both find the same token, class or place most probable; true of outputs that choose nothing."""
+    """Whether both have the same most probable token, class or position; True for other outputs."""
 
     @property
     def holds(self) -> bool:
-        """Within what float32 arithmetic explains."""
+        """Whether the difference is within float32 rounding errors."""
         return self.largest_difference < 1e-3 and self.same_choices
 
 
 def compare(onnx_file: Path, safetensors_file: Path, *, seed: int = 0) -> Agreement:
-    """ONNX Runtime on the one file against PyTorch on the other, over 64 random tokens (fewer if it sees fewer).
+    """ONNX Runtime on the one file against PyTorch on the other, over 64 random tokens (fewer if it supports fewer).
 
-    Raises `InvalidInput` where the ONNX file wants more than a forward pass has, such as state.
+    Raises `InvalidInput` if the ONNX file has inputs that a forward pass does not have, such as state.
     """
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it would report from a thread started on import
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # telemetry would upload from a thread that starts on import
     import onnxruntime
     import torch
 

@@ -1,11 +1,12 @@
-"""`edgefront demo`: the main job from end to end on this machine, in minutes."""
+"""`edgefront demo`: a whole search on this machine, in minutes."""
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,15 @@ from edgefront import follow
 from edgefront.client import Client
 from edgefront.commands.base import Session
 from edgefront.core.errors import EdgefrontError
-from edgefront.core.wire.jobs import CandidateView, FrontierView, JobRequest, JobView
+from edgefront.core.units import MIB
+from edgefront.core.wire.jobs import FrontierView, JobRequest, JobView, RecommendationView
 from edgefront.embedded.service import DEVICE, EmbeddedService
+from edgefront.requests.find import find_request
 from edgefront.requests.jobs import parse_request
 from edgefront.resources.models import ModelFormat
 from edgefront.show import progress
 from edgefront.show.output import duration, print_json
+from edgefront.show.recommendation import show as show_recommendation
 from edgefront.show.tables import frontier_table
 from edgefront.workflows import up
 from edgefront.workflows.agreement import Agreement, compare
@@ -28,18 +32,25 @@ from edgefront.workflows.demo_folder import DemoFolder
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Small enough that a launch takes about a second on a slow core, wide enough that shapes differ.
+SPACE = "lts-gpt2"
+# Small enough that a launch takes about a second on a slow core, wide enough that shapes differ. The embedding is free.
 NARROW: dict[str, Any] = {
     "n_layer": {"min": 2, "max": 8},
     "d_model": {"min": 128, "max": 512, "step": 64},
     "d_inner": {"min": 256, "max": 2048, "step": 64},
 }
 BASELINES = (1, 2, 4, 6, 8)
+LIMITED_BY = 4
+"""Layers of the stock model whose own latency and memory are the limits."""
 # With the output of every token, as the paper measures; its 192 tokens would take PyTorch too long here.
 PROTOCOL: dict[str, Any] = {"sequence_length": 64, "logits": "all", "threads": 1}
-POPULATION = {"parents": 2, "mutants": 4, "crossovers": 4}
-# Submitting, the last reports and the way there take part of the minutes.
-_RESERVE = 0.9
+TARGETS = (("this CPU, ONNX Runtime", "onnxruntime"), ("this CPU, PyTorch", "pytorch"))
+# A few launches teach this CPU, and predictions of some thousand models are enough in so small a space.
+SEARCH = {"initial": 8, "batch": 4, "population": 1000, "steps": 20}
+# Above what the limiting model took, so that its next launches stay within.
+_ROOM_MS, _ROOM_MB = 1.03, 1.01
+# Submission and the last reports take part of the minutes; the stock model may take up to half of the rest.
+_RESERVE, _STOCK = 0.9, 0.5
 _ONLINE_S = 90.0
 
 
@@ -79,37 +90,46 @@ class Demo:
         """All of it, for people on `out`; the return value is the same for scripts."""
         self._say("Waiting for this machine's agent")
         self._wait_for_agent()
-        request = job_request(minutes=minutes, candidates=candidates)
+        began = time.monotonic()
         self._say(
-            f"Searching {request.space.name} narrowed to small sizes for this CPU with ONNX Runtime and with PyTorch: "
-            f"{candidates} candidates each beside the baseline, in at most {minutes:g} minutes"
+            "Measuring the stock model, a GPT-2 with the same width in every layer, with ONNX Runtime and with PyTorch"
         )
         self.out.print(
             f"  measured: one forward pass of {PROTOCOL['sequence_length']} tokens with the logits of all of them, "
             f"{PROTOCOL['threads']} thread",
             soft_wrap=True,
         )
-        began = time.monotonic()
-        job = self._search(request)
+        stock = self._search(stock_request(minutes=minutes * _STOCK))
+        limits = [limits_of(self.client.frontier(stock.id, target=target.id)) for target in stock.targets]
+        self._say(
+            f"Searching {SPACE}, narrowed to small sizes, for the best model within what {LIMITED_BY} layers take"
+        )
+        for (title, _), one in zip(TARGETS, limits, strict=True):
+            self.out.print(f"  {title}: at most {one['latency_ms']:g} ms and {one['memory_mb']:g} MiB", soft_wrap=True)
+        left = minutes - (time.monotonic() - began) / 60
+        job = self._search(job_request(limits, minutes=max(left, minutes / 4), candidates=candidates))
         self._say(f"Searched in {duration(time.monotonic() - began)}")
-        self._say_what_is_missing(job, candidates, minutes)
+        for target in job.targets:
+            if target.note:
+                self.out.print(f"  {target.name}: {target.note}", markup=False, soft_wrap=True, style="dim")
         frontiers = [self.client.frontier(job.id, target=target.id) for target in job.targets]
         for frontier in frontiers:
             self.out.print(frontier_table(frontier))
-        self._draw(job, frontiers)
-        models, agreement = self._download_and_run(frontiers)
+        found = [self.client.jobs.recommendation(job.id, target=target.id) for target in job.targets]
+        self._draw(job, found, frontiers)
+        models, agreement = self._download_and_run(found)
         self._say("Results of the search")
-        for frontier in frontiers:
-            self.out.print(f"  {frontier.target}: {frontier.summary}", markup=False, soft_wrap=True)
+        for view in found:
+            show_recommendation(view, self.out)
         self.out.print(
-            "  Decoder parameters are the proxy for quality, as in the paper: they rank the whole space well, its best "
-            "tenth less so. Nothing was trained.",
+            "Predicted, not trained: `edgefront train` finds out. Nothing was trained here.",
             style="dim",
             soft_wrap=True,
         )
         return {
             "job": self.client.jobs.get(job.id),
             "frontiers": frontiers,
+            "recommendations": found,
             "picture": str(self.folder.picture),
             "models": [str(path) for path in models],
             "largest_difference": agreement.largest_difference,
@@ -131,30 +151,15 @@ class Demo:
             raise EdgefrontError(f"the search is {ended.state}: {ended.reason or why or 'see the log'}")
         return ended
 
-    def _say_what_is_missing(self, job: JobView, candidates: int, minutes: float) -> None:
-        for target in job.targets:
-            found = sum(
-                1 for _ in self.client.candidates.list(job.id, target=target.id, role="search", state="measured")
-            )
-            if found < candidates:
-                self.out.print(
-                    f"  {target.name}: {found} of {candidates} candidates were measured in these {minutes:g} minutes: "
-                    "this machine is slow or busy; give --minutes more",
-                    style="yellow",
-                    markup=False,
-                    soft_wrap=True,
-                )
+    def _draw(self, job: JobView, found: list[RecommendationView], frontiers: list[FrontierView]) -> None:
+        from edgefront.show.picture import draw_found
 
-    def _draw(self, job: JobView, frontiers: list[FrontierView]) -> None:
-        from edgefront.show.picture import draw
-
-        others = {target.id: list(self.client.candidates.list(job.id, target=target.id)) for target in job.targets}
-        title = "Models for this CPU: the frontier beside the stock model"
-        draw(frontiers, self.folder.picture, others=others, title=title)
+        searched = {target.id: list(self.client.candidates.list(job.id, target=target.id)) for target in job.targets}
+        draw_found(found, frontiers, searched, self.folder.picture, title="Models for this CPU beside the stock model")
         self._say(f"Drew {self.folder.picture}")
 
-    def _download_and_run(self, frontiers: list[FrontierView]) -> tuple[list[Path], Agreement]:
-        chosen = best_point(frontiers)
+    def _download_and_run(self, found: list[RecommendationView]) -> tuple[list[Path], Agreement]:
+        chosen = next((one for view in found for one in (view.recommended, view.nearest) if one is not None), None)
         if chosen is None:
             raise EdgefrontError("no candidate was measured, so there is no model to download; give --minutes more")
         self._say(f"Downloading {chosen.id} (untrained weights, from its seed)")
@@ -163,14 +168,14 @@ class Demo:
         for kind in kinds:
             paths[kind] = self.client.models.download(chosen.id, kind, self.folder.models)
             self.out.print(f"  {paths[kind]}", markup=False, soft_wrap=True)
-        found = compare(paths["onnx"], paths["safetensors"])
+        agreement = compare(paths["onnx"], paths["safetensors"])
         self.out.print(
-            f"  ONNX Runtime and PyTorch on the same {found.tokens} tokens: the largest difference of "
-            f"{found.values:,} log-probabilities is {found.largest_difference:.1e}"
+            f"  ONNX Runtime and PyTorch on the same {agreement.tokens} tokens: the largest difference of "
+            f"{agreement.values:,} log-probabilities is {agreement.largest_difference:.1e}"
         )
-        if not found.holds:
-            raise EdgefrontError(f"the outputs of the two files differ by {found.largest_difference:.3g}")
-        return list(paths.values()), found
+        if not agreement.holds:
+            raise EdgefrontError(f"the outputs of the two files differ by {agreement.largest_difference:.3g}")
+        return list(paths.values()), agreement
 
     def _until_told(self, jobs: Iterator[JobView]) -> Iterator[JobView]:
         for job in jobs:
@@ -186,30 +191,48 @@ class Demo:
         self.out.print(text, style="bold", markup=False, soft_wrap=True)
 
 
-def job_request(*, minutes: float, candidates: int) -> JobRequest:
-    """The demo's search: small sizes, two targets on this device, evolution in small generations."""
+def stock_request(*, minutes: float) -> JobRequest:
+    """Measures the stock model alone, several launches of each depth: what the limits are taken from."""
     return parse_request(
         {
-            "name": "demo",
-            "space": {"name": "lts-gpt2", "narrow": NARROW},
-            "targets": [
-                {"name": title, "device": DEVICE, "protocol": {**PROTOCOL, "runtime": runtime}}
-                for title, runtime in (("this CPU, ONNX Runtime", "onnxruntime"), ("this CPU, PyTorch", "pytorch"))
-            ],
-            "algorithm": {"name": "lts", "settings": {"population": sum(POPULATION.values()), **POPULATION}},
-            "budget": {"candidates": candidates, "minutes": minutes * _RESERVE, "refinement": 1.0},
+            "name": "demo: the stock model",
+            "space": {"name": SPACE, "narrow": NARROW},
+            "targets": _targets(),
+            "algorithm": {"name": "random", "settings": {"population": 1}},
+            "budget": {"candidates": 1, "minutes": round(minutes * _RESERVE, 2), "refinement": 1.0},
             "baseline_layers": BASELINES,
         }
     )
 
 
-def best_point(frontiers: list[FrontierView]) -> CandidateView | None:
-    """The frontier model that is best worth having: ahead of the baseline in both ways, and larger if equal."""
+def limits_of(frontier: FrontierView) -> dict[str, float]:
+    """What the stock model of `LIMITED_BY` layers takes, or the deepest that was measured below it, with some room."""
+    depths = sorted((one for one in frontier.baseline if one.latency_ms), key=lambda one: one.decoder_parameters)
+    fitting = [one for one in depths if len(one.architecture["blocks"]) <= 2 * LIMITED_BY]
+    if not fitting:
+        raise EdgefrontError(f"{frontier.target}: the stock model could not be measured; give --minutes more")
+    latency, half = fitting[-1].latency_ms or 0.0, fitting[-1].latency_half_width_ms or 0.0
+    memory = (fitting[-1].memory_bytes or 0) / MIB
+    return {
+        "latency_ms": round(max(latency * _ROOM_MS, latency + half), 1),
+        "memory_mb": float(math.ceil(memory * _ROOM_MB)),
+    }
 
-    def worth(point: CandidateView) -> tuple[float, int]:
-        versus = point.versus_baseline
-        ahead = 0.0 if versus is None or versus.extrapolated else min(versus.speedup, versus.memory_ratio)
-        return ahead, point.decoder_parameters
 
-    points = [point for frontier in frontiers for point in frontier.points]
-    return max(points, key=worth, default=None)
+def job_request(limits: Sequence[dict[str, float]], *, minutes: float, candidates: int) -> JobRequest:
+    """The best model within these limits of each target: small sizes, the embedding free."""
+    return find_request(
+        [{**target, "limits": one} for target, one in zip(_targets(), limits, strict=True)],
+        name="demo",
+        space=SPACE,
+        narrow=NARROW,
+        budget={"candidates": candidates, "minutes": round(minutes * _RESERVE, 2)},
+        settings=SEARCH,
+        baseline_layers=BASELINES,
+    )
+
+
+def _targets() -> list[dict[str, Any]]:
+    return [
+        {"name": title, "device": DEVICE, "protocol": {**PROTOCOL, "runtime": runtime}} for title, runtime in TARGETS
+    ]

@@ -1,4 +1,4 @@
-"""The folder that a demo writes to: used again by the next demo, and never somebody's own."""
+"""The folder that a demo writes to: reused by the next demo, and never a folder with other files."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _MARKER = ".edgefront-demo"
 class DemoFolder:
     """`service/` (data of the embedded service), `models/`, and the picture.
 
-    What an earlier demo left is removed, so that everything shown was measured now. `Conflict` if the folder holds
-    anything else, or if a demo runs in it.
+    Files of an earlier demo are removed, so that all shown results are new. `Conflict` if the folder has any other
+    files, or if a demo runs in it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,7 +33,7 @@ class DemoFolder:
                     f"{self.path} contains other files, and the demo empties its folder: choose another one (--output)"
                 )
             if self.service.is_dir():
-                with own_home(self.service):  # another demo here is not to lose its files
+                with own_home(self.service):  # another running demo must not lose its files
                     shutil.rmtree(self.service)
             shutil.rmtree(self.models, ignore_errors=True)
             self.picture.unlink(missing_ok=True)

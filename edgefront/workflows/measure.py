@@ -25,7 +25,7 @@ def find_model(file_or_name: str) -> Architecture | Path:
 
 @dataclass(frozen=True)
 class Measured:
-    """The launches of one model, all of them done."""
+    """The completed launches of one model."""
 
     subject: Architecture | Path
     protocol: MeasurementProtocol
@@ -51,13 +51,15 @@ class Measured:
         }
 
     def _memory(self) -> PeakMemory:
-        """The launch whose peak is the middle one: its parts belong together."""
+        """The launch with the median peak, so that its parts are consistent."""
         found = sorted((launch.memory for launch in self.launches if launch.memory), key=lambda item: item.peak_bytes)
         return found[(len(found) - 1) // 2]
 
 
 def run(subject: Architecture | Path, protocol: MeasurementProtocol, *, launches: int, seed: int) -> Measured:
-    """Measures `launches` times, each in a fresh process. `MeasurementError` tells why it cannot be done here."""
+    """Measures `launches` times, each in a fresh process. Raises `MeasurementError` with the reason if that is not
+    possible on this machine.
+    """
     from edgefront.agents.measuring.measure import Measurer
 
     done: list[LaunchResult] = []

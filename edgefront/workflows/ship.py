@@ -1,4 +1,4 @@
-"""From a finished search to a trained model: train the best of a frontier, and keep the better one."""
+"""From a finished search to a trained model: train the best of a frontier, and download the better one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Shipped:
     kept: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """What `edgefront ship --json` prints of each."""
+        """The JSON of one training in `edgefront ship --json`."""
         return {
             "candidate": self.candidate.id,
             "training": self.training.id,
@@ -47,14 +47,14 @@ class Shipped:
 
 
 def check_recipe(client: Client, name: str, overrides: Mapping[str, Any]) -> None:
-    """Raises before a search of minutes what the trainings would be refused for after it: `InvalidInput`."""
+    """Checks the recipe before the search, so that the trainings are not refused after it. Raises `InvalidInput`."""
     known = {view.name: view for view in client.catalogue.recipes()}
     recipe = known[one_of("recipe", name, tuple(known))]
     Recipe.parse(recipe.recipe).overridden(overrides)
 
 
 def best_points(frontier: FrontierView, count: int) -> list[CandidateView]:
-    """The `count` points of the highest proxy, the quickest first among equals. `InvalidInput` where there is none."""
+    """The `count` points with the highest proxy, the fastest first among equals. `InvalidInput` if there is none."""
     if not frontier.points:
         raise InvalidInput(
             f"the frontier of {frontier.target} is empty: no measured model is within the limits",
@@ -68,7 +68,9 @@ def best_points(frontier: FrontierView, count: int) -> list[CandidateView]:
 def submit(
     client: Client, points: Sequence[CandidateView], how: dict[str, Any], again: bool = False
 ) -> list[TrainingView]:
-    """A training of each point. The same points and `how` give the same trainings, unless `again` asks for new ones."""
+    """Submits a training of each point. The same points and `how` return the same trainings, unless `again` requests
+    new ones.
+    """
     made: list[TrainingView] = []
     for point in points:
         request = {"candidate": point.id, **how}
@@ -78,9 +80,8 @@ def submit(
 
 
 def chosen(points: Sequence[CandidateView], trainings: Sequence[TrainingView]) -> list[Shipped]:
-    """Every point with its training; the one of the lowest perplexity is kept.
-
-    Raises `EdgefrontError` with every reason where none was trained to the end.
+    """Every point with its training; the one with the lowest perplexity is chosen. Raises `EdgefrontError` with all
+    reasons if no training finished.
     """
     found = [
         Shipped(point, training, best_perplexity(training) if training.state == "done" else None)
@@ -99,7 +100,7 @@ def chosen(points: Sequence[CandidateView], trainings: Sequence[TrainingView]) -
 
 
 def shipped_table(shipped: Sequence[Shipped]) -> Table:
-    """Measured on the device and scored on held-out text, side by side."""
+    """A table of measurements on the device and scores on held-out text."""
     numbers = ("parameters", "latency ms", "memory MiB", "perplexity")
     shown = table("", "model", "training", *numbers, right=numbers)
     for one in shipped:
@@ -117,7 +118,7 @@ def shipped_table(shipped: Sequence[Shipped]) -> Table:
 
 
 def fetch(client: Client, shipped: Sequence[Shipped], folder: Path, note: Callable[[str], None]) -> tuple[Path, ...]:
-    """Downloads the model that is kept."""
+    """Downloads the chosen model."""
     kept = next(one for one in shipped if one.kept)
     note(f"downloading {kept.training.id} into {folder}")
     return client.trainings.download(kept.training.id, folder)

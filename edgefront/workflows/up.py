@@ -1,4 +1,4 @@
-"""`edgefront up`: runs the embedded service until it is asked to end."""
+"""`edgefront up`: runs the embedded service until it is asked to stop."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 _LOG_BYTES = 5 << 20
 _CHATTY = ("celery", "httpx", "alembic.runtime.plugins")
-"""What says something for every sweep, request or plug-in."""
+"""Loggers with a message for every sweep, request or plug-in."""
 
 
 def run(
     session: Session, home: Path, *, host: str, port: int | None, agent: bool, cores: str | None, verbose: bool
 ) -> None:
-    """Starts everything, says where it is, and ends it all at Ctrl-C or SIGTERM."""
+    """Starts the service, prints its URL, and stops it on Ctrl-C or SIGTERM."""
     with (
         log_to(home / "service.log", verbose=verbose),
         told_to_end() as ending,
@@ -48,7 +48,7 @@ def run(
 
 
 def announce(session: Session, service: EmbeddedService, out: Console) -> None:
-    """Says where the service is."""
+    """Prints the URL of the service."""
     if service.wanted_port is None and not service.url.endswith(f":{DEFAULT_PORT}"):
         session.note(f"port {DEFAULT_PORT} is in use, so another one was chosen")
     out.print(f"[bold]edgefront[/] runs at [bold]{service.url}[/]")
@@ -71,7 +71,7 @@ def _say_when_ready(session: Session, service: EmbeddedService, ending: threadin
 
 
 def agent_is_ready(client: Client, service: EmbeddedService) -> bool:
-    """The embedded agent has joined. EdgefrontError once it has ended for good."""
+    """Whether the embedded agent has enrolled. Raises EdgefrontError if it has ended permanently."""
     if any(device.name == DEVICE and device.online for device in client.devices.list()):
         return True
     ended = service.agent.ended_for_good if service.agent else "it was not started"
@@ -81,13 +81,13 @@ def agent_is_ready(client: Client, service: EmbeddedService) -> bool:
 
 
 def login_link(service: EmbeddedService) -> str:
-    """The page, logged in. The key stands behind the #: browsers keep that to themselves, so no log ever has it."""
+    """The sign-in link of the page. The key is after the #, which browsers do not send, so it reaches no log."""
     return f"{service.url}/login#key={service.key}"
 
 
 @contextmanager
 def told_to_end() -> Iterator[threading.Event]:
-    """An event that Ctrl-C, SIGTERM and a closed terminal set. A second Ctrl-C interrupts as usual."""
+    """An event that Ctrl-C, SIGTERM and SIGHUP set. A second Ctrl-C interrupts as usual."""
     ending = threading.Event()
 
     def end(number: int, _frame: Any) -> None:
@@ -108,14 +108,14 @@ def told_to_end() -> Iterator[threading.Event]:
 
 @contextmanager
 def log_to(path: Path, *, verbose: bool) -> Iterator[None]:
-    """Sends the log to a file that is turned over, and what needs attention (all, if verbose) to standard error."""
+    """Sends the log to a rotating file, and warnings (everything, if verbose) to standard error."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     to_file = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=2, encoding="utf-8")
     to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     to_terminal = logging.StreamHandler()
     to_terminal.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     to_terminal.setLevel(logging.INFO if verbose else logging.WARNING)
-    # A full disk must not answer every line of the log with a trace on the terminal.
+    # With a full disk, logging errors must not flood the terminal with tracebacks.
     loud, logging.raiseExceptions = logging.raiseExceptions, False
     root = logging.getLogger()
     level = root.level

@@ -173,7 +173,7 @@ def test_drains_while_it_waits_for_work(config):
         wait_for(lambda: script.polls_cut_short == 1)
 
 
-def test_drains_while_the_server_is_away(config):
+def test_drains_while_the_server_is_unavailable(config):
     with ScriptedServer(Script()) as server:
         pass
     with running(config(server.url)) as run:
@@ -182,7 +182,7 @@ def test_drains_while_the_server_is_away(config):
         assert run.error is None
 
 
-def test_measures_what_it_holds_while_the_server_is_away_and_reports_later(config, folder):
+def test_measures_its_launches_while_the_server_is_unavailable_and_reports_later(config, folder):
     script = Script(away_after=1)
     script.items.extend(item(number) for number in range(4))
     with ScriptedServer(script) as server:
@@ -199,7 +199,7 @@ def test_measures_what_it_holds_while_the_server_is_away_and_reports_later(confi
     assert list(spool.glob("*.json")) == []
 
 
-def test_sends_what_an_earlier_run_left(config, folder):
+def test_sends_results_of_an_earlier_run(config, folder):
     script = Script()
     with ScriptedServer(script) as server:
         from edgefront.agents.measuring.failures import failure
@@ -250,7 +250,7 @@ def test_cancelled_launches_are_skipped(config):
     assert reported(script) == ["lau_0", "lau_3"]
 
 
-def test_a_lost_lease_loses_what_has_not_begun_and_the_rest_is_reported(config):
+def test_launches_of_a_lost_lease_are_dropped_unless_started(config):
     script = Script()
     script.items.extend([slow(0), item(1), item(2)])
     with ScriptedServer(script) as server, running(config(server.url)):

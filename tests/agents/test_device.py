@@ -147,7 +147,7 @@ def test_control_groups_bound_the_memory(tmp_path, monkeypatch):
     assert available._limit_and_use(v1) is None
 
 
-def test_probe_reports_what_works_here_and_loads_no_runtime(facts):
+def test_probe_reports_working_runtimes_and_loads_none(facts):
     code = (
         "import sys; from edgefront.agents.device.probe import probe; facts = probe(); print(facts.model_dump_json())\n"
         "assert not {'torch', 'onnxruntime'} & set(sys.modules)"

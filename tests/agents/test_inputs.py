@@ -47,7 +47,7 @@ def test_inputs_of_a_file_follow_its_declarations(tmp_path):
     assert set(np.unique(arrays["unknown"])) <= {0, 1}
 
 
-def test_what_cannot_be_filled_is_unsupported(tmp_path):
+def test_inputs_that_cannot_be_filled_are_unsupported(tmp_path):
     path = subjects.lookup(tmp_path / "lookup.onnx", rows=11)
     with pytest.raises(MeasurementError, match="words"):
         random_inputs(path, [("words", "tensor(string)", (1,))], PROTOCOL, seed=0)

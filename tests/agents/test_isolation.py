@@ -105,7 +105,7 @@ def test_more_than_the_limit_is_out_of_memory_and_harms_no_other(weights, tmp_pa
         assert (result.outcome, result.reason) == ("infeasible", "out_of_memory"), result
 
 
-def test_what_cannot_fit_is_refused_before_it_is_built(measurer):
+def test_a_model_that_cannot_fit_is_refused_before_it_is_built(measurer):
     giant = subjects.gpt(layers=48, d_model=16384)
     result = measurer.measure(giant, ORT, seed=3)
     assert (result.outcome, result.reason) == ("infeasible", "out_of_memory")

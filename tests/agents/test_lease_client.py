@@ -100,7 +100,7 @@ def test_tries_again_until_it_works():
     assert asyncio.run(QUICK.run("asking", call)) == "here"
 
 
-def test_gives_up_in_time_and_at_once_on_what_will_not_change(caplog):
+def test_gives_up_in_time_and_at_once_on_permanent_errors(caplog):
     calls = []
 
     async def away():
@@ -130,12 +130,12 @@ def ask(server: ScriptedServer, credential: str = CREDENTIAL, wait_s: float = 0.
     return asyncio.run(lease())
 
 
-def test_a_proxys_page_is_a_server_that_is_away():
+def test_a_proxys_error_page_counts_as_an_unavailable_server():
     with ScriptedServer(Script(garbage=True)) as server, pytest.raises(errors.Unavailable, match="not a LeaseResponse"):
         ask(server)
 
 
-def test_nothing_listening_is_a_server_that_is_away():
+def test_a_closed_port_counts_as_an_unavailable_server():
     with ScriptedServer(Script()) as server:
         assert ask(server).items == ()
         with pytest.raises(errors.Unauthenticated):

@@ -164,7 +164,7 @@ def test_the_high_water_mark_is_of_anonymous_memory(tmp_path):
     assert int(done.stdout) == pytest.approx(16 * MIB, abs=2 * MIB)
 
 
-def test_an_unfit_cache_folder_says_so(tmp_path):
+def test_an_unusable_cache_folder_is_reported(tmp_path):
     from edgefront.core.errors import EdgefrontError
 
     file = tmp_path / "file"

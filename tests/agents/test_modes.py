@@ -100,7 +100,7 @@ def test_every_number_format_is_measured(
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_what_a_provider_would_cast_is_unsupported(measurer: Measurer, dtype: str) -> None:
+def test_a_number_format_that_a_provider_would_cast_is_unsupported(measurer: Measurer, dtype: str) -> None:
     """ONNX Runtime's CPU kernels know no halves: it would compute in float32 under their name, or not at all."""
     protocol = MeasurementProtocol.model_validate({"dtype": dtype, "sequence_length": 24})
     result = measurer.measure(MODELS["gpt"], protocol, seed=3)

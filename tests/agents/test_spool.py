@@ -26,7 +26,7 @@ def launches(spool: Spool) -> list[str]:
     return [waiting.entry.report.launch_id for waiting in spool.oldest(1000)]
 
 
-def test_what_is_put_is_there_after_a_restart_in_order(tmp_path):
+def test_results_are_there_after_a_restart_in_order(tmp_path):
     spool = Spool(tmp_path / "spool")
     for number in range(12):
         assert spool.put(entry(number))
@@ -85,7 +85,7 @@ print("held")
 """
 
 
-def test_a_disk_that_takes_no_more_loses_nothing(tmp_path):
+def test_a_full_disk_loses_no_results(tmp_path):
     """The system refuses to let files grow past 10 bytes; when it does again, what waited in memory is written."""
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
     code = textwrap.dedent(FULL).format(tests=str(Path(__file__).parent))
@@ -95,7 +95,7 @@ def test_a_disk_that_takes_no_more_loses_nothing(tmp_path):
     assert answer.stdout.strip() == "held", answer.stderr
 
 
-def test_a_folder_without_room_is_not_writable(tmp_path):
+def test_a_full_folder_is_not_writable(tmp_path):
     """A real full file system where this user may mount one; else a folder that nothing can be made in."""
     folder = tmp_path / "full"
     folder.mkdir()

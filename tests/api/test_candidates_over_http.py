@@ -13,7 +13,7 @@ from running_api import Service, problem
 from simulated_agent import SimulatedAgent
 
 from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS
-from edgefront.core.wire.jobs import CandidatePage, CandidateView, FrontierView
+from edgefront.core.wire.jobs import CandidatePage, CandidateView, FrontierView, RecommendationView
 
 
 @pytest.fixture
@@ -103,6 +103,23 @@ def test_frontier(client: httpx.Client, path: str) -> None:
     rows = list(csv.DictReader(io.StringIO(table.text)))
     assert [row["id"] for row in rows] == [item.id for item in (*view.points, *view.baseline)]
     assert float(rows[0]["speedup"]) > 0
+
+
+def test_recommendation(client: httpx.Client, path: str) -> None:
+    """For any limits, of what is known."""
+    view = RecommendationView.model_validate_json(client.get(f"{path}/recommendation").content)
+    assert view.recommended is not None
+    assert view.sentence
+    within = client.get(f"{path}/recommendation", params={"max_latency_ms": view.recommended.latency_ms}).json()
+    assert within["recommended"]["id"] == view.recommended.id
+    none = client.get(f"{path}/recommendation", params={"max_latency_ms": 1e-6, "target": view.target}).json()
+    assert none["recommended"] is None
+    assert none["nearest"]["latency_ms"] > 0
+    assert none["moves"][0]["limit"] == "latency_ms"
+    for wrong in ("0", "-1", "nan", "inf", "fast"):
+        refused = problem(client.get(f"{path}/recommendation", params={"max_latency_ms": wrong}), 422)
+        assert refused["field"] == "max_latency_ms"
+    problem(client.get(f"{path}/recommendation", params={"target": "elsewhere"}), 404)
 
 
 def test_one_candidate_and_its_raw_samples(service: Service, client: httpx.Client, path: str) -> None:

@@ -73,6 +73,7 @@ def test_steering(service: Service) -> None:
         ("GET", "/candidates"),
         ("GET", "/candidates?format=csv"),
         ("GET", "/frontier"),
+        ("GET", "/recommendation"),
     ],
 )
 def test_anothers_job_does_not_exist(sqlite_service: Service, method: str, suffix: str) -> None:

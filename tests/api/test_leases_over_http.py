@@ -242,7 +242,7 @@ def test_a_drain_reaches_a_waiting_agent(service: Service) -> None:
     assert waiting.answer().state == "draining"
 
 
-def test_a_client_that_goes_away_leaves_the_waiting_room_and_no_lease(
+def test_a_client_that_disconnects_stops_waiting_and_leaves_no_lease(
     service: Service,
 ) -> None:
     _, credential = service.enrol("board", CLASS)
@@ -275,7 +275,9 @@ def test_many_waiting_agents_share_the_work_and_take_nothing_twice(service: Serv
     assert len(taken) == len(set(taken)) == 2 * BASELINE_LAUNCHES
 
 
-def test_stopping_the_server_answers_whoever_waits(start_service: Callable[..., Service], database: Database) -> None:
+def test_stopping_the_server_answers_waiting_requests(
+    start_service: Callable[..., Service], database: Database
+) -> None:
     service = start_service(database)
     waiting = Waiting(service, service.agent("board", CLASS), wait_s=60)
     service.server.should_exit = True

@@ -75,7 +75,7 @@ def test_ranges(client: httpx.Client, path: str) -> None:
     assert refused.headers["content-range"] == f"bytes */{size}"
 
 
-def test_what_is_known_is_not_sent_again(client: httpx.Client, path: str) -> None:
+def test_a_file_that_the_client_has_is_not_sent_again(client: httpx.Client, path: str) -> None:
     etag = client.get(path).headers["etag"]
     for value in (etag, f'"x", W/{etag}', "*"):
         response = client.get(path, headers={"If-None-Match": value})

@@ -70,7 +70,9 @@ def test_all_wrong_fields_are_named_with_value_and_what_is_allowed(sqlite_servic
         ({"seed": "1"}, "seed"),
     ],
 )
-def test_what_is_no_number_is_taken_for_none(sqlite_service: Service, changes: dict[str, Any], field: str) -> None:
+def test_a_value_that_is_not_a_number_counts_as_missing(
+    sqlite_service: Service, changes: dict[str, Any], field: str
+) -> None:
     document = problem(post_job(sqlite_service.client(), json.dumps(job(**changes))), 422)
     assert document["field"] == field
     assert document["allowed"] in ("an integer", "a number")
@@ -150,7 +152,7 @@ def test_numbers_that_are_not_finite_are_refused_by_field(sqlite_service: Servic
     ],
     ids=["cut", "bytes", "unclosed", "deep", "huge number", "raw NUL", "surrogate", "null", "array", "text"],
 )
-def test_what_is_no_job_is_refused(sqlite_service: Service, body: bytes) -> None:
+def test_an_invalid_job_file_is_refused(sqlite_service: Service, body: bytes) -> None:
     assert problem(post_job(sqlite_service.client(), body), 422)["kind"] == "invalid-input"
 
 
@@ -179,7 +181,7 @@ def test_large_bodies_are_refused_declared_or_chunked(sqlite_service: Service) -
     assert problem(chunked, 413)["kind"] == "too-large"
 
 
-def test_what_was_sent_comes_back_short(sqlite_service: Service) -> None:
+def test_long_input_is_shortened_in_errors(sqlite_service: Service) -> None:
     document = problem(post_job(sqlite_service.client(), json.dumps({"targets": [{}], "seed": "9" * 100_000})), 422)
     assert len(json.dumps(document)) < 5000
     document = problem(post_job(sqlite_service.client(), json.dumps({f"x{number}": 1 for number in range(1000)})), 422)
@@ -200,7 +202,7 @@ def test_a_crash_reveals_only_an_instance_that_is_logged(
     assert "Traceback" in caplog.text
 
 
-def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_crash(
+def test_a_client_that_disconnects_during_its_body_is_no_crash(
     sqlite_service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = httpx.URL(sqlite_service.url)

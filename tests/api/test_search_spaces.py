@@ -5,10 +5,11 @@ from __future__ import annotations
 from running_api import Service, job, problem
 from simulated_agent import CLASS
 
+from edgefront.core.quality.shipped import NAMES
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.wire.jobs import JobView
-from edgefront.core.wire.service import SpaceView
+from edgefront.core.wire.service import QualityLawView, SpaceView
 
 TINY = {"d_model": 128, "n_block": [2, 3], "n_layer": [2, 3], "pairs": [2, 3], "d_inner": 512, "n_head": 4}
 """What each space is narrowed to, so far as it has these genes and values."""
@@ -33,6 +34,17 @@ def test_the_catalogue_says_size_and_caveat(service: Service) -> None:
     assert par["genes"]["kind"] == {"values": ["attention", "feed_forward", "identity"], "per_layer": True}
     assert par["genes"]["min_attention_percent"]["values"] == [20]
     problem(service.client("user").get("/v1/catalogue/spaces/par-33"), 404)
+
+
+def test_quality_laws_say_what_they_predict(service: Service) -> None:
+    client = service.client("user")
+    views = [QualityLawView.model_validate(item) for item in client.get("/v1/quality/laws").json()]
+    assert [view.name for view in views] == list(NAMES)
+    law = QualityLawView.model_validate(client.get("/v1/quality/laws/lts-gpt2-wikitext103").json())
+    assert (law.data, law.table_models, law.blocks) == ("WikiText-103", 200, ("attention", "feed_forward"))
+    assert law in views
+    assert "40,000 steps" in law.trained
+    problem(client.get("/v1/quality/laws/none"), 404)
 
 
 def test_a_job_on_each_space_is_planned_with_its_baselines(service: Service) -> None:

@@ -47,7 +47,7 @@ def test_a_schema_that_is_behind_is_not_ready(service: Service) -> None:
     assert answer.json()["checks"]["database"] == "ok"
 
 
-def test_a_broker_that_is_away_is_not_ready(
+def test_an_unavailable_broker_is_not_ready(
     start_service: Callable[..., Service], database: Database, redis_url: str
 ) -> None:
     service = start_service(database)
@@ -121,6 +121,6 @@ def test_the_state_is_counted_at_most_every_few_seconds() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/health", "/v1/ready"])
-def test_health_needs_no_key_and_tells_no_secrets(sqlite_service: Service, path: str) -> None:
+def test_health_needs_no_key_and_contains_no_secrets(sqlite_service: Service, path: str) -> None:
     answer = sqlite_service.client(None).get(path)
     assert str(sqlite_service.settings.home) not in answer.text

@@ -160,7 +160,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_what_makes_no_sense_is_named(bob: httpx.Client) -> None:
+def test_invalid_input_is_named(bob: httpx.Client) -> None:
     for changes, field in WRONG:
         found = problem(bob.post("/v1/trainings", json=training(**changes)), 422)
         assert (found["field"], bool(found["detail"])) == (field, True), changes

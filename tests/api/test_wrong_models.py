@@ -33,7 +33,7 @@ def test_a_wrong_description_is_named_by_field(sqlite_service: Service) -> None:
         assert len(json.dumps(document)) < 5000, case.title
 
 
-def test_what_is_described_rightly_is_counted(sqlite_service: Service) -> None:
+def test_valid_descriptions_are_counted(sqlite_service: Service) -> None:
     client = sqlite_service.client()
     found = client.post("/v1/catalogue/describe", json=RIGHT)
     assert found.status_code == 200

@@ -120,7 +120,7 @@ def test_names_with_slashes_and_dots_stay_one_segment(running: Running) -> None:
             running.client.jobs.get(name)
 
 
-def test_the_events_tell_the_whole_story(running: Running) -> None:
+def test_the_events_are_complete(running: Running) -> None:
     events = list(running.client.jobs.events(running.job.id))
     assert [event.number for event in events] == list(range(1, running.job.last_event + 1))
     assert {"job_state", "target_state", "generation", "candidate", "frontier"} <= {event.kind for event in events}

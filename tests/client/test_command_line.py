@@ -15,7 +15,7 @@ from edgefront import exits
 from edgefront.core.cost.costs import costs
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.models import named_models
-from edgefront.show.tables import stack_in_words
+from edgefront.core.spaces.words import stack_in_words
 
 HEAVY = ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "uvicorn", "matplotlib", "numpy")
 
@@ -48,7 +48,7 @@ def loaded_after(*arguments: str) -> set[str]:
     ],
     ids=" ".join,
 )
-def test_what_needs_no_server_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
+def test_commands_without_a_server_import_nothing_heavy(arguments: tuple[str, ...]) -> None:
     assert loaded_after(*arguments) == set()
 
 
@@ -154,7 +154,7 @@ def test_every_exit_code_is_in_the_help() -> None:
         assert f"{code} " in shown.partition("Exit codes:")[2]
 
 
-def test_a_server_that_ended_is_said_so(tmp_path: Path) -> None:
+def test_a_server_that_has_ended_is_reported(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     record = {"url": "http://127.0.0.1:9", "pid": ended.pid, "version": "0"}
@@ -221,7 +221,7 @@ def test_spaces_for_people_and_for_scripts() -> None:
     assert int(less["size"]) == 2**33 - 2
 
 
-def test_a_space_that_nothing_is_left_of_is_one_clear_error() -> None:
+def test_an_empty_space_is_one_clear_error() -> None:
     done = edgefront("space", "show", "par-32", "--narrow", "kind=feed_forward")
     assert done.returncode == exits.REFUSED
     assert "none attends to other tokens" in done.stderr

@@ -63,7 +63,7 @@ def test_submit_from_flags_watch_and_steer(running: Running) -> None:
     flags = [
         *("job", "submit", "--name", "flags", "--target", f"class={BOARD}:pytorch"),
         *("--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64", "--seed", "5", "--candidates", "14"),
-        *("--set", "population=10", "--max-memory-mb", "5000", "--sequence-length", "64"),
+        *("--algorithm", "lts", "--set", "population=10", "--max-memory-mb", "5000", "--sequence-length", "64"),
     ]
     submitted = edgefront(*flags, home=running.home)
     job = submitted.stdout.strip()
@@ -90,7 +90,7 @@ def test_submit_from_flags_watch_and_steer(running: Running) -> None:
 
 
 def test_a_space_in_which_the_proxy_misleads_says_so(running: Running) -> None:
-    flags = ("--narrow", "n_block=2..4 d_model=128 n_head=4 d_inner=512", "--candidates", "6", "--set", "population=6")
+    flags = ("--narrow", "n_block=2..4 d_model=128 n_head=4 d_inner=512", "--candidates", "6")
     submitted = edgefront("job", "submit", "--space", "par-32", *flags, home=running.home)
     assert submitted.returncode == exits.OK, submitted.stderr
     assert "proxy: Decoder parameters mislead about attention" in submitted.stderr
@@ -234,3 +234,68 @@ def test_completion_asks_the_server(running: Running, words: str) -> None:
         timeout=60,
     )
     assert done.stdout.split()[0].startswith(words.split()[-1])
+
+
+def test_predictions_say_where_the_milliseconds_go(running: Running) -> None:
+    point = running.client.frontier(running.job.id).points[0]
+    place = ("--device", f"class={BOARD}")
+    found = read(running, "predict", "gpt2-small", *place)
+    assert found["learnt_from"] >= running.job.targets[0].candidates
+    (one,) = found["predictions"]
+    assert one["predicted"]["law"] == "lts-gpt2-wikitext103"
+    shown = show(running, "predict", "gpt2-small", *place)
+    for words in ("latency (ms)", "perplexity", "attention, 12 heads", "feed-forward, 3072 inner", "extrapolated"):
+        assert words in shown
+    (known,) = running.client.predict([point.architecture], device_class=BOARD).predictions
+    assert known.measured is not None
+    assert known.measured.latency_ms == point.latency_ms
+    few = edgefront("predict", "gpt2-small", *place, "--protocol", "mode=decode memory_length=77", home=running.home)
+    assert few.returncode == exits.REFUSED
+    assert "forward pass of 192 tokens by onnxruntime on cpu" in few.stderr
+    for wrong, words in (
+        (("--protocol", "mode"), "NAME=VALUE such as mode=decode"),
+        (("--protocol", "mode=backward"), "protocol.mode"),
+        (("--device", "no such board"), "no such board"),
+    ):
+        refused = edgefront("predict", "gpt2-small", *place, *wrong, home=running.home)
+        assert refused.returncode in (exits.REFUSED, exits.NOT_FOUND)
+        assert words in refused.stderr
+
+
+def test_an_estimate_submits_nothing(running: Running, tmp_path: Path) -> None:
+    jobs = {job.id for job in running.client.jobs.list()}
+    flags = ("--target", f"class={BOARD}", "--narrow", "n_layer=2..3 d_model=128,192", "--candidates", "20")
+    found = read(running, "job", "estimate", *flags)
+    assert (found["refusals"], found["targets"][0]["seconds_from"]) == ([], "predicted")
+    assert found["targets"][0]["candidates"]["at_most"] == 20
+    shown = edgefront("job", "estimate", *flags, home=running.home)
+    dry = edgefront("job", "submit", *flags, "--dry-run", home=running.home)
+    assert shown.stdout == dry.stdout
+    assert "launches" in shown.stdout
+    assert "predicted from what was measured there" in shown.stderr
+    file = tmp_path / "job.json"
+    file.write_text(
+        json.dumps(
+            {**SMALL, "targets": [{"device_class": "fridge"}], "parameters": {"min_decoder": 10, "max_decoder": 5}}
+        )
+    )
+    wrong = edgefront("job", "estimate", str(file), home=running.home)
+    assert wrong.returncode == exits.REFUSED
+    assert wrong.stderr.count("would be refused") == 2
+    assert {job.id for job in running.client.jobs.list()} == jobs
+
+
+def test_a_device_is_added_to_a_finished_job(running: Running) -> None:
+    job = running.client.jobs.wait(running.client.jobs.create({**SMALL, "name": "extended", "seed": 21}).id)
+    place = ("--target", f"class={BOARD}:pytorch", "--protocol", "sequence_length=96")
+    assert show(running, "job", "extend", job.id, *place).strip() == job.id
+    done = running.client.jobs.wait(job.id, timeout_s=60)
+    assert done.state == "finished"
+    first, added = done.targets
+    assert (added.protocol.runtime, added.protocol.sequence_length) == ("pytorch", 96)
+    assert added.protocol.mode == first.protocol.mode
+    assert 3 < added.candidates <= first.candidates
+    again = edgefront("job", "extend", job.id, *place, home=running.home)
+    assert again.returncode == exits.REFUSED
+    assert "already" in again.stderr
+    assert "device_class" in again.stderr

@@ -82,7 +82,7 @@ def test_a_later_call_resumes_too(rough: Rough, client: Client, tmp_path: Path) 
     assert rough.seen[-1][2]["range"] == "bytes=500000-"
 
 
-def test_what_is_left_of_another_version_is_thrown_away(rough: Rough, client: Client, tmp_path: Path) -> None:
+def test_files_of_another_version_are_removed(rough: Rough, client: Client, tmp_path: Path) -> None:
     other = "0" * 64
     (tmp_path / f".edgefront-cnd_1-onnx-{other}.part").write_bytes(b"not of this file")
     rough.answers = [model()]

@@ -112,7 +112,7 @@ def test_any_description_becomes_a_file_that_says_it_is_untrained(tiny: Path, tm
     assert "untrained" not in described.stderr
 
 
-def test_what_cannot_be_built_names_the_format_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_built_names_the_format_and_leaves_no_file(tmp_path: Path) -> None:
     path, folder = tmp_path / "encoder.json", tmp_path / "files"
     path.write_text(json.dumps(ENCODER), encoding="utf-8")
     folder.mkdir()

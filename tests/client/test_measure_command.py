@@ -95,7 +95,7 @@ def test_an_onnx_file_is_measured_as_it_is(tmp_path: Path) -> None:
     assert "an ONNX file is run unchanged" in refused.stderr
 
 
-def test_what_cannot_be_measured_is_said(description: Path, tmp_path: Path) -> None:
+def test_models_that_cannot_be_measured_are_reported(description: Path, tmp_path: Path) -> None:
     refused = edgefront("measure", str(description), "--provider", "no_such", *QUICK)
     assert refused.returncode == exits.ERROR
     assert "has no provider no_such" in refused.stderr

@@ -23,7 +23,7 @@ def test_narrowing_reads_ranges_steps_lists_and_words() -> None:
 
 
 @pytest.mark.parametrize("given", ["n_layer", "=2", "n_layer=", "n_layer=2..", "n_layer=a..b", "d_model=1..2:x"])
-def test_what_is_no_narrowing_is_refused(given: str) -> None:
+def test_an_invalid_narrowing_is_refused(given: str) -> None:
     with pytest.raises(InvalidInput) as raised:
         narrowing([given])
     assert raised.value.field == "narrow"

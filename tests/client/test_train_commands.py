@@ -102,7 +102,7 @@ def test_recipes_and_data_sets_are_listed(pool: Running) -> None:
     assert {found.name: found.digest for found in pool.client.trainings.datasets()}["python"] is None
 
 
-def test_what_a_supernet_s_layers_choose(pool: Running, tmp_path: Path) -> None:
+def test_the_probabilities_of_a_supernets_layers(pool: Running, tmp_path: Path) -> None:
     extra = {"seed": 3, "phase": "tuning", "temperature": 1.0, "pattern": "s(f)", "probabilities": [[0.8, 0.2, 0.0]]}
     database = Database(f"sqlite:///{pool.home / 'edgefront.db'}")
     with database.write() as session:

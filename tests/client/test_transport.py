@@ -102,7 +102,7 @@ def test_invalid_input_keeps_field_value_and_what_is_allowed(rough: Rough, trans
     assert (error.field, error.value, error.allowed) == ("budget.minutes", -1, "above 0")
 
 
-def test_an_answer_of_something_else_than_edgefront_is_said_to_be_so(rough: Rough, transport: Transport) -> None:
+def test_a_response_of_another_server_is_reported(rough: Rough, transport: Transport) -> None:
     rough.answers = [answer(404, b"<html>nginx</html>", content_type="text/html")]
     with pytest.raises(NotFound, match="answered 404"):
         transport.request("GET", "/v1/jobs")
@@ -129,7 +129,7 @@ def unused_url() -> str:
         return server.url
 
 
-def test_a_closed_client_says_so(rough: Rough) -> None:
+def test_a_closed_client_raises(rough: Rough) -> None:
     client = Client(rough.url, "efk_x")
     client.close()
     with pytest.raises(EdgefrontError, match="closed"):

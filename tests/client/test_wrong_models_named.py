@@ -59,7 +59,7 @@ def test_each_command_names_the_field(
 
 
 @pytest.mark.parametrize("case", PATTERNS, ids=str)
-def test_the_caret_stands_below_the_character_in_any_terminal(case: Wrong, tmp_path: Path) -> None:
+def test_the_caret_is_below_the_character_in_any_terminal(case: Wrong, tmp_path: Path) -> None:
     """In a narrow one, too, where a long line would break and the caret stand below something else."""
     file = tmp_path / "model.json"
     file.write_text(json.dumps(case.description), encoding="utf-8")
@@ -103,6 +103,6 @@ def test_the_client_raises_what_the_server_said(running: Running) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, object])
-def test_what_json_has_not_is_not_sent(running: Running, value: object) -> None:
+def test_values_outside_json_are_not_sent(running: Running, value: object) -> None:
     with pytest.raises(InvalidInput, match="cannot be sent as JSON"):
         running.client.describe({**RIGHT, "d_model": value})

@@ -116,7 +116,7 @@ def test_wrong_options_are_named(options: dict[str, Any], field: str) -> None:
         ("srupp-iwslt", {"memory_length": 1}, "memory_length"),
     ],
 )
-def test_what_a_model_does_not_have_is_named(name: str, options: dict[str, Any], field: str) -> None:
+def test_a_missing_feature_of_a_model_is_named(name: str, options: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         costs(named_model(name).architecture, **options)
     assert caught.value.field == field

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 
 from edgefront.core.cost.costs import costs
 from edgefront.core.cost.parameters import count, linear_maps
-from edgefront.core.graph.formats import BYTES, Precision, format_of, is_linear_map
+from edgefront.core.graph.formats import BYTES, format_of, is_linear_map
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.number_formats import Quantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_models
 
@@ -24,7 +25,13 @@ def built(architecture: Architecture) -> LanguageModel:
 
 @given(descriptions())
 @settings(max_examples=300)
-def test_counts_are_those_of_the_list_of_parameters(architecture: Architecture) -> None:
+def test_counts_and_bytes_of_any_description(architecture: Architecture) -> None:
+    counts_are_those_of_the_list_of_parameters(architecture)
+    counts_are_those_of_the_built_model(architecture)
+    weight_bytes_are_those_of_the_files(architecture)
+
+
+def counts_are_those_of_the_list_of_parameters(architecture: Architecture) -> None:
     listed = {"decoder": 0, "position": 0, "embedding": 0}
     weights = maps = 0
     for spec in parameters(architecture):
@@ -37,9 +44,7 @@ def test_counts_are_those_of_the_list_of_parameters(architecture: Architecture) 
     assert linear_maps(architecture) == (weights, maps)
 
 
-@given(descriptions())
-@settings(max_examples=300)
-def test_counts_are_those_of_the_built_model(architecture: Architecture) -> None:
+def counts_are_those_of_the_built_model(architecture: Architecture) -> None:
     model, found = built(architecture), count(architecture)
     assert sum(parameter.numel() for parameter in model.parameters()) == found.total
     decoder = 0
@@ -60,15 +65,13 @@ def test_named_models_are_counted_as_built(name: str) -> None:
     assert found.digest == architecture.digest
 
 
-def file_bytes(architecture: Architecture, dtype: str, precision: Precision) -> int:
+def file_bytes(architecture: Architecture, dtype: str, quantisation: Quantisation) -> int:
     """Bytes of the weights as they are kept for a launch, an int8 tensor with its scale."""
-    formats = [(spec.size, format_of(spec.name, dtype, precision)) for spec in parameters(architecture)]
+    formats = [(spec.size, format_of(spec.name, dtype, quantisation)) for spec in parameters(architecture)]
     return sum(size * BYTES[kind] + (BYTES["f32"] if kind == "s7" else 0) for size, kind in formats)
 
 
-@given(descriptions())
-@settings(max_examples=150)
-def test_weight_bytes_are_those_of_the_files(architecture: Architecture) -> None:
+def weight_bytes_are_those_of_the_files(architecture: Architecture) -> None:
     options = {"sequence_length": 1}
     for dtype, width in (("float64", 8), ("float32", 4), ("float16", 2), ("bfloat16", 2)):
         found = costs(architecture, dtype=dtype, **options)

@@ -34,7 +34,10 @@ def check(output: Path, words: str) -> None:
         "this CPU, PyTorch",
         "baseline, 8 layers",
         "the largest difference of",
+        "for the best model within what 4 layers take",
         "Results of the search",
+        "Predicted perplexity is that of WikiText-103",
+        "edgefront model download cnd_",
         "The live page: http://127.0.0.1:",
     ):
         assert expected in words, words
@@ -60,7 +63,7 @@ def test_once_it_ends_by_itself_and_leaves_no_process(tmp_path: Path, mark: str)
         assert refused.wait(60) == exits.REFUSED
     assert [path.name for path in own.iterdir()] == ["thesis.txt"]
     with started(*tiny(output, "--once"), mark=mark, log=tmp_path / "3.log") as again:
-        until(lambda: "Searching" in (tmp_path / "3.log").read_text(encoding="utf-8"))
+        until(lambda: "Measuring the stock" in (tmp_path / "3.log").read_text(encoding="utf-8"))
         assert not (output / "frontier.png").exists()
         again.send_signal(signal.SIGINT)
         assert again.wait(60) == exits.INTERRUPTED

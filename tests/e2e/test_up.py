@@ -150,7 +150,7 @@ def test_a_taken_default_port_becomes_the_next_one(tmp_path: Path, mark: str) ->
             assert service.wait(60) == exits.OK
 
 
-def test_what_it_prints_leads_to_the_page(tmp_path: Path, mark: str) -> None:
+def test_the_printed_link_opens_the_page(tmp_path: Path, mark: str) -> None:
     home, log = tmp_path / "home", tmp_path / "up.log"
     with started("up", "--home", str(home), "--port", "0", "--no-agent", "--json", mark=mark, log=log) as service:
         until(lambda: is_up(home, service.pid))

@@ -60,7 +60,7 @@ def test_int8_of_eight_bits_keeps_the_digest_that_int8_had() -> None:
     stored = MeasurementProtocol(weights="int8_8bit")
     assert stored.digest == "5b6006fa57a366efdce6054a5b09dd7504726b4eb22cf748e12e44d8cde465e6"
     assert MeasurementProtocol(weights="int8").digest != stored.digest
-    assert (stored.quantisation, stored.number) == ("int8", "int8_8bit")
+    assert (stored.quantisation, stored.number_format) == ("int8", "int8_8bit")
 
 
 def test_every_choice_has_a_digest_of_its_own() -> None:

@@ -163,7 +163,7 @@ def test_padding_changes_nothing_for_real_tokens(model: Architecture, data: st.D
 
 @given(descriptions(over_vocabulary=True), st.data())
 @settings(max_examples=30)
-def test_what_padded_tokens_are_does_not_matter(model: Architecture, data: st.DataObject) -> None:
+def test_the_values_of_padded_tokens_do_not_matter(model: Architecture, data: st.DataObject) -> None:
     twin, given, others = lively_model(model), inputs(model, 3, 6), {}
     mask, changed = np.ones((3, 6), bool), dict(given)
     which = data.draw(st.sampled_from(["mask", "source_mask", "both"]) if model.source else st.just("mask"))

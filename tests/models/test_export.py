@@ -80,7 +80,7 @@ def test_other_readers_find_the_same_parameters(model: Architecture, tmp_path: P
         np.testing.assert_array_equal(inside[name], value)
 
 
-def test_both_say_what_they_are(tmp_path: Path) -> None:
+def test_both_describe_themselves(tmp_path: Path) -> None:
     model = adaptive()
     write_onnx(model, 2, tmp_path / "model.onnx")
     write_safetensors(model, 2, tmp_path / "model.safetensors")
@@ -119,7 +119,7 @@ def test_safetensors_bytes_are_golden(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [write_onnx, write_safetensors])
-def test_what_goes_wrong_leaves_no_file_and_spoils_none(
+def test_a_failed_export_leaves_no_partial_file_and_keeps_the_old_one(
     write: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "model"

@@ -119,7 +119,7 @@ def test_the_cache_keeps_every_format_and_grows_it(tmp_path: Path, kind: Format)
     assert cache.size_bytes() == BYTES[kind] * LARGE.size
 
 
-def test_only_linear_maps_of_blocks_become_int8() -> None:
+def test_only_linear_layers_of_blocks_become_int8() -> None:
     mapped = [spec for spec in parameters(EVERY_BLOCK) if is_linear_map(spec.name)]
     assert {spec.name.split(".", 2)[2] for spec in mapped} == {
         *("qkv.weight", "out.weight", "up.weight", "down.weight", "kv.weight")

@@ -60,7 +60,7 @@ def test_every_parameter_fits(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_what_shapes_do_not_tell_is_theirs_too(name: str) -> None:
+def test_settings_without_a_parameter_agree_too(name: str) -> None:
     (configuration, _, _), settings = CHECKPOINTS[name]
     config = getattr(transformers, configuration)(**settings)
     ours = named_model(name).architecture

@@ -49,7 +49,7 @@ def test_values_follow_their_definition() -> None:
     np.testing.assert_array_equal(values(spec, 7), np.array(odd, np.float32) * unit)
 
 
-def test_a_smaller_parameter_holds_the_first_values_of_a_larger() -> None:
+def test_a_smaller_parameter_is_a_prefix_of_a_larger_one() -> None:
     small, large = ParameterSpec("w", (13, 7)), ParameterSpec("w", (CHUNK + 3, 3))
     np.testing.assert_array_equal(values(small, 9).ravel(), values(large, 9).ravel()[: small.size])
 

@@ -163,7 +163,7 @@ def test_translation_with_padded_sources_follows_the_equations_in_both_builders(
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if MODELS[name].get("causal", True)])
-def test_one_token_at_a_time_says_the_same(name: str) -> None:
+def test_one_token_at_a_time_gives_the_same_scores(name: str) -> None:
     description = MODELS[name]
     architecture = Architecture.parse(description)
     weights = lively_weights(architecture, 5, "float64")

@@ -303,7 +303,7 @@ def test_the_word_level_scripts_embedding_and_softmax(tied: str) -> None:
 
 
 @pytest.mark.parametrize("name", NOT_DESCRIBED)
-def test_what_no_description_has_is_refused_by_name(name: str) -> None:
+def test_models_that_no_description_covers_are_refused(name: str) -> None:
     golden = Golden(name)
     with pytest.raises(InvalidInput, match=NOT_DESCRIBED[name]):
         golden.renamed(golden.under("weights/"), golden.architecture())

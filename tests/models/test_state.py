@@ -106,7 +106,7 @@ def test_entries_are_those_that_are_declared(form: Any, source: bool) -> None:
             assert held[spec.name].dtype == (torch.int64 if spec.integer else torch.float64)
 
 
-def test_what_is_kept_of_a_source_is_all_of_it() -> None:
+def test_the_whole_source_is_kept() -> None:
     twin = lively_model(hybrid(blocks=READERS, source=ENCODER))
     zeros = torch.zeros((1, 7), dtype=torch.int64)
     _, state = twin.step(zeros[:, :5], twin.start(1), source=zeros)
@@ -180,7 +180,7 @@ def test_a_source_is_given_once_and_only_where_there_is_one(form: Any) -> None:
     assert raised.value.field == "source"
 
 
-def test_a_model_that_sees_what_follows_has_no_state() -> None:
+def test_a_bidirectional_model_has_no_state() -> None:
     twin = lively_model(hybrid(causal=False))
     state = lively_model(hybrid()).start(1)
     for attempt in (lambda: twin.start(1), lambda: twin.step(torch.zeros((1, 1), dtype=torch.int64), state)):

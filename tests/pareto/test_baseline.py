@@ -24,7 +24,7 @@ def test_between_two_depths_it_is_linear() -> None:
     assert baseline.proxies == (10e6, 40e6)
 
 
-def test_beyond_the_depths_it_goes_on_and_says_so() -> None:
+def test_beyond_the_depths_it_is_extrapolated_and_marked() -> None:
     baseline = Baseline(DEPTHS)
     assert baseline.at(50e6) == (pytest.approx(70.0), pytest.approx(250 * MIB), True)
     assert baseline.at(5e6) == (pytest.approx(25.0), pytest.approx(70 * MIB), True)
@@ -80,7 +80,7 @@ def test_a_proxy_may_be_below_zero() -> None:
 @pytest.mark.parametrize(
     "wrong", [[], [(1.0, 2.0)], [(float("inf"), 1.0, 1.0)], [(1.0, float("nan"), 1.0)], [(1.0, -1.0, 1.0)]]
 )
-def test_what_is_no_baseline_is_refused(wrong: list[tuple[float, ...]]) -> None:
+def test_invalid_baselines_are_refused(wrong: list[tuple[float, ...]]) -> None:
     for function in (Baseline, reference):
         with pytest.raises(ValueError, match=r"rows|finite|at least one"):
             function(wrong)
@@ -99,27 +99,28 @@ def test_versus_is_the_wire_message() -> None:
         (
             [(10e6, 20.0, 60 * MIB), (20e6, 22.2, 92.857 * MIB), (40e6, 60.0, 210 * MIB)],
             "At equal decoder parameters up to 1.8× faster and 1.5× smaller in peak memory than the layer-scaled "
-            "baseline; median 1.5× faster and 1.4× smaller (3 frontier points, 2 both faster and smaller).",
+            "baseline; median 1.5× faster and 1.4× smaller (3 frontier points, 2 both faster and smaller; no intervals "
+            "yet).",
         ),
         (
             [(10e6, 20.0, 60 * MIB), (90e6, 1.0, 1.0)],
             "At equal decoder parameters up to 1.5× faster and 1.5× smaller in peak memory than the layer-scaled "
-            "baseline; median 1.5× faster and 1.5× smaller (1 of 2 frontier points).",
+            "baseline; median 1.5× faster and 1.5× smaller (1 of 2 frontier points; no intervals yet).",
         ),
         (
             [(10e6, 60.0, 99 * MIB)],
             "At equal decoder parameters at best 2.0× slower and 1.1× larger in peak memory than the layer-scaled "
-            "baseline; median 2.0× slower and 1.1× larger (1 frontier point).",
+            "baseline; median 2.0× slower and 1.1× larger (1 frontier point; no intervals yet).",
         ),
         (
             [(10e6, 20.0, 180 * MIB)],
             "At equal decoder parameters up to 1.5× faster but at best 2.0× larger in peak memory than the "
-            "layer-scaled baseline; median 1.5× faster and 2.0× larger (1 frontier point).",
+            "layer-scaled baseline; median 1.5× faster and 2.0× larger (1 frontier point; no intervals yet).",
         ),
         (
             [(10e6, 28.7, 90 * MIB)],
             "At equal decoder parameters up to 1.05× faster and 1.00× smaller in peak memory than the layer-scaled "
-            "baseline; median 1.05× faster and 1.00× smaller (1 frontier point).",
+            "baseline; median 1.05× faster and 1.00× smaller (1 frontier point; no intervals yet).",
         ),
         ([(90e6, 1.0, 1.0)], "No frontier point lies within the baseline's range of decoder parameters yet."),
         ([], "No frontier yet."),
@@ -127,6 +128,65 @@ def test_versus_is_the_wire_message() -> None:
 )
 def test_the_sentence_is_honest(frontier: list[tuple[float, ...]], sentence: str) -> None:
     assert summary(np.array(frontier), Baseline(DEPTHS)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("frontier", "baseline_ms", "own_ms", "sentence"),
+    [
+        (
+            [(10e6, 20.0, 60 * MIB), (20e6, 22.2, 92.857 * MIB), (40e6, 60.0, 210 * MIB)],
+            1.0,
+            1.0,
+            "At equal decoder parameters up to 1.8× (1.7–1.9×) faster and 1.5× smaller in peak memory than the "
+            "layer-scaled baseline; median 1.5× (1.4–1.6×) faster and 1.4× smaller (3 frontier points, 2 both "
+            "measurably faster and smaller).",
+        ),
+        # 60 ± 18 against 22 ± 8 ms: more than nothing, and no "2.7 times".
+        (
+            [(40e6, 22.0, 140 * MIB)],
+            18.0,
+            8.0,
+            "At equal decoder parameters up to 2.7× (1.7–4.3×) faster and 1.5× smaller in peak memory than the "
+            "layer-scaled baseline; median 2.7× (1.7–4.3×) faster and 1.5× smaller (1 frontier point).",
+        ),
+        (
+            [(40e6, 50.0, 140 * MIB)],
+            18.0,
+            8.0,
+            "At equal decoder parameters no measurable difference in latency (0.86–1.68×), up to 1.5× smaller in peak "
+            "memory than the layer-scaled baseline; median no measurable difference in latency (0.86–1.68×), 1.5× "
+            "smaller (1 frontier point).",
+        ),
+        (
+            [(10e6, 60.0, 99 * MIB)],
+            1.0,
+            1.0,
+            "At equal decoder parameters at best 2.0× (1.9–2.1×) slower and 1.1× larger in peak memory than the "
+            "layer-scaled baseline; median 2.0× (1.9–2.1×) slower and 1.1× larger (1 frontier point).",
+        ),
+    ],
+)
+def test_the_sentence_holds_the_intervals_of_both_sides(
+    frontier: list[tuple[float, ...]], baseline_ms: float, own_ms: float, sentence: str
+) -> None:
+    baseline = Baseline(DEPTHS, [baseline_ms] * len(DEPTHS))
+    assert summary(np.array(frontier), baseline, half_widths_ms=[own_ms] * len(frontier)) == sentence
+
+
+def test_what_is_ahead_is_what_is_ahead_beyond_doubt() -> None:
+    """The largest of many noisy ratios is mostly luck."""
+    frontier = [(40e6, 10.0, 200 * MIB), (40e6, 40.0, 200 * MIB)]
+    told = summary(frontier, Baseline(DEPTHS, [1.0] * 4), half_widths_ms=[30.0, 0.1])
+    assert told.startswith("At equal decoder parameters up to 1.5× (1.5–1.5×) faster")
+
+
+def test_versus_holds_the_interval_of_the_ratio() -> None:
+    found = versus(Baseline(DEPTHS, [1.0, 1.0, 3.0, 3.0]), 25e6, 20.0, 65 * MIB, 0.5)
+    assert found["speedup"] == pytest.approx(45 / 20)
+    spread = np.hypot(np.arcsinh(2.0 / 45), np.arcsinh(0.5 / 20))
+    assert found["speedup_low"] == pytest.approx(45 / 20 * np.exp(-spread))
+    assert found["speedup_high"] == pytest.approx(45 / 20 * np.exp(spread))
+    assert versus(Baseline(DEPTHS), 25e6, 20.0, 65 * MIB, 0.5)["speedup_low"] is None
 
 
 def test_the_sentence_names_the_proxy() -> None:

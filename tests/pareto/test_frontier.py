@@ -99,6 +99,6 @@ def test_inputs_stay_as_they_are() -> None:
     "wrong", [[(1.0, 2.0)], [(1.0, float("nan"), 1.0)], [(1.0, 1.0, float("inf"))], [1.0, 2.0, 3.0]]
 )
 @pytest.mark.parametrize("function", [nondominated, lambda p: hypervolume(p, REFERENCE)])
-def test_what_is_no_point_is_refused(function: Callable[[Any], Any], wrong: Any) -> None:
+def test_invalid_points_are_refused(function: Callable[[Any], Any], wrong: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         function(wrong)

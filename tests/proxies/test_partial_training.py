@@ -71,6 +71,6 @@ def test_a_few_steps_lower_the_loss_and_repeat(text: Path) -> None:
     assert proxy.cost(learner(), ProxySettings(steps=12)) == 6 * proxy.cost(learner(), SHORT)
 
 
-def test_what_the_recipe_cannot_train_is_reported(text: Path) -> None:
+def test_a_model_that_the_recipe_cannot_train_is_reported(text: Path) -> None:
     with pytest.raises(InvalidInput):
         score(MODELS["encoder"], "partial_training", 0, SHORT, data=text)

@@ -198,7 +198,7 @@ def test_tokens_that_no_unit_distinguishes_count_once() -> None:
     assert from_kernel(kernel) == from_kernel(distinct) == pytest.approx(math.log(12))
 
 
-def test_synflow_flows_alike_through_each_map_of_a_linear_stack() -> None:
+def test_synflow_is_the_same_through_each_layer_of_a_linear_stack() -> None:
     """Tanaka et al. 2020, theorem 1: what flows through a layer is what flows through the next."""
     stack = [torch.rand(7, 5), torch.rand(3, 7), torch.rand(11, 3), torch.rand(1, 11)]
     weights = [weight.double().requires_grad_() for weight in stack]
@@ -229,7 +229,7 @@ def test_synflow_sums_the_slopes_of_the_flow(name: str) -> None:
     assert score(MODELS[name], "synflow", SEED, SMALL) == pytest.approx(naive, rel=1e-4)
 
 
-def test_only_the_blocks_maps_are_summed_over() -> None:
+def test_only_the_blocks_linear_layers_are_summed() -> None:
     names = [name for name, _ in linear_weights(untrained(MODELS["translation"], 0))]
     assert names[0] == "source.blocks.0.qkv.weight"
     assert names[4:8] == ["blocks.0.qkv.weight", "blocks.0.out.weight", "blocks.1.qkv.weight", "blocks.1.out.weight"]

@@ -87,7 +87,7 @@ def test_ranks_and_correlations_are_scipys_with_and_without_ties() -> None:
         assert kendall(a, b) == pytest.approx(stats.kendalltau(a, b).statistic)
 
 
-def test_too_few_or_constant_values_tell_no_correlation() -> None:
+def test_too_few_or_constant_values_have_no_correlation() -> None:
     assert math.isnan(spearman([1, 2], [1, 2]))
     assert math.isnan(kendall([1, 2], [1, 2]))
     assert math.isnan(spearman([1, 1, 1], [1, 2, 3]))
@@ -221,7 +221,7 @@ TINY = ProxySettings(rows=2, length=3)
         ("a.jsonl", b"\xff\xfe\x00", "not UTF-8 text"),
     ],
 )
-def test_what_is_no_table_is_reported(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:
+def test_invalid_tables_are_reported(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:
     file = tmp_path / name
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InvalidInput, match=message):

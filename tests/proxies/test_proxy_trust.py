@@ -17,7 +17,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "lts_trained_wt103.jsonl"
 TABLES = {"lts-gpt2": "random_GPT2_wt103", "lts-transformer-xl": "random_TransXL_wt103"}
 
 
-def test_what_is_stated_as_known_is_what_the_logs_say() -> None:
+def test_stated_correlations_equal_those_of_the_logs() -> None:
     rows = read_table(GOLDEN)
     checked = 0
     for known in KNOWN:

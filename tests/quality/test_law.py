@@ -92,7 +92,7 @@ def test_a_large_table_is_ranked_by_the_part_that_is_kept(hwgpt: Trained) -> Non
     assert 0.90 <= held(hwgpt.log_perplexity[others], unseen) <= 0.97
 
 
-def test_what_was_learnt_is_predicted_without_it(txl: Trained) -> None:
+def test_models_of_the_law_are_predicted_by_leaving_them_out(txl: Trained) -> None:
     law = learnt(txl)
     inside, (outside, known) = law.predict(txl.shapes), law.out_of_sample(txl.shapes, txl.log_perplexity)
     assert known.all()
@@ -152,7 +152,7 @@ def test_blocks_that_no_table_has_are_extrapolated() -> None:
         (range(6), [3.0] * 6, "perplexity"),
     ],
 )
-def test_tables_that_teach_nothing(rows: list[int], values: list[float], field: str, txl: Trained) -> None:
+def test_tables_from_which_no_law_can_be_fitted(rows: list[int], values: list[float], field: str, txl: Trained) -> None:
     with pytest.raises(InvalidInput) as caught:
         QualityLaw.fit(txl.shapes.take(list(rows)), values, ORIGIN)
     assert caught.value.field == field

@@ -54,7 +54,7 @@ def test_shipped_laws_are_what_their_tables_teach(name: str, request: pytest.Fix
     np.testing.assert_allclose(two.log_perplexity, one.log_perplexity, atol=1e-3)  # how far a fit may differ by BLAS
 
 
-def test_every_shipped_law_says_what_it_is_of() -> None:
+def test_every_shipped_law_describes_its_table() -> None:
     for name, law in shipped_laws().items():
         text = (files("edgefront.core.quality") / "laws" / f"{name}.json").read_text(encoding="utf-8")
         assert to_text(law) == text

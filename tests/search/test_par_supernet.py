@@ -35,7 +35,7 @@ def letters(architecture: Architecture) -> str:
     return "".join("s" if isinstance(block, Attention) else "f" for block in architecture.blocks)
 
 
-def test_it_proposes_what_each_seed_found_then_the_rule_then_samples() -> None:
+def test_it_proposes_the_result_of_each_seed_then_the_rule_then_samples() -> None:
     found = [rows("sffisffi"), rows("ssffffff")]
     proposals = algorithm(seeds=2, samples=5).given(found).ask(3, 0, Snapshot())
     assert [letters(proposal.architecture) for proposal in proposals[:2]] == ["sffsff", "ssffffff"]
@@ -66,7 +66,7 @@ def test_too_little_attention_is_made_up_where_it_costs_the_least() -> None:
     assert letters(nothing.architecture) == "s"
 
 
-def test_what_the_job_refuses_is_not_proposed() -> None:
+def test_architectures_outside_the_jobs_limits_are_not_proposed() -> None:
     def shallow(architecture: Architecture) -> bool:
         return len(architecture.blocks) < 8
 

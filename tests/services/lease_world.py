@@ -26,7 +26,7 @@ from edgefront.core.wire.agent import (
     ReportReceipt,
     ReportRequest,
 )
-from edgefront.core.wire.jobs import JobRequest, TargetRequest
+from edgefront.core.wire.jobs import AlgorithmRequest, JobRequest, TargetRequest
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 ARCHITECTURE = {
@@ -125,6 +125,8 @@ class World:
         protocol = protocol or MeasurementProtocol()
         request = JobRequest(
             name="job",
+            algorithm=AlgorithmRequest(name="lts"),
+            proxy="decoder_parameters",
             targets=(TargetRequest(device_class="lab", protocol=protocol),),
             budget={"candidates": planned, "refinement": refinement},
             baseline_layers=(1,),

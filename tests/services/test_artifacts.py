@@ -178,7 +178,7 @@ def test_a_full_disk_leaves_nothing_behind(
         artifact_for(service.database, service.user, candidate.id, "onnx", blocked)
 
 
-def test_what_a_killed_builder_left_is_cleared(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
+def test_partial_files_of_a_killed_builder_are_removed(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
     service, candidate = tiny
     made = artifact_for(service.database, service.user, candidate.id, "architecture", tmp_path)
     old, young = made.path.parent / ".part-old", made.path.parent / ".part-young"
@@ -192,7 +192,7 @@ def test_what_a_killed_builder_left_is_cleared(tiny: tuple[Service, CandidateVie
     assert young.exists()
 
 
-def test_what_cannot_be_had_is_named(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
+def test_unknown_formats_and_candidates_are_named(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
     service, candidate = tiny
     with pytest.raises(InvalidInput, match="onnx, onnx-prefill, onnx-decode, onnx-segment, safetensors, architecture"):
         artifact_for(service.database, service.user, candidate.id, "pickle", tmp_path)  # type: ignore[arg-type]

@@ -115,7 +115,7 @@ def test_a_revoked_device_comes_back_by_enrolment(world: World) -> None:
     assert whoami(world, second.credential).device_id == first.device_id
 
 
-def test_revoking_gives_back_what_it_holds_at_no_cost(world: World) -> None:
+def test_revoking_releases_its_launches_without_an_attempt(world: World) -> None:
     device, (launch,) = world.device(), world.launches(1)
     world.start(device, world.claim(device).items[0])
     with world.write() as session:

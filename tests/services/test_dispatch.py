@@ -30,7 +30,7 @@ def test_the_first_goes_at_once_and_the_rest_as_one() -> None:
     assert sent[3:] == [OTHER]
 
 
-def test_none_is_lost_whoever_sends() -> None:
+def test_no_request_is_lost_whichever_thread_sends() -> None:
     """What is asked for after a message has gone is followed by another message."""
     asked, seen = 0, 0
     lock, done = threading.Lock(), threading.Event()

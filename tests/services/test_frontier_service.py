@@ -17,11 +17,13 @@ from edgefront.core.services.jobs.events import read_events
 from edgefront.core.services.jobs.frontier import Finding, candidate_settled, frontier_view
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Evaluation, Job, Measurement, Target
-from edgefront.core.wire.jobs import JobRequest, TargetRequest
+from edgefront.core.wire.jobs import AlgorithmRequest, JobRequest, TargetRequest
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 USER = Principal("key_1", "ann", "ann", "user")
-REQUEST = JobRequest(targets=(TargetRequest(device_class="c"),)).model_dump(mode="json")
+REQUEST = JobRequest(
+    targets=(TargetRequest(device_class="c"),), algorithm=AlgorithmRequest(name="lts"), proxy="decoder_parameters"
+).model_dump(mode="json")
 REFERENCE = {"proxy": 0.0, "proxy_scale": 8.0, "latency_ms": 9.0, "memory_bytes": 9.0}
 
 
@@ -134,7 +136,7 @@ def test_flags_equal_brute_force_after_any_sequence(
         database.dispose()
 
 
-def test_a_member_that_gets_worse_lets_others_in(database: Database) -> None:
+def test_a_member_that_gets_worse_lets_others_join_the_frontier(database: Database) -> None:
     world = World(database, 8)
     one, two, three = world.ids[0], world.ids[7], world.ids[1]
     world.settle({one: ("measured", 2.0, 2), two: ("measured", 3.0, 3), three: ("measured", 1.0, 9)})
@@ -145,7 +147,7 @@ def test_a_member_that_gets_worse_lets_others_in(database: Database) -> None:
     world.check()
 
 
-def test_the_baseline_stands_beside(database: Database) -> None:
+def test_the_baseline_is_shown_beside_the_frontier(database: Database) -> None:
     world = World(database, 3)
     world.settle({world.baseline: ("measured", 4.0, 4)})
     world.settle({id_: ("measured", 1.0 + number, 3 - number) for number, id_ in enumerate(world.ids)})
@@ -177,7 +179,7 @@ def test_the_best_under_limits(database: Database) -> None:
             frontier_view(session, USER, world.job_id, "x")
 
 
-def test_by_perplexity_it_is_the_frontier_of_those_that_were_trained_alike(database: Database) -> None:
+def test_by_perplexity_it_is_the_frontier_of_the_models_trained_in_the_same_way(database: Database) -> None:
     world = World(database, 6)
     mib = 1 << 20
     world.settle({id_: ("measured", 10.0 * (n + 1), (n + 1) * mib) for n, id_ in enumerate(world.ids)})

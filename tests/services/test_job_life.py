@@ -66,7 +66,7 @@ def test_a_job_runs_to_its_end(service: Service) -> None:
     assert {row.seed for row in candidates(service, job.id)} == {7}
 
 
-def test_events_tell_the_whole_story_without_gaps(service: Service) -> None:
+def test_events_are_complete_without_gaps(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size(noise=0.02))
     job = service.submit()
     service.run(agent)
@@ -115,7 +115,7 @@ def test_every_generation_follows_from_its_snapshot(service: Service) -> None:
         assert len(snapshot.results) == 10 + 8 + 8
 
 
-def test_what_is_proposed_depends_on_seed_and_results_alone(service: Service) -> None:
+def test_proposals_depend_only_on_seed_and_results(service: Service) -> None:
     """Without noise two services, and batches of any size, come to the same candidates; another seed to others."""
     agent = SimulatedAgent(service.database)
     one = service.submit()
@@ -179,7 +179,7 @@ def computed_by_another(service: Service, step: ComputeStep) -> bool:
         return store(session, again, computed, service.database.now(session))
 
 
-def test_tasks_may_come_twice_or_late_or_for_what_is_gone(service: Service) -> None:
+def test_tasks_may_come_twice_or_late_or_for_deleted_rows(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     job = service.create()
     (target,) = job.targets
@@ -214,7 +214,7 @@ def test_lost_tasks_are_found_by_the_sweep(service: Service) -> None:
         assert stalled(session, service.database.now(session)) == []
 
 
-def test_what_is_known_is_not_measured_again(service: Service) -> None:
+def test_existing_measurements_are_reused(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     first = service.submit()
     service.run(agent)
@@ -580,7 +580,7 @@ def test_the_rows_hold_together(service: Service) -> None:
             assert Architecture.parse(row.architecture).digest == row.digest
 
 
-def test_nobody_else_sees_it(service: Service) -> None:
+def test_other_users_cannot_see_it(service: Service) -> None:
     SimulatedAgent(service.database)
     job = service.submit()
     mine, service.user = service.user, principal(service.database, "bob")

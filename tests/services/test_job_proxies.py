@@ -118,7 +118,9 @@ def test_scores_are_kept_for_every_job_that_asks_alike(sqlite_service: Service) 
     assert count(service, ProxyScore) == known + 2
 
 
-def test_what_needs_no_torch_is_scored_at_once_and_low_is_turned(sqlite_service: Service) -> None:
+def test_proxies_without_torch_are_scored_at_once_and_their_sign_is_flipped_if_lower_is_better(
+    sqlite_service: Service,
+) -> None:
     service = sqlite_service
     agent = SimulatedAgent(service.database, by_size())
     counted = finish(service, agent, service.submit(asking("total_parameters")))
@@ -137,7 +139,7 @@ def test_what_needs_no_torch_is_scored_at_once_and_low_is_turned(sqlite_service:
     assert target.frontier_size > 0
 
 
-def test_what_has_no_score_is_infeasible_and_says_why(service: Service) -> None:
+def test_a_candidate_without_a_score_is_infeasible_with_the_reason(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size())
     job = service.submit(asking("snip", proxy_settings=TINY))
     by_hand(service)
@@ -200,7 +202,7 @@ def test_scores_are_of_the_data_that_the_name_meant_when_the_job_was_made(
     assert known[former.name] == known[later.name] > 2
 
 
-def test_what_had_no_score_is_tried_again_for_a_later_job(sqlite_service: Service) -> None:
+def test_a_model_without_a_score_is_tried_again_for_a_later_job(sqlite_service: Service) -> None:
     service = sqlite_service
     agent = SimulatedAgent(service.database, by_size())
     first = service.submit(asking("snip", proxy_settings=TINY))
@@ -236,7 +238,7 @@ def test_a_lost_worker_costs_an_attempt_and_no_score(service: Service) -> None:
         assert session.get(ProxyScore, first.id).value == 5.0  # type: ignore[union-attr]
 
 
-def test_what_fails_again_and_again_has_no_score(sqlite_service: Service) -> None:
+def test_a_model_whose_scoring_always_fails_has_no_score(sqlite_service: Service) -> None:
     service = sqlite_service
     SimulatedAgent(service.database, by_size())
     service.submit(asking("snip", proxy_settings=TINY))

@@ -52,6 +52,8 @@ def test_the_same_key_makes_one_job(service: Service, agent: SimulatedAgent) -> 
     first = service.create(key="k-1")
     assert service.create(key="k-1").id == first.id
     assert service.create(key="k-2").id != first.id
+    open_ = request(algorithm={}, proxy="auto")  # settled when it is submitted
+    assert service.create(open_, key="k-3").id == service.create(open_, key="k-3").id
     assert service.create().id != service.create().id
     with pytest.raises(Conflict, match=first.id):
         service.create(request(seed=99), key="k-1")
@@ -141,7 +143,7 @@ def test_the_same_key_at_once_makes_one_job(service: Service, agent: SimulatedAg
         ({"targets": [{"name": "a"}, {"name": "a"}]}, "targets.1.name", "a different name for each target"),
     ],
 )
-def test_what_makes_no_sense_is_named(
+def test_invalid_input_is_named(
     service: Service, agent: SimulatedAgent, changes: dict[str, Any], field: str, words: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
@@ -163,7 +165,7 @@ def test_what_makes_no_sense_is_named(
         ({"threads": 5}, "threads", "1 to 4"),
     ],
 )
-def test_what_a_device_lacks_is_named(
+def test_a_missing_capability_of_a_device_is_named(
     service: Service, agent: SimulatedAgent, wish: dict[str, Any], named: str, allowed: str
 ) -> None:
     with pytest.raises(InvalidInput, match="onnxruntime on cpu \\(in float32; memory: anonymous\\)") as caught:
@@ -173,7 +175,7 @@ def test_what_a_device_lacks_is_named(
     assert caught.value.allowed == allowed
 
 
-def test_what_devices_have_only_apart_is_named(service: Service, agent: SimulatedAgent) -> None:
+def test_features_that_no_single_device_combines_are_named(service: Service, agent: SimulatedAgent) -> None:
     """The one that computes in bfloat16 has two cores."""
     runtime = RuntimeFacts(
         runtime="pytorch",
@@ -190,7 +192,7 @@ def test_what_devices_have_only_apart_is_named(service: Service, agent: Simulate
     assert (caught.value.field, caught.value.allowed) == ("targets.0.protocol.threads", "1 to 2")
 
 
-def test_what_a_device_tried_in_vain_is_reported(service: Service, agent: SimulatedAgent) -> None:
+def test_a_protocol_that_a_device_failed_to_run_is_reported(service: Service, agent: SimulatedAgent) -> None:
     asked = request(targets=[{"device_class": CLASS, "protocol": {"repeats": 7}}])
     with service.database.write() as session:
         device = session.get_one(Device, agent.device_id)
@@ -371,7 +373,7 @@ def test_time_does_not_run_while_paused(service: Service, agent: SimulatedAgent)
 # Cancelling and deleting ---------------------------------------------------------------------------------------------
 
 
-def test_a_cancelled_job_keeps_what_it_found(service: Service, agent: SimulatedAgent) -> None:
+def test_a_cancelled_job_keeps_its_results(service: Service, agent: SimulatedAgent) -> None:
     job = service.submit()
     for _ in range(3):
         agent.step(4)

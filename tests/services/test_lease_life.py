@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +19,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from lease_world import World, crashed, done, out_of_memory
-from sqlalchemy import text
+from sqlalchemy import select, text
+from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, EdgefrontError, Gone
 from edgefront.core.measurement.record import LaunchResult
@@ -31,6 +29,8 @@ from edgefront.core.store.tables import Base, Candidate, Event, Job, Launch, Lea
 from edgefront.core.wire.agent import LeaseItem, LeaseResponse
 
 LAUNCHES = 4
+_LAUNCHES = select(Launch.id, Launch.state, Launch.attempts, Launch.lease_id, Launch.measurement_id)
+_MEASUREMENTS = select(Measurement.id, Measurement.state, Measurement.launches)
 RESULTS = {"done": done(10.0), "crashed": crashed(), "infeasible": out_of_memory()}
 
 
@@ -210,26 +210,28 @@ class LeaseLife(RuleBasedStateMachine):
 
     @invariant()
     def rows_are_as_the_model_says(self) -> None:
-        rows = {row.id: row for row in self.world.rows(Launch)}
+        with self.database.read() as session:
+            self.check(session)
+
+    def check(self, session: Session) -> None:
+        rows = {row.id: row for row in session.execute(_LAUNCHES)}
         for id_, launch in self.launches.items():
             row = rows[id_]
             assert (row.state, row.attempts) == (launch.state, launch.attempts)
             assert (row.lease_id is not None) == (launch.state == "leased")
             if launch.lease is not None:
                 assert row.lease_id == launch.lease.response.lease_id
-        measurements = {row.id: row for row in self.world.rows(Measurement)}
+        measurements = {row.id: row for row in session.execute(_MEASUREMENTS)}
         for id_, row in rows.items():
             state = self.launches[id_].state
             expected = {"done": "measured", "wanted": "wanted", "leased": "wanted"}.get(state, state)
             assert measurements[row.measurement_id].state == expected
             assert measurements[row.measurement_id].launches == (state == "done")
         settled = sum(launch.state in ("done", "failed", "infeasible") for launch in self.launches.values())
-        candidates = self.world.rows(Candidate)
-        assert sum(row.state != "waiting" for row in candidates) == settled
-        numbers = [row.number for row in self.world.rows(Event)]
-        (job,) = self.world.rows(Job)
-        assert sorted(numbers) == list(range(1, job.last_event + 1))
-        assert {row.id for row in self.world.rows(Lease)} == {lease.response.lease_id for lease in self.leases}
+        assert sum(state != "waiting" for state in session.scalars(select(Candidate.state))) == settled
+        last = session.scalars(select(Job.last_event)).one()
+        assert sorted(session.scalars(select(Event.number))) == list(range(1, last + 1))
+        assert set(session.scalars(select(Lease.id))) == {lease.response.lease_id for lease in self.leases}
 
 
 class _dying:  # noqa: N801
@@ -261,15 +263,12 @@ def _run(database: Database, **options: int) -> None:
     run_state_machine_as_test(machine, settings=settings(settings.default, **options))  # type: ignore[arg-type]
 
 
-def test_lease_life_on_sqlite(sqlite_template: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "life.db"
-        shutil.copyfile(sqlite_template, path)
-        database = Database(f"sqlite:///{path}")
-        try:
-            _run(database, max_examples=40, stateful_step_count=20)
-        finally:
-            database.dispose()
+def test_lease_life_on_sqlite(sqlite_url: str) -> None:
+    database = Database(sqlite_url)
+    try:
+        _run(database, max_examples=40, stateful_step_count=20)
+    finally:
+        database.dispose()
 
 
 def test_lease_life_on_postgres(postgres_url: str) -> None:

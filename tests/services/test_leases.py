@@ -25,7 +25,7 @@ def test_a_claim_takes_the_oldest_wanted_launches(world: World) -> None:
     assert world.claim(device) == leases.LeaseResponse()
 
 
-def test_launches_for_the_device_alone_go_before_those_of_its_class(world: World) -> None:
+def test_launches_for_the_device_come_before_those_of_its_class(world: World) -> None:
     device = world.device()
     shared = world.launches(2)
     own = world.launches(2, world.target(device_key=f"device:{device}"))
@@ -124,7 +124,7 @@ def test_heartbeats_extend_and_an_expired_lease_does_not_come_back(world: World)
         world.heartbeat(device, lease)
 
 
-def test_heartbeats_tell_what_was_withdrawn(world: World) -> None:
+def test_heartbeats_return_withdrawn_launches(world: World) -> None:
     device, target = world.device(), world.target()
     world.launches(3, target)
     lease = world.claim(device)
@@ -137,7 +137,7 @@ def test_heartbeats_tell_what_was_withdrawn(world: World) -> None:
         world.start(device, lease.items[1])
 
 
-def test_what_is_given_back_is_wanted_again_at_no_cost(world: World) -> None:
+def test_returned_launches_are_wanted_again_without_an_attempt(world: World) -> None:
     device, made = world.device(), world.launches(3)
     lease = world.claim(device)
     world.release(device, lease, made[1])
@@ -155,7 +155,7 @@ def test_what_is_given_back_is_wanted_again_at_no_cost(world: World) -> None:
         world.release(world.device("other"), lease)
 
 
-def test_what_nobody_wants_is_cancelled_when_given_back(world: World) -> None:
+def test_unneeded_launches_are_cancelled_when_returned(world: World) -> None:
     device, target = world.device(), world.target()
     (made,) = world.launches(1, target)
     lease = world.claim(device)

@@ -34,7 +34,7 @@ def test_only_points_that_may_be_on_the_frontier_are_uncertain(world: World) -> 
     assert uncertain(world, target) == [frontier, near]
 
 
-def test_a_certain_place_needs_nothing(world: World) -> None:
+def test_a_certain_frontier_point_needs_no_refinement(world: World) -> None:
     device, target = world.device(), world.target(refinement=2.0, state="refining")
     measured(world, device, target, (10.0, [10.0, 10.001, 9.999, 10.0]))
     assert uncertain(world, target) == []

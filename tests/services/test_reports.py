@@ -239,7 +239,7 @@ def test_one_note_serves_all_launches_of_its_protocol(world: World) -> None:
     assert len(world.row(Device, device).facts["extra"]) == 60
 
 
-def test_a_cancelled_jobs_report_is_kept_and_said_to_be_unwanted(world: World) -> None:
+def test_a_report_for_a_cancelled_job_is_kept_and_answered_with_cancelled(world: World) -> None:
     device, target = world.device(), world.target()
     measurement, (launch,) = world.candidate(target)
     item = world.claim(device).items[0]

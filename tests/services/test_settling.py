@@ -90,7 +90,7 @@ def test_a_crash_before_settling_loses_nothing(world: World, monkeypatch: pytest
     assert states(world, Candidate) == ["measured"]
 
 
-def test_what_is_not_settled_is_still_to_come(world: World) -> None:
+def test_unsettled_launches_count_as_live(world: World) -> None:
     """A search that looks in between neither ends nor asks for the launch again."""
     device, target = world.device(), world.target()
     measurement, _ = world.candidate(target)

@@ -54,10 +54,10 @@ def old_request(store: sqlite3.Connection, name: str) -> dict[str, Any]:
 # Reading -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_todays_form_stores_is_read_as_it_was() -> None:
+def test_values_in_the_current_form_are_read_unchanged() -> None:
     asked = request(budget={"minutes": 2.0}, proxy="snip")
     stored = JOB_REQUEST.versioned(asked.model_dump(mode="json"))
-    assert stored == asked.model_dump(mode="json")  # version 1 is not written
+    assert stored == {**asked.model_dump(mode="json"), "stored_version": 2}
     assert JOB_REQUEST.read(json.loads(json.dumps(stored))) == asked
 
 
@@ -124,9 +124,9 @@ def test_a_value_that_was_renamed_is_upgraded_inside_too(store: sqlite3.Connecti
     assert kind.read({**old_request(store, "int8"), VERSION: 2}).targets[0].protocol.weights == "int8"
 
 
-@pytest.mark.parametrize("version", [2, 0, "1", True, None])
+@pytest.mark.parametrize("version", [3, 0, "1", True, None])
 def test_a_version_that_is_not_known_is_named(version: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"request\.stored_version: this release reads 1 to 1, not") as caught:
+    with pytest.raises(InvalidInput, match=r"request\.stored_version: this release reads 1 to 2, not") as caught:
         JOB_REQUEST.read({**request().model_dump(mode="json"), VERSION: version})
     assert caught.value.field == "request.stored_version"
 

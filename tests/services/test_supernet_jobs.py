@@ -283,7 +283,9 @@ def test_ending_a_job_ends_its_supernet(any_pool: Pool, act: str, claimed: bool)
         ({"seedz": 2}, "algorithm.settings.seedz"),
     ],
 )
-def test_what_could_not_be_trained_is_refused_with_the_job(pool: Pool, settings: dict[str, Any], field: str) -> None:
+def test_a_supernet_that_could_not_be_trained_is_refused_with_the_job(
+    pool: Pool, settings: dict[str, Any], field: str
+) -> None:
     SimulatedAgent(pool.database)
     with pytest.raises(InvalidInput) as caught:
         pool.submit(asked(settings))

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from simulated_agent import CLASS, SimulatedAgent, done
+from simulated_agent import CLASS, SimulatedAgent, by_work
 from simulated_service import SMALL, Service
 from sqlalchemy import select
 
-from edgefront.core.measurement.passes import protocol_costs
-from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.search import device_data, snapshots
 from edgefront.core.services.search.advance import advance
 from edgefront.core.services.search.computing import ComputeStep
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Generation
 from edgefront.core.units import MIB
 from edgefront.core.wire.jobs import JobRequest, JobView
-
-
-def by_work(architecture: Architecture, protocol: MeasurementProtocol, _before: int) -> LaunchResult:
-    """A device whose latency and memory follow what a pass does."""
-    found = protocol_costs(architecture, protocol)
-    return done(0.5 + found.flops / 1e9 + 0.05 * len(architecture.blocks), int(found.weight_bytes * 1.1) + 5 * MIB)
 
 
 @pytest.fixture
@@ -47,7 +37,7 @@ def finished(service: Service, agent: SimulatedAgent, request: JobRequest) -> Jo
     return service.get(job.id)
 
 
-def test_what_is_left_open_is_settled_when_a_job_is_submitted(service: Service, agent: SimulatedAgent) -> None:
+def test_defaults_are_fixed_when_a_job_is_submitted(service: Service, agent: SimulatedAgent) -> None:
     job = service.create(asked())
     assert (job.request.proxy, job.request.algorithm.name) == ("quality_law", "surrogate")
     encoders = service.create(asked(space={"name": "bert"}, algorithm={}))

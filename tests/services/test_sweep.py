@@ -68,7 +68,7 @@ def test_the_third_loss_fails_it_and_moves_the_job_on(world: World, sent: list[t
     assert world.launch(launch).attempts == 3
 
 
-def test_what_a_crash_left_wanted_by_nobody_is_cancelled(world: World) -> None:
+def test_unneeded_launches_after_a_crash_are_cancelled(world: World) -> None:
     gone, running = world.target(), world.target()
     mine = world.launches(1, gone)[0]
     measurement, (shared,) = world.candidate(gone)

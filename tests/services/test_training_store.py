@@ -103,7 +103,7 @@ def test_the_last_claim_counts_and_harms_no_later_one(stored: TrainingStore, tmp
     assert stored.store.names("deleted") == ["trn_one"]
 
 
-def test_what_is_damaged_is_left_out_for_the_checkpoint_before(stored: TrainingStore, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(stored: TrainingStore, tmp_path: Path) -> None:
     files = checkpoint(100, 100) | checkpoint(200, 100) | checkpoint(300, 200) | checkpoint(400, 300)
     Publisher(stored, 7).publish(made(tmp_path / "run", files | {"metrics.jsonl": "{}\n"}))
     into = tmp_path / "into"
@@ -160,7 +160,7 @@ def test_a_file_is_read_on_while_it_is_moved_and_not_beyond_its_end(stored: Trai
     assert not list(tmp_path.glob("*back*"))
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(
+def test_a_full_disk_is_reported_and_leaves_no_file(
     stored: TrainingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = Publisher(stored, 1).publish(made(tmp_path, {"weights": "many"}))
@@ -174,7 +174,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(
     assert list((tmp_path / "back").iterdir()) == []
 
 
-def test_what_earlier_versions_have_stored_is_read(stored: TrainingStore, tmp_path: Path) -> None:
+def test_rows_of_earlier_versions_are_read(stored: TrainingStore, tmp_path: Path) -> None:
     step = "checkpoints/step-000000002"
     files = {
         f"{step}/model.safetensors": (b"after 2", "ccf19c0309073cf13c01b386abc1a76beefef6a13b916c0963a13e7268e667b5"),

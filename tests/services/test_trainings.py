@@ -127,7 +127,7 @@ def test_the_same_key_makes_the_same_trainings(pool: Pool) -> None:
         ({"architecture": {**ARCHITECTURE, "d_model": 0}}, "architecture.d_model", "1"),
     ],
 )
-def test_what_makes_no_sense_is_named(sqlite_pool: Pool, changes: dict[str, Any], field: str, words: str) -> None:
+def test_invalid_input_is_named(sqlite_pool: Pool, changes: dict[str, Any], field: str, words: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         sqlite_pool.create(asked(**changes))
     assert caught.value.field == field
@@ -222,7 +222,7 @@ def test_slots_memory_and_gpus(sqlite_pool: Pool) -> None:
     assert pool.get(four).state == "queued"
 
 
-def test_nothing_counts_that_comes_under_a_former_fence(pool: Pool) -> None:
+def test_messages_with_an_older_fence_are_refused(pool: Pool) -> None:
     training = pool.submit()
     old = pool.claim()
     assert old is not None
@@ -310,7 +310,7 @@ def test_scores_belong_to_the_digest_and_outlive_the_training(pool: Pool) -> Non
         assert (row.digest, row.training_id, row.dataset, row.value) == (digest, None, DATA, 9.5)
 
 
-def test_scores_tell_which_of_them_compare(sqlite_pool: Pool) -> None:
+def test_scores_show_which_of_them_are_comparable(sqlite_pool: Pool) -> None:
     pool = sqlite_pool
     for changes in ({}, {"title": "looked at by others", "seed": 1}, {"steps": 5}, {"budget": {"steps": 2}}):
         pool.submit(**changes)
@@ -381,7 +381,7 @@ def lasting_pool(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory
 
 @given(steps=STEPS)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_comes_in_whatever_order_leaves_a_sound_row(lasting_pool: Pool, steps: list[str]) -> None:
+def test_any_order_of_messages_leaves_a_consistent_row(lasting_pool: Pool, steps: list[str]) -> None:
     pool = lasting_pool
     training, claim = pool.submit(), TrainingClaim("", 0)
     for step in steps:

@@ -267,6 +267,14 @@ def test_baselines_are_the_papers() -> None:
     assert (xl[0].d_model, set(xl[-1].blocks)) == (512, {Attention(n_head=8), FeedForward(d_inner=2048)})
 
 
+@pytest.mark.parametrize("changes", [{"d_model": [512]}, {"d_model": [256, 512]}, {"d_model": {"max": 320}}, {}])
+def test_baselines_keep_the_stock_embedding_where_the_embedding_is_free(changes: dict[str, Any]) -> None:
+    free = {"div": [1, 2, 4], "d_embed": ["d_model", 128, 256, 512]}
+    narrowed = LTS_GPT2.narrow({**changes, **free})
+    assert narrowed.baselines([2]) == LTS_GPT2.narrow(changes).baselines([2])
+    assert LTS_GPT2.narrow({"div": [1, 2]}).baselines([2])[0].embedding.div == 1  # else the first that is permitted
+
+
 @pytest.mark.parametrize(
     ("changes", "shape"),
     [

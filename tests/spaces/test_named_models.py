@@ -42,7 +42,7 @@ def test_resolving_a_name_or_a_file(tmp_path: Path) -> None:
     assert resolve("gpt2-small") == resolve(str(file)) == architecture
 
 
-def test_what_is_neither_is_not_found(tmp_path: Path) -> None:
+def test_an_unknown_model_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="gpt2-small"):
         resolve("gpt3")
     with pytest.raises(NotFound, match="neither a file"):

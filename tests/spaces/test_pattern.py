@@ -58,7 +58,7 @@ def test_the_patterns_of_the_papers_in_the_papers_words() -> None:
         (f"(f)x{MAX_LETTERS}", "f" * MAX_LETTERS),
     ],
 )
-def test_what_a_pattern_may_look_like(pattern: str, blocks: str) -> None:
+def test_valid_patterns(pattern: str, blocks: str) -> None:
     assert expand(pattern) == blocks
 
 
@@ -150,7 +150,7 @@ def test_any_pattern_can_be_written(written: list[tuple[str, int]], space: str) 
 
 
 @given(st.text("()sfix 0123", max_size=20))
-def test_whatever_is_written_is_expanded_or_pointed_at(pattern: str) -> None:
+def test_any_text_is_expanded_or_its_error_is_located(pattern: str) -> None:
     try:
         blocks = expand(pattern)
     except ArchitectureError as error:

@@ -68,7 +68,7 @@ def test_baselines_are_the_stock_models() -> None:
     assert set(HYBRID.baselines()) == set(LTS_TRANSFORMER_XL.baselines())
 
 
-def test_a_job_that_takes_kinds_away_keeps_the_stock_model() -> None:
+def test_a_job_that_excludes_kinds_keeps_the_stock_model() -> None:
     recurrent = HYBRID.narrow({"kind": ["srupp"], "d_model": [256], "n_block": [4, 6]})
     assert {block.kind for block in recurrent.baselines()[0].blocks} == {"attention", "feed_forward"}
     assert [len(one.blocks) for one in recurrent.baselines()] == [2, 4, 6]
@@ -200,7 +200,7 @@ def test_any_heads_go_together_in_a_hybrid() -> None:
     ("space", "changes", "field", "words"),
     [
         (PAR_32, {"kind": "feed_forward"}, MIN_ATTENTION, "attends to other tokens"),
-        (PAR_32, {"kind": "identity"}, "kind", "at least one kind beside identity"),
+        (PAR_32, {"kind": "identity"}, "kind", "at least one kind other than identity"),
         (PAR_32, {"kind": ["feed_forward", "identity"], MIN_ATTENTION: [10, 20]}, MIN_ATTENTION, "0, or a kind"),
         (HYBRID, {"kind": ["srupp", "feed_forward"], "attends": "none"}, MIN_ATTENTION, "attends to other tokens"),
         (HYBRID, {"kind": ["feed_forward"], MIN_ATTENTION: 0}, MIN_MIXING, "sees other tokens"),
@@ -220,7 +220,7 @@ def test_impossible_narrowing_names_the_gene(
     assert words in f"{caught.value.detail} {caught.value.allowed}"
 
 
-def test_narrowing_to_what_cannot_attend_leaves_no_floor() -> None:
+def test_narrowing_to_kinds_without_attention_removes_the_minimum() -> None:
     recurrent = freed(SRUPP).narrow({"attends": "none", "n_layer": 4, "d_model": 256, "attn_ratio": 4, "div": 4})
     assert recurrent.gene(MIN_ATTENTION).values == (0,)
     blocks = recurrent.architecture(recurrent.sample(np.random.default_rng(0))).blocks

@@ -64,7 +64,7 @@ def test_a_finished_job_opens_as_it_was(service: Service) -> None:
     assert view.hypervolume == target.hypervolume > 0
 
 
-def test_what_an_agent_held_is_reported_and_the_job_runs_to_its_end(service: Service) -> None:
+def test_results_that_an_agent_held_are_reported_and_the_job_finishes(service: Service) -> None:
     job = job_named(service, "under way")
     assert service.get(job).state == "running"
     with service.database.read() as session:

@@ -63,7 +63,7 @@ def test_tasks_are_sent_after_the_commit_once_each_and_dropped_with_it(
     assert len(seen) == 2
 
 
-def test_a_broker_that_is_away_does_not_undo_the_commit(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unavailable_broker_does_not_undo_the_commit(database: Database, caplog: pytest.LogCaptureFixture) -> None:
     def refuse(task: str, arguments: dict[str, Any]) -> None:
         raise ConnectionError("no broker")
 

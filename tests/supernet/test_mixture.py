@@ -29,7 +29,7 @@ def test_draws_are_mixtures_that_harden_as_it_cools() -> None:
     assert hottest[0] < 0.5 < hottest[1] < 0.9 < hottest[2]
 
 
-def test_the_likeliest_block_of_draws_follows_the_probabilities() -> None:
+def test_the_most_frequent_sampled_block_follows_the_probabilities() -> None:
     """The Gumbel-max property (Jang et al. 2017, eq. 1): at any temperature the argmax has the softmax's odds."""
     mixture = Mixture(20_000)
     with torch.no_grad():

@@ -127,7 +127,7 @@ def test_each_part_of_the_data_has_a_memory_of_its_own() -> None:
     assert {name: tuple(kept.shape) for name, kept in search.memory().items()} == dict.fromkeys(names, (8, 8, 16))
 
 
-def test_it_ends_when_no_layer_changes_its_likeliest_block() -> None:
+def test_it_ends_when_no_layer_changes_its_most_probable_block() -> None:
     search = make(weight_steps=10, steps=100, patience=0.3, cycle_steps=2)
     run(search)
     assert search.converged

@@ -207,7 +207,7 @@ def test_hours_that_are_over_too_early_are_an_error(data: Path, tmp_path: Path) 
         ({"rows": 10_000}, "one batch of 10000 rows"),
     ],
 )
-def test_what_does_not_go_together_is_refused_before_the_first_step(
+def test_incompatible_settings_are_refused_before_the_first_step(
     data: Path, tmp_path: Path, recipe: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidInput, match=message):

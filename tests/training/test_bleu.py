@@ -38,7 +38,7 @@ def test_the_tokenisation_is_in_the_signature() -> None:
     assert bleu(["Die Katze ."], ["die katze ."], tokenize="none").precisions[0] == pytest.approx(100 / 3)
 
 
-def test_what_cannot_be_compared_is_refused() -> None:
+def test_incomparable_points_are_refused() -> None:
     with pytest.raises(InvalidInput, match="2 translations for 1 references"):
         bleu(["a", "b"], ["a"])
     with pytest.raises(InvalidInput, match="0 translations"):

@@ -59,7 +59,7 @@ def test_the_last_few_and_the_best_stay(tmp_path: Path) -> None:
     assert steps(checkpoints) == ["step-000000002", "step-000000004", "step-000000005"]
 
 
-def test_what_a_killed_writer_left_is_not_taken_for_a_checkpoint(tmp_path: Path) -> None:
+def test_a_partial_checkpoint_of_a_killed_writer_is_ignored(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, keep=2)
     (tmp_path / ".part-step-000000009").mkdir()
     (tmp_path / ".part-step-000000009" / MODEL).write_bytes(b"half")

@@ -117,7 +117,7 @@ def test_a_changed_file_at_the_server_is_downloaded_again(server: Server, small:
     assert (tmp_path / "text8").read_bytes() == CONTENT
 
 
-def test_what_was_cut_short_is_fetched_again(server: Server, small: DataSet, tmp_path: Path) -> None:
+def test_truncated_files_are_downloaded_again(server: Server, small: DataSet, tmp_path: Path) -> None:
     (tmp_path / "text8").write_bytes(CONTENT[:10])
     (tmp_path / "text8.zip").write_bytes(b"my own")
     (tmp_path / "thesis").write_bytes(b"my own")
@@ -126,7 +126,7 @@ def test_what_was_cut_short_is_fetched_again(server: Server, small: DataSet, tmp
     assert (tmp_path / "text8").read_bytes() == CONTENT
 
 
-def test_a_broken_archive_is_said_and_removed(server: Server, small: DataSet, tmp_path: Path) -> None:
+def test_a_broken_archive_is_reported_and_removed(server: Server, small: DataSet, tmp_path: Path) -> None:
     packed = bytearray(server.files["/text8.zip"])
     packed[60] ^= 1
     server.files["/text8.zip"] = bytes(packed)
@@ -147,7 +147,7 @@ def test_nothing_is_unpacked_outside(server: Server, small: DataSet, tmp_path: P
     assert not (tmp_path / "outside").exists()
 
 
-def test_a_server_that_is_away_or_has_nothing_is_said(server: Server, small: DataSet, tmp_path: Path) -> None:
+def test_an_unavailable_server_or_missing_file_is_reported(server: Server, small: DataSet, tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"nothing.zip answered 404: .* --from"):
         download(small, tmp_path, url=f"{server.url}/nothing.zip")
     with pytest.raises(Unavailable, match=r"cannot be read .* --from"):

@@ -75,7 +75,7 @@ def test_each_line_starts_where_it_says(text: Path, home: Path) -> None:
     assert [tokenizer.decode(line) for line in lines] == wanted
 
 
-def test_what_was_prepared_is_found_again(text: Path, home: Path) -> None:
+def test_prepared_data_is_reused(text: Path, home: Path) -> None:
     phases: list[str] = []
     settings = Preparation(level="characters")
     first = prepare(str(text), home, settings=settings, progress=lambda phase, done, total: phases.append(phase))
@@ -152,7 +152,7 @@ def test_damage_is_named_and_prepared_again(text: Path, home: Path, harm: Callab
     open_prepared(folder, verify=True)
 
 
-def test_a_changed_byte_is_found_by_verifying(text: Path, home: Path) -> None:
+def test_verification_finds_a_changed_byte(text: Path, home: Path) -> None:
     folder = prepare(str(text), home, settings=Preparation(level="bytes")).folder
     with (folder / "test.tokens").open("r+b") as file:
         file.seek(5)
@@ -180,7 +180,7 @@ prepare(sys.argv[1], Path(sys.argv[2]), settings=Preparation(level="words"), pro
 
 
 @pytest.mark.parametrize("phase", ["vocabulary", "encoding"])
-def test_a_killed_preparation_leaves_nothing_that_is_taken_for_done(text: Path, home: Path, phase: str) -> None:
+def test_a_killed_preparation_leaves_no_folder_that_counts_as_complete(text: Path, home: Path, phase: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", KILLED, str(text), str(home), phase], stdout=subprocess.PIPE, text=True
     ) as child:
@@ -230,7 +230,9 @@ def test_the_same_prepared_twice_at_once_is_made_once(text: Path, home: Path) ->
     open_prepared(folder, verify=True)
 
 
-def test_a_full_disk_is_said_and_left_clean(text: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_partial_file(
+    text: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -341,7 +343,7 @@ def test_parallel_text_keeps_its_pairs(tmp_path: Path, home: Path) -> None:
         (b"some text\n" * 30, {"vocabulary": "/nowhere/words.txt"}, "there is no file /nowhere/words.txt"),
     ],
 )
-def test_what_cannot_be_prepared_is_said_and_leaves_nothing(
+def test_invalid_preparations_are_reported_and_leave_no_files(
     tmp_path: Path, home: Path, content: bytes, settings: dict[str, object], said: str
 ) -> None:
     path = tmp_path / "text"

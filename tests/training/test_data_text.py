@@ -95,7 +95,7 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
         ("text".encode("utf-16"), "at byte 0; it seems to be UTF-16"),
     ],
 )
-def test_what_is_not_utf8_is_reported_with_its_place(tmp_path: Path, raw: bytes, said: str) -> None:
+def test_invalid_utf8_is_reported_with_its_position(tmp_path: Path, raw: bytes, said: str) -> None:
     path = tmp_path / "text"
     path.write_bytes(raw)
     with pytest.raises(InvalidInput, match=said) as caught:

@@ -143,7 +143,7 @@ def _again(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
     return load_tokenizer(folder)
 
 
-def test_what_cannot_be_encoded_or_decoded_is_reported(pieces: Pieces) -> None:
+def test_text_that_cannot_be_encoded_or_decoded_is_reported(pieces: Pieces) -> None:
     with pytest.raises(InvalidInput, match="character 'x' is not in the vocabulary"):
         Characters("abc").encode("abxc")
     with pytest.raises(InvalidInput, match="byte 120 is not in the vocabulary"):

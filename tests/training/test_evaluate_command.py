@@ -103,7 +103,9 @@ def test_translations_are_scored(tmp_path: Path) -> None:
     assert "tok:13a" in found["signature"]
 
 
-def test_what_cannot_be_evaluated_is_reported(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_that_cannot_be_evaluated_are_reported(
+    data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = trained(tmp_path / "model", data)
     for arguments, said in (
         ((), "either --data or --tasks"),

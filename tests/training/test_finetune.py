@@ -181,7 +181,7 @@ def test_a_head_is_added_to_the_trained_body() -> None:
         with_head(lively(DESCRIPTIONS["gpt2"]), "classes", 2)
 
 
-def test_what_cannot_be_tuned_is_reported(tmp_path: Path) -> None:
+def test_models_that_cannot_be_fine_tuned_are_reported(tmp_path: Path) -> None:
     model = with_head(encoder(99), "classes", 2)
     with pytest.raises(InvalidInput, match="nothing to train on"):
         fine_tune(model, [], QUICK)
@@ -274,7 +274,7 @@ def test_windows_hold_the_whole_text_and_know_where_the_answer_stands(kind: str,
             assert one.context[spans[first][0] : spans[last][1]] == f"{one.answers[0][0]}."
 
 
-def test_a_question_without_an_answer_is_answered_by_nothing() -> None:
+def test_a_question_without_an_answer_gets_an_empty_answer() -> None:
     rng = np.random.default_rng(3)
     with_answer = [question(index, rng) for index in range(32)]
     train = [

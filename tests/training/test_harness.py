@@ -121,7 +121,7 @@ def test_writing_stops_at_the_first_of_the_texts_to_stop_at(tmp_path: Path) -> N
     assert TextScorer(found).write(long, 10, [], greedy) == TextScorer(found).write(long[-31:], 10, [], greedy)
 
 
-def test_what_predicts_no_next_token_is_refused(tmp_path: Path) -> None:
+def test_models_that_do_not_predict_the_next_token_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="predict the next token"):
         TextScorer(package(tmp_path / "bert", "bert"))
     tokenizer = Words(["<eos>", "<unk>", "a", "b", "c", "d"])

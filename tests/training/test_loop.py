@@ -339,7 +339,7 @@ def test_when_its_hours_are_over_it_is_evaluated_and_done(data: Path, tmp_path: 
         ("gpt2", {"rows": 4000}, "has .* tokens"),
     ],
 )
-def test_what_does_not_go_together_is_said_before_anything_is_trained(
+def test_incompatible_inputs_are_reported_before_anything_is_trained(
     model: str, recipe: dict[str, Any], said: str, data: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidInput, match=said):

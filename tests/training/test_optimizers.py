@@ -240,7 +240,7 @@ def test_radam_decays_apart_from_its_gradient() -> None:
     assert optimizer.param_groups[0]["decoupled_weight_decay"] is True
 
 
-def test_what_wants_no_gradient_is_left_out() -> None:
+def test_parameters_without_gradients_are_left_out() -> None:
     subject = model()
     subject.embedding.requires_grad_(False)
     optimizer = make_optimizer(subject, Optimizer())

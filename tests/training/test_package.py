@@ -208,7 +208,7 @@ def test_the_card_tells_what_is_known_and_what_is_not(tmp_path: Path) -> None:
     assert "edgefront generate" not in bare
 
 
-def test_what_is_no_package_or_a_damaged_one_is_reported(tmp_path: Path) -> None:
+def test_missing_and_damaged_packages_are_reported(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="not a trained model"):
         read_package(tmp_path / "nowhere")
     for name in ("result.json", "model.safetensors"):

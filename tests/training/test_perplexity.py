@@ -321,7 +321,7 @@ def test_progress_counts_what_was_read_and_may_end_it() -> None:
     assert model.training
 
 
-def test_what_has_no_perplexity_is_refused() -> None:
+def test_models_without_a_perplexity_are_refused() -> None:
     encoder = {"positions": {"kind": "learned"}, "causal": False, "blocks": [S], "output": {"kind": "masked_tokens"}}
     with pytest.raises(InvalidInput, match="sees the tokens that follow"):
         evaluate(lively(encoder), text(60))

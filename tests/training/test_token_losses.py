@@ -188,7 +188,7 @@ def test_a_target_outside_the_vocabulary(name: str, target: int) -> None:
         ({**OUTPUTS["plain"], "output": {"kind": "none"}}, torch.zeros(3, 8).long(), "output.kind"),
     ],
 )
-def test_what_has_no_loss_is_named(description: dict[str, Any], targets: Tensor, field: str) -> None:
+def test_outputs_without_a_loss_are_named(description: dict[str, Any], targets: Tensor, field: str) -> None:
     subject = model({"causal": False, **description})
     with pytest.raises(InvalidInput) as caught:
         subject.token_losses(subject(some_tokens(), "none"), targets)

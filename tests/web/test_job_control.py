@@ -45,7 +45,7 @@ def test_pause_resume_and_cancel(
         expect(seen.page.get_by_role("button", name=name, exact=True)).to_have_count(0)
 
 
-def test_a_change_made_elsewhere_arrives_by_itself(
+def test_a_change_by_another_client_appears_without_reload(
     watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: SyntheticAgent
 ) -> None:
     job = submit(agent.name, seed=32)

@@ -118,7 +118,7 @@ def test_tabs_show_each_target_by_keyboard_and_by_address(
     seen.until(f"document.getElementById('tab-{second}')?.getAttribute('aria-selected')", "true")
 
 
-def test_the_target_says_what_a_pass_is(
+def test_the_target_describes_its_pass(
     watch: Watch, member: BrowserContext, api: httpx.Client, agent: SyntheticAgent
 ) -> None:
     protocol = {"mode": "decode", "memory_length": 64, "weights": "int8"}

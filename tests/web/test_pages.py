@@ -113,7 +113,7 @@ def test_every_page_loads_a_script_of_its_own() -> None:
     assert loaded == {f"pages/{path.name}" for path in SCRIPTS if path.parent.name == "pages"}
 
 
-def test_own_assets_are_kept_for_good_under_their_version(stranger: httpx.Client) -> None:
+def test_own_assets_are_cached_forever_under_their_version(stranger: httpx.Client) -> None:
     for path in own_assets():
         answer = stranger.get(own_address(path))
         assert answer.status_code == 200

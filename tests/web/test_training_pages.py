@@ -108,9 +108,7 @@ def pool(service: EmbeddedService, api: httpx.Client) -> Iterator[Pool]:
         database.dispose()
 
 
-def test_curves_grow_without_reload_and_the_result_stands_beside_the_files(
-    watch: Watch, member: BrowserContext, pool: Pool
-) -> None:
+def test_curves_grow_without_reload_and_the_result_is_listed(watch: Watch, member: BrowserContext, pool: Pool) -> None:
     training = pool.submit(name="a small one")
     seen = watch(member, f"/trainings/{training}")
     seen.until(STATE, "queued")
@@ -247,7 +245,7 @@ def test_the_list_is_live_narrowed_and_shows_text_as_text(
     assert seen.page.locator("main img").count() == 0
 
 
-def test_a_selected_candidate_is_trained_and_its_perplexity_stands_beside_it(
+def test_a_selected_candidate_is_trained_and_its_perplexity_is_shown(
     watch: Watch, member: BrowserContext, finished: dict[str, Any], pool: Pool, api: httpx.Client
 ) -> None:
     for waiting in api.get("/v1/trainings", params={"state": "queued"}).json()["items"]:

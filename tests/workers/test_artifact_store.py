@@ -108,7 +108,7 @@ def test_killed_on_one_machine_it_resumes_elsewhere(machine: Machine) -> None:
     assert not here.folder(training).exists()
 
 
-def test_the_store_is_the_truth_unless_nobody_else_had_the_training(machine: Machine, tmp_path: Path) -> None:
+def test_the_store_is_authoritative_unless_no_other_worker_had_the_training(machine: Machine, tmp_path: Path) -> None:
     here, there = machine("a"), machine("b")
 
     def checkpoint(pool: Pool, step: int) -> None:
@@ -168,7 +168,7 @@ def test_the_store_is_the_truth_unless_nobody_else_had_the_training(machine: Mac
         StoredTraining(there.settings, "one", 7, there.folder("one")).fetch(hold)
 
 
-def test_a_store_that_is_away_is_waited_for_at_the_end(machine: Machine, tmp_path: Path) -> None:
+def test_the_end_waits_for_an_unavailable_store(machine: Machine, tmp_path: Path) -> None:
     here, store, away = machine("a"), tmp_path / "store", tmp_path / "away"
     training = here.submit("wait 3", steps=4)
     here.start()
@@ -190,7 +190,9 @@ def test_a_store_that_is_away_is_waited_for_at_the_end(machine: Machine, tmp_pat
     assert steps_on_the_store(here, training) == [2, 4]
 
 
-def test_one_that_is_told_to_end_waits_so_long_as_a_run_may_take_to_stop(machine: Machine, tmp_path: Path) -> None:
+def test_a_supervisor_that_is_asked_to_end_waits_as_long_as_a_run_may_take_to_stop(
+    machine: Machine, tmp_path: Path
+) -> None:
     here = machine("a")
     here.settings.training.grace_s = 0.2
     folder, notes = here.folder("one"), list[str]()

@@ -56,7 +56,7 @@ def test_messages_reach_the_worker_of_this_process(
     assert not [thread for thread in left if thread.name.startswith("edgefront-")]
 
 
-def test_what_was_left_is_found_on_start_and_by_sweeps(
+def test_unfinished_work_is_found_on_start_and_by_sweeps(
     sqlite_url: str, tmp_path: Path, open_database: Callable[..., Database]
 ) -> None:
     """Nothing is ever sent: the rescan on start asks for the baselines, the sweeps after it do the rest."""

@@ -123,7 +123,7 @@ def test_a_worker_killed_in_the_middle(
     assert len(client.proposed(job.id)) == 3 + 8 + 4 * 6
 
 
-def test_a_broker_that_is_away_loses_nothing(
+def test_an_unavailable_broker_loses_nothing(
     postgres_url: str, tmp_path: Path, open_database: Callable[..., Database]
 ) -> None:
     port = servers.free_port()

@@ -209,7 +209,7 @@ def test_a_claim_is_extended_while_computing_takes_long(
     assert len(proposed(service, job)) == 10
 
 
-def test_what_was_computed_for_a_paused_job_is_thrown_away(service: Service) -> None:
+def test_results_computed_for_a_paused_job_are_discarded(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     job = service.submit()
     measured_baselines(service, agent, job)
@@ -227,7 +227,7 @@ def test_what_was_computed_for_a_paused_job_is_thrown_away(service: Service) -> 
     service.act("delete", job.id)
 
 
-def test_what_was_computed_for_a_deleted_job_is_thrown_away(service: Service) -> None:
+def test_results_computed_for_a_deleted_job_are_discarded(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     job = service.submit()
     measured_baselines(service, agent, job)

@@ -95,14 +95,14 @@ def test_a_run_is_given_the_weights_that_it_is_initialised_with(pool: Pool) -> N
     assert spec.about["start"] == {"training": first}
 
 
-def test_what_makes_no_sense_fails_at_once(pool: Pool) -> None:
+def test_an_invalid_request_fails_at_once(pool: Pool) -> None:
     training = pool.submit("invalid")
     supervise(pool)
     view = pool.get(training)
     assert (view.state, view.reason, len(pool.starts(training))) == ("failed", "the recipe makes no sense", 1)
 
 
-def test_data_that_went_away_fails_at_once(pool: Pool) -> None:
+def test_missing_data_fails_at_once(pool: Pool) -> None:
     training = pool.submit()
     (prepare(pool.settings.data_folder) / "manifest.json").unlink()
     supervise(pool)
@@ -178,7 +178,7 @@ def test_a_lost_lease_ends_the_run_and_nothing_more_is_written(pool: Pool, monke
     assert not alive(run)
 
 
-def test_a_database_that_is_away_stops_the_run_before_its_lease_is_over(
+def test_an_unavailable_database_stops_the_run_before_its_lease_expires(
     sqlite_url: str, tmp_path: Path
 ) -> None:  # fmt: skip
     class Away(Database):
@@ -246,7 +246,7 @@ def test_a_run_that_was_left_behind_is_killed_before_another_writes(pool: Pool) 
     other.free()
 
 
-def test_a_number_of_a_run_that_has_ended_kills_nobody(pool: Pool) -> None:
+def test_a_stale_process_id_kills_no_process(pool: Pool) -> None:
     folder = pool.folder("ended")
     folder.mkdir(parents=True)
     other = subprocess.Popen(["sleep", "60"], start_new_session=True)  # has the number that a run had once

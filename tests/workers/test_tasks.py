@@ -52,7 +52,7 @@ class Flaky(Database):
             yield session
 
 
-def test_a_database_that_is_away_for_a_moment(sqlite_url: str) -> None:
+def test_a_database_that_is_unavailable_for_a_moment(sqlite_url: str) -> None:
     database = Flaky(sqlite_url)
     try:
         service = Service(database)
@@ -125,7 +125,7 @@ def test_workers_that_meet_come_to_one_result(service: Service) -> None:
             assert numbers == list(range(1, len(numbers) + 1))
 
 
-def test_sending_to_a_broker_that_is_away_is_a_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_sending_to_an_unavailable_broker_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     send = sender(Settings(home=tmp_path, broker=BrokerSettings(url=f"redis://127.0.0.1:{servers.free_port()}/0")))
     with caplog.at_level(logging.DEBUG, "edgefront.core.services.dispatch"):
         send(SWEEP, {})
@@ -162,7 +162,7 @@ def test_a_part_of_the_sweep_that_fails_stops_no_other(
     assert caplog.text.count("a part of the sweep failed: broken") == 2
 
 
-def test_a_sweep_starts_what_no_message_announced(sqlite_url: str, open_database: Callable[..., Database]) -> None:
+def test_a_sweep_starts_work_without_a_message(sqlite_url: str, open_database: Callable[..., Database]) -> None:
     service = Service(open_database(sqlite_url))
     SimulatedAgent(service.database)
     job = service.create()

@@ -91,7 +91,7 @@ def test_one_that_cannot_be_started_is_not_tried_for_ever(
     assert "3 attempts; the last: it could not be started on here" in (view.reason or "")
 
 
-def test_what_a_lost_supervisor_left_of_a_deleted_training_goes(
+def test_files_of_a_deleted_training_are_removed_after_its_supervisor_was_lost(
     sqlite_url: str, tmp_path: Path, open_database: Callable[..., Database]
 ) -> None:
     pool = Pool(open_database(sqlite_url), settings_for(sqlite_url, tmp_path))

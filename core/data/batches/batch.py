@@ -19,8 +19,8 @@ class Batch:
     """The rows of one optimiser step; all arrays have the same first axis.
 
     `inputs` and `targets` are [rows, length]; `targets` are `IGNORED` where nothing is to be predicted. `mask` is False
-    where a row is padded, None where none is. `starts` says that the rows follow nothing: memory is cleared.
-    `source` [rows, source] and `source_mask` are what is translated, `segments` BERT's kinds of segments.
+    where a row is padded, None where none is. `starts`: no row continues an earlier one, so memory is cleared.
+    `source` [rows, source] and `source_mask` are the text to translate, `segments` BERT's kinds of segments.
     """
 
     inputs: Tokens

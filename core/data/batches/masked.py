@@ -16,7 +16,7 @@ _LAST = np.uint64((1 << 64) - 1)
 class Masked:
     """Rows of `<cls>`, up to `segment` - 2 tokens of contiguous text, `<sep>`; in another order each epoch.
 
-    The text goes on across the ends of documents, as RoBERTa's FULL-SENTENCES does, and there is one kind of segment.
+    The text continues across the ends of documents, as RoBERTa's FULL-SENTENCES does, and there is one kind of segment.
     Of a row's tokens that are not special, `fraction` are targets, redrawn each epoch: 80 % of these become
     `<mask>`, 10 % another token that is not special, 10 % stay. Rows of the last step that no text is left for have no
     target.

@@ -1,4 +1,4 @@
-"""Translations: sentences of similar length together, with what the decoder has said so far as its input."""
+"""Translations: sentences of similar length together, with the previous target tokens as the decoder's input."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Pairs:
 
     The epoch's shuffled pairs are sorted by length within windows of 64 batches, and the batches are shuffled again.
     `inputs` are `<bos>` (`<eos>` where there is none) and the translation, `targets` the translation and `<eos>`,
-    `source` the sentence and its `<eos>`; all are padded to the longest of the batch, which `mask` and `source_mask`
-    tell. Rows of the last batch that no pair is left for have no target. Pairs with a side of more than `longest`
-    tokens are left out; `left_out` says how many.
+    `source` the sentence and its `<eos>`; all are padded to the longest of the batch; see `mask` and `source_mask`.
+    Rows of the last batch that no pair is left for have no target. Pairs with a side of more than `longest` tokens are
+    left out; `left_out` says how many.
 
     Raises:
         InvalidInput: the data is no parallel text; no pair is short enough.

@@ -21,8 +21,8 @@ class Shuffled:
     """A `Text` of whole sentences, one after the other.
 
     With `Streams` that is Transformer-XL's loader for LM1B: rows are filled to the end, without padding, and a sentence
-    that does not fit goes on in the same row at the next step, where the memory has its beginning. The order of an
-    epoch is a function of (seed, epoch); a table of one place in 64 is all that is kept (4 MB for LM1B).
+    that does not fit continues in the same row at the next step, where the memory contains its beginning. The order of
+    an epoch is a function of (seed, epoch); a table of one place in 64 is all that is kept (4 MB for LM1B).
     """
 
     def __init__(self, split: Split, seed: int) -> None:

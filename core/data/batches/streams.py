@@ -36,7 +36,7 @@ class Streams:
 
     A step reads the next `segment` tokens of each; the last of an epoch is shorter, so that every token is a target
     exactly once an epoch. What precedes a token is its input, the text being read in a circle. After an epoch each row
-    goes on with the part that follows, so that what a model remembers is what precedes, through all epochs.
+    continues with the next part, so that a model's memory always contains the preceding text, through all epochs.
 
     Args:
         mine: the rows of this rank. Which row reads what does not depend on how many ranks there are.

@@ -1,4 +1,4 @@
-"""What is to be prepared, from what a user said and what is known of the data set."""
+"""Plans a preparation from the user's settings and the catalogue's facts on the data set."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.validation import invalid_input
 
 DEFAULT_PIECES = 8192
-"""Of byte-pair encoding, where neither the user nor the data set says how many."""
+"""Default vocabulary size of byte-pair encoding."""
 
 _Percent = Annotated[StrictInt, Field(ge=1, le=89)]
 
@@ -76,7 +76,7 @@ class PreparationPlan:
         if known is not None and target is not None:
             raise InvalidInput(f"{known.name} has its own translation", field="target", value=str(target))
         if known is None and origin is not None:
-            known = data_set(str(data))  # says which there are
+            known = data_set(str(data))  # its error lists the data sets
         level = settings.level or (known.level if known else "bpe")
         shares = Shares(settings.valid_percent, settings.test_percent)
         corpus = _corpus(data, known, origin, target, level, shares)
@@ -174,7 +174,7 @@ def _check(level: Level, unit: Unit, corpus: Corpus, settings: Preparation) -> N
     if corpus.sources and (unit != "line" or settings.vocabulary):
         field = "unit" if unit != "line" else "vocabulary"
         raise InvalidInput(
-            "parallel text is prepared by lines, each language with a vocabulary of its own", field=field
+            "parallel text is prepared by lines, with a separate vocabulary for each language", field=field
         )
     if corpus.form == "jsonl" and unit == "line":
         raise InvalidInput("JSON lines are prepared by documents", field="unit", value=unit, allowed="document")

@@ -89,7 +89,7 @@ def _read_originals(plan: PreparationPlan, progress: Progress) -> dict[Path, Ori
     """Reads every file once; compares with the published MD5 where there is one."""
     files = plan.corpus.files() + ([plan.vocabulary] if plan.vocabulary else [])
     if plan.vocabulary is not None and not plan.vocabulary.is_file():
-        read_text(plan.vocabulary)  # says that there is none
+        read_text(plan.vocabulary)  # its error says that there is none
     done, total = 0, sum(path.stat().st_size for path in files)
     known = plan.known.published.md5 if plan.known else None
     found = {}

@@ -1,4 +1,4 @@
-"""A prepared data set: a folder of numbers that training maps into memory, with a manifest that tells what is in it.
+"""A prepared data set: a folder of token ids that training memory-maps, with a manifest.
 
     manifest.json        `Manifest`: sizes, SHA-256 and counts; written last, and the folder gets its name after it
     tokenizer.json …     `core.data.tokenizers.tokenizers`
@@ -38,7 +38,7 @@ _CHUNK = 1 << 20
 
 
 def no_progress(phase: str, done: int, total: int) -> None:
-    """Tells nobody."""
+    """Reports no progress."""
 
 
 class _Part(BaseModel):
@@ -135,7 +135,7 @@ class Prepared:
     source_vocab_size: int | None = None
 
     def split(self, name: str) -> Split:
-        """The split of that name; `InvalidInput` that says which there are."""
+        """The split of that name; `InvalidInput` lists the existing ones."""
         if name in self.splits:
             return self.splits[name]
         there = ", ".join(self.splits)
@@ -173,7 +173,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def open_prepared(folder: Path, *, verify: bool = False, progress: Progress = no_progress) -> Prepared:
-    """Maps a prepared data set into memory; takes milliseconds.
+    """Memory-maps a prepared data set; takes milliseconds.
 
     Args:
         verify: also read every byte and compare its SHA-256.

@@ -52,7 +52,7 @@ class _Numbers:
         self._file.close()
 
     def finish(self) -> StoredFile:
-        """Writes what is left, to the disk, and tells of the file."""
+        """Writes the rest, syncs it to the disk, and returns the file's facts."""
         self._write()
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -101,7 +101,7 @@ class SplitWriter:
         self._ends = []
 
     def finish(self) -> StoredSplit:
-        """Writes what is left, to the disk, and tells of the files."""
+        """Writes the rest, syncs it to the disk, and returns the files' facts."""
         self._write_ends()
         return StoredSplit(
             tokens=self._tokens.finish(),

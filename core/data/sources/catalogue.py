@@ -22,7 +22,7 @@ def data_sets() -> Mapping[str, DataSet]:
 
 
 def data_set(name: str) -> DataSet:
-    """The data set of that name; `NotFound` that says which there are."""
+    """The data set of that name; `NotFound` lists the existing ones."""
     if name not in data_sets():
         raise NotFound(f"there is no data set {name!r}; there are {', '.join(data_sets())}, or give the path of a text")
     return data_sets()[name]
@@ -55,7 +55,7 @@ def _all() -> Iterator[DataSet]:
     yield DataSet(
         name="lm1b",
         title="One billion words of news in shuffled sentences",
-        origin=f"{_LM1B}, unpacked, and beside it {_LM1B_WORDS}",
+        origin=f"{_LM1B}, unpacked, and {_LM1B_WORDS} in the same folder",
         archives=(_LM1B, _LM1B_WORDS),
         level="words",
         unit="line",

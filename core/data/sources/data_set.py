@@ -76,7 +76,7 @@ class DataSet:
         return Corpus(self.name, folder, splits, sources, self.form)
 
     def wanted(self) -> str:
-        """What the user has to bring, in words."""
+        """The files that the user has to provide, as text."""
         if self.built_in:
             return f"{self.name} is built in"
         patterns = ", ".join(" or ".join(names) for names in (*self.files.values(), *self.sources.values()))

@@ -21,14 +21,14 @@ _PATIENCE_S = 30.0
 
 
 def download(known: DataSet, folder: Path, *, url: str | None = None, progress: Progress = no_progress) -> Path:
-    """The folder with the data set's files, fetched into `folder` and unpacked unless they are there.
+    """The folder with the data set's files, downloaded into `folder` and unpacked unless they exist.
 
     Args:
-        url: another place of the archive; of several, of the first.
+        url: another URL of the archive; of several, of the first.
 
     Raises:
-        InvalidInput: nothing can be fetched for it; the archive is broken.
-        Unavailable: the server is away, or broke off: the same call resumes from there. Or the disk is full.
+        InvalidInput: the data set cannot be downloaded; the archive is broken.
+        Unavailable: the server is unavailable, or the connection broke: the same call resumes. Or the disk is full.
     """
     urls = ([url] if url else list(known.archives[:1])) + list(known.archives[1:])
     if not urls:

@@ -16,7 +16,7 @@ from edgefront.core.errors import InvalidInput
 
 Piece = tuple[str, bool]
 Tick = Callable[[int], None]
-"""Told how many bytes were read."""
+"""Called with the number of bytes read."""
 
 _BLOCK = 1 << 16
 _LONGEST = 1 << 20
@@ -34,7 +34,7 @@ _PACKED = {
 
 @dataclass(frozen=True)
 class Part:
-    """A file from byte `start` to before `stop`; `splits_characters` says that these may be within one."""
+    """A file from byte `start` to before `stop`; with `splits_characters` these may be inside a character."""
 
     path: Path
     start: int

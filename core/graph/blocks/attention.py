@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def parameters(block: Attention, architecture: Architecture) -> Iterator[ParameterSpec]:
     """4d·w + 3w + 3d parameters for d = d_model and w = n_head·d_head; 5d·w + 2d under relative positions.
 
-    Queries, keys and values are one map of 3w rows, in this order. Unless all blocks share u and v, 2w more.
+    Queries, keys and values are one linear layer of 3w rows, in this order. Unless all blocks share u and v, 2w more.
     """
     d, width = architecture.d_model, block.n_head * architecture.d_head(block)
     positions = architecture.positions

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def parameters(block: Sru, architecture: Architecture) -> Iterator[ParameterSpec]:
-    """3d² + 4d parameters for d = d_model, or 4·d·p + 4d with p = d_proj; candidate, forget and reset are one map."""
+    """3d² + 4d parameters for d = d_model, or 4·d·p + 4d with p = d_proj; candidate, forget and reset are one linear
+    layer.
+    """
     d, width = architecture.d_model, block.d_proj or architecture.d_model
     if block.d_proj is not None:
         yield ParameterSpec("down.weight", (width, d))

@@ -19,8 +19,8 @@ from edgefront.core.spaces.ends import RelativePositions
 class AttentionBlock(Residual):
     """f(x) = W·(softmax(scores + mask)·v) + b, the scores being q·kᵀ/√d_head, or relative attention's.
 
-    `qkv` maps to queries, keys and values of all heads, in this order. Keys and values may also come from the past and
-    from a source (`Context.keys_values`).
+    `qkv` projects to queries, keys and values of all heads, in this order. Keys and values may also come from the past
+    and from a source (`Context.keys_values`).
     """
 
     def __init__(self, block: Attention, architecture: Architecture) -> None:

@@ -17,7 +17,7 @@ from edgefront.core.spaces.block import Srupp
 class SruppBlock(nn.Module):
     """h of the recurrence over U = Wᵒ·LN(q + α·A), with q = W^q·x and A = softmax(q·kᵀ/√d_head)·v.
 
-    Keys and values are maps of the queries, those of the source, the memory and the segment. Without attention
+    Keys and values are projections of the queries of the source, the memory and the segment. Without attention
     U = Wᵒ·LN(q). The layer norm's epsilon is `NORM_EPS` whatever the architecture's.
     """
 

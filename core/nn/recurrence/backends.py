@@ -1,4 +1,4 @@
-"""Which of the three implementations runs on a device, and what is told when it is not the fast one."""
+"""Chooses one of the three implementations for a device, and logs a warning if it is not the fast one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def prepare(device: str = "cpu") -> None:
 
 @cache
 def backend(device: str) -> Backend:
-    """The implementation for a kind of device ("cpu", "cuda", "mps", …). A slow one is told of once, by logging."""
+    """The implementation for a kind of device ("cpu", "cuda", "mps", …). A slow one is logged once."""
     if device in _FAST:
         module, library, remedy = _FAST[device]
         try:

@@ -1,4 +1,4 @@
-"""`sru_recurrence`: checks its arguments, picks an implementation, and tells autograd what comes back."""
+"""`sru_recurrence`: checks its arguments, chooses an implementation, and defines its gradient for autograd."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def put(_typing: Any, row: Any, address: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def _next_item(_typing: Any, job: Any) -> Any:
-    """Counts the job's counter up by one, whoever else does so too, and returns what it was."""
+    """Atomically increments the job's counter and returns its former value."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.atomic_rmw("add", arguments[0], ir.Constant(ir.IntType(64), 1), "monotonic")

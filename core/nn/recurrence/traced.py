@@ -78,7 +78,7 @@ recurrence.register_autograd(_differentiate, setup_context=_keep)
 def _as_taken(
     working: Backend, u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """Contiguous, and of one type where the implementation wants that."""
+    """Contiguous, and of one type if the implementation requires that."""
     if not working.ANY_TYPES:
         wide = _computed_in(u, x, v, b, cell, mask)
         u, x, v, b, cell = u.to(wide), x.to(wide), v.to(wide), b.to(wide), cell.to(wide)

@@ -1,4 +1,4 @@
-"""SRU++ on enwik8, WikiText-103 and Billion Word: the paper's tables, and its code where they are silent.
+"""SRU++ on enwik8, WikiText-103 and Billion Word: the paper's tables, and its code for what they do not contain.
 
 One rate of dropout serves everywhere. On words it is also that of the embedding's narrow vectors; on Billion Word
 neither these nor attention's probabilities have any. Evaluation reads as much memory as it predicts, every token

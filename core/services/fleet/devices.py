@@ -128,11 +128,9 @@ def _usable_token(session: Session, secret: str, now: datetime) -> EnrolmentToke
     if token.revoked_at is not None:
         raise Unauthenticated("this enrolment token was revoked")
     if token.expires_at <= now:
-        raise Unauthenticated(
-            f"this enrolment token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC; ask for a new one"
-        )
+        raise Unauthenticated(f"this enrolment token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC; get a new one")
     if token.uses >= token.max_uses:
-        raise Unauthenticated("this enrolment token is used up; ask for a new one")
+        raise Unauthenticated("this enrolment token is used up; get a new one")
     return token
 
 

@@ -91,6 +91,8 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("baseline_latency_ms", "the baseline's latency at an equal proxy, ms"),
     ("baseline_memory_bytes", "the baseline's peak memory at an equal proxy, bytes"),
     ("speedup", "baseline latency divided by its own"),
+    ("speedup_low", "lower end of its 95 % interval; empty while that is not known"),
+    ("speedup_high", "upper end of its 95 % interval"),
     ("memory_ratio", "baseline peak memory divided by its own"),
     ("extrapolated", "whether it lies outside the baseline's range of the proxy"),
     ("seed", "seed of its random weights"),
@@ -174,6 +176,8 @@ def export_rows(
                 "baseline_latency_ms": versus.latency_ms if versus else None,
                 "baseline_memory_bytes": versus.memory_bytes if versus else None,
                 "speedup": versus.speedup if versus else None,
+                "speedup_low": versus.speedup_low if versus else None,
+                "speedup_high": versus.speedup_high if versus else None,
                 "memory_ratio": versus.memory_ratio if versus else None,
                 "extrapolated": versus.extrapolated if versus else None,
             }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from edgefront.core.errors import InvalidInput, SpaceError, within
+from edgefront.core.errors import EdgefrontError, InvalidInput, SpaceError, within
+from edgefront.core.search.smallest import smallest
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.defaults import with_defaults
 from edgefront.core.services.jobs.plan import SearchPlan, plan_for
@@ -40,11 +43,62 @@ def checked(request: JobRequest, settings: Settings | None = None) -> CheckedReq
     """
     _check_narrowing(request)
     request = with_defaults(request)
-    scoring.proxy_of(request)
-    for index, target in enumerate(request.targets):
-        _check_search(request, target, index)
-    supernet_plan.check(request, settings)
+    for check in _checks(request, settings):
+        check()
     return CheckedRequest(request, scoring.check_data(request, settings))
+
+
+def refusals(request: JobRequest, settings: Settings | None = None) -> tuple[JobRequest, list[EdgefrontError]]:
+    """The request with its defaults, as far as they can be settled, and every error that `checked` could raise.
+
+    What depends on something wrong repeats that error; each is listed once.
+    """
+    found: dict[tuple[str, str], EdgefrontError] = {}
+
+    def attempt(check: Callable[[], object]) -> None:
+        try:
+            check()
+        except EdgefrontError as error:
+            found.setdefault((error.field, error.detail), error)
+
+    attempt(lambda: _check_narrowing(request))
+    try:
+        settled = with_defaults(request)
+    except EdgefrontError as error:
+        found.setdefault((error.field, error.detail), error)
+        return request, list(found.values())
+    for check in (*_checks(settled, settings), lambda: scoring.check_data(settled, settings)):
+        attempt(check)
+    return settled, list(found.values())
+
+
+def _checks(request: JobRequest, settings: Settings | None) -> Iterator[Callable[[], object]]:
+    yield partial(_check_none_added, request)
+    yield partial(scoring.proxy_of, request)
+    for index, target in enumerate(request.targets):
+        yield partial(_check_search, request, target, index)
+    yield partial(supernet_plan.check, request, settings)
+
+
+def check_target(request: JobRequest, target: TargetRequest) -> None:
+    """As `checked`, of one target that is added to a job; paths are those within the target."""
+    try:
+        _check_search(request, target, 0)
+    except InvalidInput as error:
+        if error.path[:2] == ("targets", "0"):
+            raise error.at(*error.path[2:]) from None
+        raise
+
+
+def _check_none_added(request: JobRequest) -> None:
+    for index, target in enumerate(request.targets):
+        if target.added:
+            raise InvalidInput(
+                f"targets.{index}.added: a target is added to a job that there is (POST /v1/jobs/{{id}}/targets)",
+                field=f"targets.{index}.added",
+                value=True,
+                allowed="false",
+            )
 
 
 def _check_narrowing(request: JobRequest) -> None:
@@ -106,7 +160,11 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
     given = bounds.model_dump(exclude_none=True)
     cause: str = "parameters"
     value: Any = given
+    allowed = "wider limits, or a space narrowed to models within them"
     if not given:
+        least = plan.costs(smallest(plan.space, lambda every: [plan.costs(one).weight_bytes for one in every]))
+        spreads.append(f"the smallest {least.weight_bytes / MIB:.1f} MiB of weights")
+        allowed = f"more than {least.weight_bytes / MIB:.1f} MiB, or another space"
         cause, value = f"targets.{index}.limits.memory_mb", memory_mb
     elif len(given) == 1 and memory_mb is None:
         ((name, value),) = given.items()
@@ -115,5 +173,5 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
         f"no architecture of {plan.space.name} was found within these limits; most have {'; '.join(spreads)}",
         field=cause,
         value=value,
-        allowed="wider limits, or a space narrowed to models within them",
+        allowed=allowed,
     )

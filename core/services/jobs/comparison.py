@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from sqlalchemy.orm import Session
@@ -19,7 +20,7 @@ def rows_of(points: Iterable[Point]) -> list[tuple[float, float, float]]:
 
 
 def as_baseline(points: Sequence[Point]) -> Baseline | None:
-    return Baseline(rows_of(points)) if points else None
+    return Baseline(rows_of(points), _half_widths(points)) if points else None
 
 
 def baseline_of(session: Session, target_id: str) -> Baseline | None:
@@ -35,7 +36,12 @@ def baselines_of(session: Session, target_ids: Sequence[str]) -> dict[str, Basel
 
 def summary_of(points: Sequence[Point], baseline: Baseline | None, proxy: str) -> str:
     """The comparison with the baseline in one sentence; `proxy` is its name. Empty while there is no baseline."""
-    return "" if baseline is None else summary(rows_of(points), baseline, proxy)
+    return "" if baseline is None else summary(rows_of(points), baseline, proxy, _half_widths(points))
+
+
+def _half_widths(points: Sequence[Point]) -> list[float]:
+    """NaN where it is not known."""
+    return [math.nan if point.latency_half_width_ms is None else point.latency_half_width_ms for point in points]
 
 
 def versus_baseline(candidate: Candidate, baseline: Baseline | None) -> Versus | None:
@@ -44,4 +50,12 @@ def versus_baseline(candidate: Candidate, baseline: Baseline | None) -> Versus |
         return None
     if candidate.latency_ms is None or candidate.memory_bytes is None:
         return None
-    return Versus(**versus(baseline, candidate.proxy, candidate.latency_ms, candidate.memory_bytes))
+    return Versus(
+        **versus(
+            baseline,
+            candidate.proxy,
+            candidate.latency_ms,
+            candidate.memory_bytes,
+            candidate.latency_half_width_ms,
+        )
+    )

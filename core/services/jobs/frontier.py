@@ -124,7 +124,12 @@ def _point(candidate: Candidate) -> Point | None:
     if candidate.latency_ms is None or candidate.memory_bytes is None:
         return None
     return Point(
-        candidate.id, candidate.decoder_parameters, candidate.proxy, candidate.latency_ms, candidate.memory_bytes
+        candidate.id,
+        candidate.decoder_parameters,
+        candidate.proxy,
+        candidate.latency_ms,
+        candidate.memory_bytes,
+        candidate.latency_half_width_ms,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -38,11 +39,13 @@ def submit_job(
     request: JobRequest,
     idempotency_key: str | None = None,
     settings: Settings | None = None,
+    in_reach: Callable[[JobRequest], None] | None = None,
 ) -> JobView:
     """Stores a job with its targets and sends `advance` for each. Plans it before, in no transaction.
 
     The same `idempotency_key` of the same owner with the same request returns the job of the first time. `settings`
-    locate the data for searches that train or score; by default they are read from the environment.
+    locate the data for searches that train or score; by default they are read from the environment. `in_reach` refuses
+    a new request whose limits nothing can meet (`prediction.limits`).
 
     Raises:
         InvalidInput: space, algorithm settings, baselines or a target are invalid; names the field.
@@ -50,21 +53,30 @@ def submit_job(
         Conflict: the key was used with another request.
     """
     principal.require("user")
+    digest = request_digest(request.model_dump(mode="json"))
     if idempotency_key is not None:
         check_key(idempotency_key)
         with database.read() as session:
             former = rows.find_by_key(session, principal.owner, idempotency_key)
             if former is not None:
-                return _same(session, former, _digest(request), database.now(session))
+                return _same(session, former, digest, database.now(session))
+    if in_reach is not None:
+        in_reach(request)
     planned = checked(request, settings)
     with database.write() as session:
-        return _create(session, principal, planned, idempotency_key, database.now(session))
+        return _create(session, principal, planned, digest, idempotency_key, database.now(session))
 
 
 def _create(
-    session: Session, principal: Principal, planned: CheckedRequest, idempotency_key: str | None, now: datetime
+    session: Session,
+    principal: Principal,
+    planned: CheckedRequest,
+    digest: str,
+    idempotency_key: str | None,
+    now: datetime,
 ) -> JobView:
-    request, digest = planned.request, _digest(planned.request)
+    """`digest` is that of the request as it was sent: what it leaves open is settled in `planned`."""
+    request = planned.request
     placed = place(session, request)
     job = Job(
         name=request.name,
@@ -203,10 +215,6 @@ def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, l
 def _must_live(job: Job, wanted: str) -> None:
     if job.state not in LIVE_JOBS:
         raise Conflict(f"job {job.id} is {job.state} and cannot be {wanted}")
-
-
-def _digest(request: JobRequest) -> str:
-    return request_digest(request.model_dump(mode="json"))
 
 
 def _same(session: Session, former: Job, digest: str, now: datetime) -> JobView:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict, InvalidInput, NotFound, within
+from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput, NotFound, within
 from edgefront.core.services.fleet import queries as device_rows
 from edgefront.core.services.fleet.capability import can_run, lacking, numbers_of, refusal
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
@@ -35,16 +35,35 @@ def place(session: Session, request: JobRequest) -> list[Place]:
     """
     found: list[Place] = []
     for index, target in enumerate(request.targets):
-        with within("targets", index):
-            device_key, label, candidates = _devices(session, target)
-            _check_runtime(target, candidates, label)
-            name = _name(target, label, found)
-        found.append(Place(device_key, name))
+        found.append(_place(session, target, index, found))
     return found
 
 
-def _devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequence[Device]]:
-    """Device key, its name for people, and the devices behind it."""
+def try_places(session: Session, request: JobRequest) -> list[Place | EdgefrontError]:
+    """For each target its place, or the error that `place` raises for it."""
+    found: list[Place | EdgefrontError] = []
+    for index, target in enumerate(request.targets):
+        try:
+            found.append(_place(session, target, index, [one for one in found if isinstance(one, Place)]))
+        except EdgefrontError as error:
+            found.append(error)
+    return found
+
+
+def _place(session: Session, target: TargetRequest, index: int, others: Sequence[Place]) -> Place:
+    with within("targets", index):
+        return place_one(session, target, others)
+
+
+def place_one(session: Session, target: TargetRequest, others: Sequence[Place]) -> Place:
+    """The place of one target beside the others of its job. Errors as in `place`, with paths within the target."""
+    device_key, label, candidates = find_devices(session, target)
+    check_runtime(target, candidates, label)
+    return Place(device_key, _name(target, label, others))
+
+
+def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequence[Device]]:
+    """Device key, its name for people, and the devices behind it. Errors as in `place`."""
     if target.device is not None:
         device = device_rows.find(session, target.device)
         if device is None:
@@ -72,7 +91,8 @@ def _devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequenc
     return device_key, name, rows.devices_of(session, device_key)
 
 
-def _check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) -> None:
+def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) -> None:
+    """`InvalidInput` that names the field unless one of the devices can measure by the target's protocol."""
     protocol = target.protocol
     if any(can_run(device.facts, protocol) for device in devices):
         return

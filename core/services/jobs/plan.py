@@ -19,10 +19,12 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.proxies.quality_law import covers, law_about
 from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.quality.law import QualityLaw
+from edgefront.core.search.extension import Extension
 from edgefront.core.search.interface import Algorithm, Snapshot
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.proposals import DRAWS, WALKABLE
 from edgefront.core.search.registry import make
+from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space as catalogued
 from edgefront.core.spaces.space import SearchSpace
@@ -49,26 +51,16 @@ class SearchPlan:
 
     def perplexities(self, architectures: Sequence[Architecture]) -> list[dict[str, Any]]:
         """What the space's quality law expects of each: fields of `core.wire.jobs.PredictedView`; empty without one."""
-        law = quality_law_of(self.request, self.space)
-        if law is None or not architectures:
-            return [{} for _ in architectures]
-        found = law.predict(Shapes.of(architectures))
-        columns = zip(found.perplexity, found.low, found.high, found.beyond, strict=True)
-        return [
-            {
-                "perplexity": float(median),
-                "perplexity_low": float(low),
-                "perplexity_high": float(high),
-                "extrapolated": bool(beyond > 0),
-                "law": law.origin.name,
-            }
-            for median, low, high, beyond in columns
-        ]
+        return perplexities(quality_law_of(self.request, self.space), architectures)
 
     def permitted(self) -> bool:
         """Whether the search can find any architecture within the limits."""
-        one = make("random", {"population": 1}, self.space, _acceptance(self.request, self.protocol, self.limits))
-        return bool(one.ask(self.request.seed, 0, Snapshot()))
+        return bool(self.examples(1))
+
+    def examples(self, count: int) -> list[Architecture]:
+        """So many permitted architectures, drawn by the job's seed; fewer where hardly any are permitted."""
+        one = make("random", {"population": count}, self.space, _acceptance(self.request, self.protocol, self.limits))
+        return [proposal.architecture for proposal in one.ask(self.request.seed, 0, Snapshot())]
 
     def exhausted(self) -> str:
         """The reason why nothing is left to propose, as text."""
@@ -81,11 +73,16 @@ class SearchPlan:
         return generations is None or number < generations
 
 
-def plan_for(request: JobRequest, protocol: MeasurementProtocol, limits: Limits) -> SearchPlan:
-    """The plan of a target. Raises `SpaceError` or `InvalidInput` with the field's path within the request."""
+def plan_for(request: JobRequest, protocol: MeasurementProtocol, limits: Limits, *, added: bool = False) -> SearchPlan:
+    """The plan of a target; of one that was added later, which chooses among the job's candidates.
+
+    Raises `SpaceError` or `InvalidInput` with the field's path within the request.
+    """
     space = space_of(request.space)
     accept = _acceptance(request, protocol, limits)
     problem = _problem(request, protocol, limits, space)
+    if added:
+        return SearchPlan(request, protocol, limits, space, Extension(accept, problem))
     with within("algorithm"):
         algorithm = make(request.algorithm.name, request.algorithm.settings, space, accept, problem)
     return SearchPlan(request, protocol, limits, space, algorithm)

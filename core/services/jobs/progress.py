@@ -24,7 +24,9 @@ def planned(request: JobRequest | None, target: Target) -> int | None:
     if target.state not in ("baselines", "searching"):
         return target.candidates
     try:
-        return None if request is None else sum(plan.planned(request))
+        if request is None or request.targets[target.position].added:  # as many as predictions recommend
+            return None
+        return sum(plan.planned(request))
     except InvalidInput:  # of a space or an algorithm that this release does not have
         return None
 

@@ -47,7 +47,7 @@ def dataset_of(asked: ParSupernetSettings, recipe: Recipe) -> str:
     dataset = asked.dataset or recipe.dataset
     if dataset is None:
         raise InvalidInput(
-            f"dataset is missing: the recipe {recipe.name} has none of its own",
+            f"dataset is missing: the recipe {recipe.name} has no default data set",
             field="dataset",
             allowed="the name of a data set",
         ).under(*_SETTINGS)

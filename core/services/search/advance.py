@@ -22,6 +22,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import reference
+from edgefront.core.search.extension import Extension
 from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.search.surrogate import Surrogate
 from edgefront.core.services.jobs import progress
@@ -35,7 +36,7 @@ from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.measuring import refinement
 from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.quality import scoring
-from edgefront.core.services.search import device_data, snapshots, supernets
+from edgefront.core.services.search import device_data, extension, snapshots, supernets
 from edgefront.core.services.search.computing import BASELINES, Computed, ComputeStep
 from edgefront.core.services.search.proposing import (
     FIRST_PRIORITY,
@@ -86,7 +87,7 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
         return True
     if target.state == "refining":
         return _refine(session, target, now)
-    plan = plan_for(request, protocol, limits)
+    plan = plan_for(request, protocol, limits, added=request.targets[target.position].added)
     if target.state == "baselines":
         return _baselines(session, target, plan, now)
     return _search(session, target, plan, now)
@@ -244,6 +245,11 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
         return False
     step = ComputeStep(target.id, number, plan, target.seed, target.proxy_data, most=left)
     algorithm = plan.algorithm
+    if isinstance(algorithm, Extension):
+        offers = extension.offers(session, target, plan.request)
+        if offers is None:  # the sweep sends it again
+            return False
+        step = replace(step, offers=offers)
     if isinstance(algorithm, ParSupernet) and algorithm.needs_supernet(number):
         training = training_rows.supernet_of(session, target.id)
         if training is None:
@@ -261,7 +267,7 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
         data = None if stored.device_data is None else device_data.load(session, stored.device_data)
     else:
         changes, snapshot = snapshots.take(session, target.id, number)
-        data = device_data.take(session, target) if isinstance(algorithm, Surrogate) else None
+        data = device_data.take(session, target) if isinstance(algorithm, Surrogate | Extension) else None
         stored = job_rows.add_generation(session, target.id, number, changes, now)
         stored.device_data = None if data is None else dict(data.stored)
     stored.claimed_until = now + CLAIM

@@ -7,9 +7,11 @@ or connection is held during that: `advance` reads a `ComputeStep`, `ComputeStep
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
+from edgefront.core.search.extension import Extension, Offer
 from edgefront.core.search.interface import Algorithm, Snapshot
 from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.search.surrogate import Answer, Surrogate
@@ -19,6 +21,7 @@ from edgefront.core.services.search.device_data import DeviceData
 from edgefront.core.services.search.proposing import Proposed
 from edgefront.core.services.search.supernets import WantedSupernet, wanted_supernet
 from edgefront.core.services.settings import Settings
+from edgefront.core.spaces.architecture import Architecture
 
 BASELINES = -1
 """Number of the step that proposes a target's baselines; generations count from 0."""
@@ -42,6 +45,8 @@ class ComputeStep:
     """Number of candidates that the budget leaves; None: unlimited."""
     device_data: DeviceData | None = None
     """What else is known of the device; None if the algorithm does not learn from it."""
+    offers: Sequence[Mapping[str, Any]] = ()
+    """The job's candidates (genome, architecture, proxy), where the target was added later and chooses among them."""
     needs_supernet: bool = False
     """Whether the search's supernet is described instead of proposing a generation."""
 
@@ -78,6 +83,13 @@ class ComputeStep:
         return Computed(tuple(proposed), scorer, scorer.at_once(architectures), note)
 
     def _answer(self, algorithm: Algorithm) -> Answer:
+        if isinstance(algorithm, Extension) and self.device_data is not None:
+            snapshot = self.device_data.known_to(self.snapshot, self.plan.protocol)
+            offers = [
+                Offer(one["genome"], Architecture.model_validate(one["architecture"]), one["proxy"])
+                for one in self.offers
+            ]
+            return algorithm.answer(self.number, snapshot, offers)
         if isinstance(algorithm, Surrogate) and self.device_data is not None:
             snapshot = self.device_data.known_to(self.snapshot, self.plan.protocol)
             return algorithm.answer(self.seed, self.number, snapshot)

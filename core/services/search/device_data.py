@@ -79,13 +79,16 @@ def take(session: Session, target: Target) -> DeviceData:
         "others": _figures(
             session, MOST, *of_device, Measurement.id.not_in(own.where(Candidate.measurement_id.is_not(None)))
         ),
-        "priors": [
-            _figures(session, PRIOR_MOST, of_device[1], Measurement.device_key == key)
-            for key in _similar(session, target)
-        ],
-        "noise": launch_variance(session, target.device_key, target.protocol_digest).relative,
+        **_beside(session, target.device_key, target.protocol_digest),
     }
     return load(session, stored)
+
+
+def of_device(session: Session, device_key: str, protocol_digest: str) -> DeviceData:
+    """What is known now of a device (class) by a protocol, whichever job asked for it."""
+    own = (Measurement.device_key == device_key, Measurement.protocol_digest == protocol_digest)
+    others = _figures(session, MOST, *own)
+    return load(session, {"baselines": [], "others": others, **_beside(session, device_key, protocol_digest)})
 
 
 def load(session: Session, stored: Mapping[str, Any]) -> DeviceData:
@@ -93,6 +96,17 @@ def load(session: Session, stored: Mapping[str, Any]) -> DeviceData:
     ids = [row[0] for rows in (stored["baselines"], stored["others"], *stored["priors"]) for row in rows]
     found = session.execute(select(Measurement.id, Measurement.architecture).where(any_of(Measurement.id, ids)))
     return DeviceData(stored, {row.id: row.architecture for row in found})
+
+
+def _beside(session: Session, device_key: str, protocol_digest: str) -> dict[str, Any]:
+    """What other devices say of it, and how far its launches scatter."""
+    return {
+        "priors": [
+            _figures(session, PRIOR_MOST, Measurement.protocol_digest == protocol_digest, Measurement.device_key == key)
+            for key in _similar(session, device_key, protocol_digest)
+        ],
+        "noise": launch_variance(session, device_key, protocol_digest).relative,
+    }
 
 
 def _figures(session: Session, most: int, *conditions: Any) -> list[Figures]:
@@ -106,14 +120,14 @@ def _figures(session: Session, most: int, *conditions: Any) -> list[Figures]:
     return sorted([list(row) for row in rows])
 
 
-def _similar(session: Session, target: Target) -> list[str]:
+def _similar(session: Session, device_key: str, protocol_digest: str) -> list[str]:
     """Device keys with the most measurements by the same protocol."""
     count = func.count()
     rows = session.execute(
         select(Measurement.device_key, count)
         .where(
-            Measurement.protocol_digest == target.protocol_digest,
-            Measurement.device_key != target.device_key,
+            Measurement.protocol_digest == protocol_digest,
+            Measurement.device_key != device_key,
             Measurement.state == "measured",
         )
         .group_by(Measurement.device_key)

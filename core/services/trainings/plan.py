@@ -81,7 +81,7 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Tr
     dataset = request.dataset or recipe.dataset
     if dataset is None:
         raise InvalidInput(
-            f"dataset is missing: the recipe {recipe.name} has none of its own",
+            f"dataset is missing: the recipe {recipe.name} has no default data set",
             field="dataset",
             allowed="the name of a data set",
         )
@@ -115,7 +115,7 @@ def resolved_recipe(name: str, overrides: dict[str, Any]) -> Recipe:
             "overrides.name: the name of a recipe cannot be changed",
             field="overrides.name",
             value=overrides["name"],
-            allowed="leave it out",
+            allowed="omit it",
         )
     with within("overrides"):
         return found.overridden(overrides)

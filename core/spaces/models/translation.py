@@ -1,9 +1,9 @@
 """Translation from German to English (IWSLT'14): SRU++ and the Transformer that it is compared with.
 
 SRU++ (arXiv 2102.12459) Table 8 and Appendix B give d, d', the layers and the sizes in all. The rest is taken from the
-code that it names (arXiv 2009.07253, asappresearch/imitkd): embeddings of width 256, a table for each language, an
-output tied to the target's. The 20,914 tokens of both together are what the sizes imply. How these divide is not known;
-here they do so evenly.
+code that it names (arXiv 2009.07253, asappresearch/imitkd): embeddings of width 256, one per language, an output tied
+to the target's. The 20,914 tokens of both together are what the sizes imply. How these divide is not known; here they
+do so evenly.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _VECTORS = ("bias", "u", "v")
 
 
 def make_optimizer(model: nn.Module, settings: Optimizer) -> torch.optim.Optimizer:
-    """The optimiser of all parameters of `model` that want gradients, at the recipe's highest learning rate.
+    """The optimiser of all parameters of `model` that require gradients, at the recipe's highest learning rate.
 
     Two groups: the parameters that decay, and the others. Adam's decay is added to the gradient, that of the others is
     decoupled (Loshchilov & Hutter 2019). Raises `InvalidInput` for settings that the optimiser cannot take.
@@ -43,7 +43,7 @@ def make_optimizer(model: nn.Module, settings: Optimizer) -> torch.optim.Optimiz
 
 
 def is_matrix(name: str, parameter: torch.Tensor) -> bool:
-    """Whether it is a linear layer or a table: no bias, norm or gate of a single number a feature."""
+    """Whether it is the weight of a linear layer or an embedding: not a bias, norm, or gate vector."""
     owner, _, last = name.rpartition(".")
     return parameter.ndim >= 2 and last not in _VECTORS and not owner.endswith("recurrence")
 

@@ -16,7 +16,7 @@ def learning_rate(schedule: Schedule, lr: float, step: int, steps: int) -> float
 
         lr(t) = lr(t - 1)·(1 + cos πt/T)/(1 + cos π(t - 1)/T),
 
-    which goes on from the last step of the warm-up. Raises `InvalidInput` for a step that there is not.
+    which starts from the last step of the warm-up. Raises `InvalidInput` for a step out of range.
     """
     if not 0 <= step < steps:
         raise InvalidInput(f"step {step} is not one of {steps}", field="step", value=step, allowed=f"0 to {steps - 1}")

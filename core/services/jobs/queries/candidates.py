@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, and_, false, insert, or_, select, true, update
+from sqlalchemy import ColumnElement, Row, and_, case, false, insert, literal, or_, select, true, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -40,6 +40,7 @@ class Point(NamedTuple):
     proxy: float
     latency_ms: float
     memory_bytes: int
+    latency_half_width_ms: float | None = None
 
 
 _POINT = (
@@ -48,6 +49,7 @@ _POINT = (
     Candidate.proxy,
     Candidate.latency_ms,
     Candidate.memory_bytes,
+    Candidate.latency_half_width_ms,
 )
 _IS_BASELINE = and_(Candidate.number < MAX_BASELINES, Candidate.role == "baseline")
 
@@ -141,9 +143,9 @@ _BASELINE_POINTS = _points_where(and_(_IS_BASELINE, Candidate.state.in_(MEASURED
 def _points(session: Session, target_ids: Collection[str], query: Any) -> dict[str, list[Point]]:
     rows = session.execute(query, {"targets": list(target_ids)}).all()
     found: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
-    for target_id, id_, parameters, proxy, latency, memory in rows:
+    for target_id, id_, parameters, proxy, latency, memory, half_width in rows:
         if latency is not None and memory is not None:
-            found[target_id].append(Point(id_, parameters, proxy, latency, memory))
+            found[target_id].append(Point(id_, parameters, proxy, latency, memory, half_width))
     return found
 
 
@@ -164,6 +166,44 @@ def move_frontier(session: Session, joined: Collection[str], left: Collection[st
                 loaded = session.identity_map.get(session.identity_key(Candidate, id_))
                 if loaded is not None:
                     set_committed_value(loaded, "on_frontier", value)
+
+
+def best_within(
+    session: Session, target_id: str, max_latency_ms: float | None, max_memory_bytes: float | None, most: int
+) -> list[Candidate]:
+    """Measured search candidates within these limits, whatever the job's are: the `most` best by the proxy."""
+    query = select(Candidate).where(_measured(target_id), Candidate.role == "search")
+    if max_latency_ms is not None:
+        query = query.where(Candidate.latency_ms <= max_latency_ms)
+    if max_memory_bytes is not None:
+        query = query.where(Candidate.memory_bytes <= max_memory_bytes)
+    order = (Candidate.proxy.desc(), Candidate.latency_ms, Candidate.id)
+    return list(session.scalars(query.order_by(*order).limit(most)))
+
+
+def nearest_to(
+    session: Session, target_id: str, max_latency_ms: float | None, max_memory_bytes: float | None, most: int
+) -> list[Candidate]:
+    """The `most` measured search candidates that exceed the limits least, the `most` quickest, and the smallest."""
+    beyond: Any = literal(1.0)
+    orders: list[Any] = [Candidate.latency_ms, Candidate.memory_bytes]
+    for column, limit in ((Candidate.latency_ms, max_latency_ms), (Candidate.memory_bytes, max_memory_bytes)):
+        if limit is not None:
+            beyond = beyond * case((column > limit, column / limit), else_=1.0)
+    found: dict[str, Candidate] = {}
+    for order in (beyond, *orders):
+        query = select(Candidate).where(_measured(target_id), Candidate.role == "search")
+        found |= {one.id: one for one in session.scalars(query.order_by(order, Candidate.id).limit(most))}
+    return list(found.values())
+
+
+def _measured(target_id: str) -> ColumnElement[bool]:
+    return and_(
+        Candidate.target_id == target_id,
+        Candidate.state.in_(("measured", "out_of_bounds")),
+        Candidate.latency_ms.is_not(None),
+        Candidate.memory_bytes.is_not(None),
+    )
 
 
 def search_rows(session: Session, target_id: str) -> Sequence[Row[Any]]:
@@ -187,6 +227,20 @@ def search_rows(session: Session, target_id: str) -> Sequence[Row[Any]]:
         .where(Candidate.target_id == target_id, Candidate.role == "search")
         .order_by(Candidate.number)
     ).all()
+
+
+def scored(session: Session, target_ids: Collection[str]) -> list[dict[str, Any]]:
+    """Genome, architecture and proxy of the search candidates of these targets, but for those that have no score."""
+    rows = session.execute(
+        select(Candidate.genome, Candidate.architecture, Candidate.proxy)
+        .where(
+            any_of(Candidate.target_id, target_ids),
+            Candidate.role == "search",
+            or_(Candidate.state != "infeasible", Candidate.proxy != 0.0),
+        )
+        .order_by(Candidate.target_id, Candidate.number)
+    )
+    return [{"genome": row.genome, "architecture": row.architecture, "proxy": row.proxy} for row in rows]
 
 
 def measured_since(session: Session, target_id: str, generation: int) -> bool:

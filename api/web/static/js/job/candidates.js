@@ -1,4 +1,4 @@
-// What the page knows of a job's candidates, by target. Only what it shows is kept of each.
+// The candidates of a job in the page, by target, with only the fields that it shows.
 
 import { shapeOf } from "../shared/shape.js";
 
@@ -22,10 +22,10 @@ export function groupOf(candidate) {
 
 export const isMeasured = (candidate) => candidate.latency_ms !== null && candidate.memory_bytes !== null;
 
-/** What the parameters that count are called, by any candidate of the target. */
+/** The name of the counted parameters, from any candidate of the target. */
 export const parametersOf = (candidate) => (candidate?.generates === false ? "encoder parameters" : "decoder parameters");
 
-/** The objective that stands for quality: how a point is placed by it, and what it is called. */
+/** The quality objective: its value for a point, and its name. */
 export function qualityAxis(proxy, candidate) {
   if (!proxy.endsWith("_parameters")) return { name: proxy, title: proxy, value: (point) => point.proxy };
   const name = proxy === "decoder_parameters" ? parametersOf(candidate) : proxy.replace("_", " ");
@@ -68,7 +68,7 @@ export class Candidates {
     }
   }
 
-  /** Takes over what is known of all their trainings (`trained.js`). */
+  /** Stores the results of their trainings (`trained.js`). */
   train(trained) {
     this.trained = trained;
     for (const known of this.targets.values()) {
@@ -90,7 +90,7 @@ export class Candidates {
   }
 }
 
-/** What the page keeps of an architecture. */
+/** The parts of an architecture that the page keeps. */
 function traits(architecture) {
   return { shape: shapeOf(architecture), generates: generates(architecture), pooled: isPooled(architecture) };
 }

@@ -224,7 +224,7 @@ const classOf = (column) => [column.number && "number", column.wraps && "wrap", 
 
 const cellsOf = (row) => Object.fromEntries(COLUMNS.map(({ name }, index) => [name, row.cells[index]]));
 
-/** What the ONNX file of what was measured computes in; PyTorch's models are not files. */
+/** The number format of the ONNX file of the measured model; PyTorch's models have no files. */
 function numbersOf({ runtime, dtype, weights }) {
   if (runtime !== "onnxruntime") return "float32";
   return weights === "full" ? dtype : "int8";
@@ -239,7 +239,7 @@ function downloadLink(record, { format, label, what }, number, numbers) {
   });
 }
 
-/** What it scores once trained, lower is better; else how far its training is. */
+/** Its score once trained, lower is better; else the progress of its training. */
 function trainedLink({ trained, number }) {
   if (!trained) return [];
   if (!trained.href) return [element("span", { title: trained.title, text: trained.text })]; // deleted: its score stays

@@ -1,4 +1,4 @@
-// What is said of one target: state, progress, figures, the claim in a sentence.
+// Texts on one target: state, progress, figures, summary sentence.
 
 import { qualityAxis } from "./candidates.js";
 import { byId, setNotice, setText } from "../shared/dom.js";
@@ -51,7 +51,7 @@ function noteOf(target, job) {
   return [text, "warn"];
 }
 
-/** What one pass is, in words: `forward pass of 192 tokens`. */
+/** One pass as text: `forward pass of 192 tokens`. */
 function onePass({ mode, sequence_length: tokens, memory_length: memory }) {
   if (mode === "decode") return `decode of 1 token after ${whole(memory)}`;
   const name = mode === "prefill" ? "prefill" : "forward pass";

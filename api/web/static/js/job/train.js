@@ -6,7 +6,7 @@ import { count, whole } from "../shared/format.js";
 
 const FIRST_RECIPE = "quick";
 const FIRST_DATASET = "python";
-// What the batches of a recipe are decides which models it trains.
+// The task of a recipe decides which models it can train.
 const TASKS = { generates: new Set(["streams", "sentences"]), encodes: new Set(["masked"]) };
 
 export class TrainDialog {
@@ -44,7 +44,7 @@ export class TrainDialog {
     this.#offerDatasets();
   }
 
-  /** Those whose text the recipe can use; several of one name are told apart by their digests, as the service does. */
+  /** The data sets that the recipe can use; several of one name are distinguished by their digests, as in the service. */
   #offerDatasets() {
     const sets = this.choices[1].filter((set) => set.parallel === (this.#recipe()?.task === "pairs"));
     const several = (name) => sets.filter((set) => set.name === name).length > 1;

@@ -1,4 +1,4 @@
-// The trainings of a job's candidates: which there are, and what the trained models score.
+// The trainings of a job's candidates, and the scores of the trained models.
 
 import { eachPage, pause } from "../shared/api.js";
 import { element } from "../shared/dom.js";
@@ -19,7 +19,7 @@ export class Trained {
     this.said = "[]";
   }
 
-  /** Goes on for as long as the page is there: trainings begin long after a search has ended. */
+  /** Runs as long as the page is open: trainings may start long after a search has ended. */
   async follow() {
     for (;;) {
       if (!document.hidden) await this.look();

@@ -62,7 +62,7 @@ function train() {
   dialog.open(candidates.of(chosen).find((each) => each.id === selected));
 }
 
-/** The selected candidate, and what can be done with it. */
+/** The selected candidate, and its actions. */
 function showChosen() {
   const candidate = candidates.of(chosen).find((each) => each.id === selected);
   byId("chosen").hidden = !candidate;
@@ -140,7 +140,7 @@ function showTrust() {
   if (!frontiers.has(chosen)) loadFrontier(chosen);
 }
 
-/** What the chart's quality can be: a choice, once a model of this target was trained. */
+/** The quality axis of the chart: a choice, once a model of this target is trained. */
 function showQuality() {
   const scored = frontiers.get(chosen)?.trained ?? [];
   byId("quality-choice").hidden = scored.length === 0;
@@ -162,7 +162,7 @@ async function loadFrontier(target) {
     showByPerplexity(by === "perplexity" && frontier.trained.length ? { points, scored: frontier.trained } : null);
     redraw();
   } catch {
-    // What is published is shown already.
+    // Published figures are shown already.
   }
 }
 

@@ -5,7 +5,7 @@ import { byId, setText } from "../shared/dom.js";
 
 let wanted = new URLSearchParams(location.search).get("next");
 
-/** Takes what the fragment holds out of the address bar and the history before anything else; returns its key. */
+/** Removes the fragment from the address bar and the history first; returns its key. */
 function takeFragment() {
   const fragment = new URLSearchParams(location.hash.slice(1));
   wanted = fragment.get("next") ?? wanted;

@@ -127,7 +127,7 @@ function otherVocabulary({ architecture, trained }) {
   return before && now && before !== now ? ` It was measured with a vocabulary of ${whole(before)} tokens, and is trained with ${whole(now)}.` : "";
 }
 
-/** What it scores beside what its candidate was measured at. */
+/** Its scores beside the measurements of its candidate. */
 function showModel() {
   byId("model").hidden = training.kind === "supernet";
   const quality = qualityOf(training);

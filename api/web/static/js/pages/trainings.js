@@ -13,7 +13,7 @@ let newest = [];
 let nextCursor = null;
 let round = 0; // An answer to what was asked before the filter changed is let go.
 
-/** The list's address with what the page's own address narrows it to. */
+/** The URL of the list, with the filters of the page's own URL. */
 function address(cursor) {
   const query = new URLSearchParams();
   for (const name of ["job", "digest", "state"]) if (asked.get(name)) query.set(name, asked.get(name));
@@ -44,7 +44,7 @@ function row(training) {
     element("td", { class: "wrap narrow", text: training.owner }));
 }
 
-/** Why it failed, or what it waits for; what a finished one was told on the way is on its page. */
+/** Why it failed, or what it waits for; notes on a finished one are on its page. */
 function said(training) {
   const text = training.state === "failed" ? training.reason : hasEnded(training) ? "" : training.note;
   return text ? element("span", { class: "under clipped", text }) : "";

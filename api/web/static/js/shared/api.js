@@ -1,6 +1,6 @@
 // Talking to /v1 with the session cookie.
 
-/** What the service answered instead of the data: `detail` is its sentence, `status` the HTTP status. */
+/** An error response: `detail` is its message, `status` the HTTP status. */
 export class Refused extends Error {
   constructor(status, problem) {
     super(problem.detail || problem.title || `the service answered ${status}`);
@@ -10,7 +10,7 @@ export class Refused extends Error {
   }
 }
 
-/** The service could not be reached, or is away for now: try again. */
+/** The service is unreachable or unavailable: try again. */
 export class Away extends Error {}
 
 export function toLogin() {
@@ -18,7 +18,7 @@ export function toLogin() {
   location.replace(`/login?next=${encodeURIComponent(here)}`);
 }
 
-/** JSON from `path`, or text with `as` "text". Throws `Away` when trying again may help, `Refused` when it will not; 401 leads to the login. */
+/** JSON from `path`, or text with `as` "text". Throws `Away` for temporary errors, `Refused` for permanent ones; 401 leads to the login. */
 export async function request(path, { method = "GET", body, headers = {}, as = "json" } = {}) {
   const options = { method, headers: { accept: as === "json" ? "application/json" : "text/plain", ...headers }, credentials: "same-origin" };
   if (body !== undefined) {
@@ -43,7 +43,7 @@ export async function request(path, { method = "GET", body, headers = {}, as = "
 
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** As `request` for a path or what else asks, but goes on trying while the service is away; `onAway` hears of each failure. */
+/** As `request`, for a path or a function, but retries while the service is unavailable; `onAway` is called at each failure. */
 export async function patiently(path, onAway = () => {}) {
   const ask = typeof path === "function" ? path : () => request(path);
   for (let wait = 500; ; wait = Math.min(wait * 2, 15000)) {

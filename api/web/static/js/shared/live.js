@@ -1,4 +1,4 @@
-// The mark in a page's head that tells whether what it shows is live, and the stream of events behind it.
+// The badge in a page's head that shows whether the page is live, and its event stream.
 
 import { byId, setText } from "./dom.js";
 import { EventStream } from "./stream.js";

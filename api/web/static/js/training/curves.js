@@ -62,7 +62,7 @@ const CONFIG = {
   toImageButtonOptions: { filename: "edgefront-training", scale: 2 },
 };
 
-/** What the chart shows, in words. */
+/** A text description of the chart. */
 function spoken(metrics) {
   const last = (name) => metrics.findLast((each) => Number.isFinite(each[name]));
   const [loss, valid] = [last("loss"), last("valid_loss")];

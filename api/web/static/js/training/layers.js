@@ -1,4 +1,4 @@
-// What the layers of a supernet choose: the paper's picture, and attention over the steps.
+// Block probabilities of a supernet's layers: the paper's figure, and attention over the steps.
 
 import { byId, colour, element, setText } from "../shared/dom.js";
 import { figure, whole } from "../shared/format.js";

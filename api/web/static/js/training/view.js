@@ -1,4 +1,4 @@
-// What is said of one training, in the list and on its page.
+// Texts on one training, for the list and its page.
 
 import { shapeOf } from "../shared/shape.js";
 import { count, figure, millions, MISSING, whole } from "../shared/format.js";
@@ -11,7 +11,7 @@ const FEW_SYMBOLS = 512; // So small a vocabulary is one of characters or bytes.
 export const isLive = ({ state }) => LIVE.has(state);
 export const hasEnded = ({ state }) => ENDED.has(state);
 
-/** What can be asked of it now. */
+/** The actions that are possible now. */
 export function controlsOf(training) {
   const { state, wanted } = training;
   const ending = isLive(training) && wanted === "cancel";

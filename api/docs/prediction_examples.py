@@ -1,0 +1,99 @@
+"""Examples of predictions for the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgefront.api.docs.examples import ARCHITECTURE, COSTS, JOB_REQUEST, PROTOCOL
+from edgefront.core.wire import estimates, jobs, predictions
+
+PREDICTION_REQUEST: dict[str, Any] = {
+    "device": "lab-7",
+    "protocol": PROTOCOL.model_dump(mode="json"),
+    "architectures": [ARCHITECTURE],
+}
+
+PREDICTIONS: dict[str, Any] = predictions.PredictionsView(
+    device="lab-7",
+    protocol=PROTOCOL,
+    measurements=34,
+    learnt_from=34,
+    latency_error=0.021,
+    memory_error=0.004,
+    hard_to_predict=False,
+    note="",
+    predictions=(
+        predictions.PredictionView(
+            digest=COSTS["digest"],
+            decoder_parameters=COSTS["decoder_parameters"],
+            total_parameters=COSTS["total_parameters"],
+            weight_bytes=COSTS["weight_bytes"],
+            flops=COSTS["flops"],
+            predicted=jobs.PredictedView(
+                perplexity=92.4,
+                perplexity_low=78.1,
+                perplexity_high=109.3,
+                extrapolated=True,
+                law="lts-gpt2-wikitext103",
+                latency_ms=12.4,
+                latency_low_ms=11.7,
+                latency_high_ms=13.1,
+                memory_bytes=61_300_000,
+                memory_low_bytes=60_700_000,
+                memory_high_bytes=61_900_000,
+            ),
+            parts=(
+                predictions.PartView(
+                    block=0,
+                    kind="attention",
+                    ms=1.6,
+                    by_feature={"attention_calls": 0.1, "attention_products": 1.2, "attention_scores": 0.3},
+                ),
+                predictions.PartView(block=1, kind="feed_forward", ms=2.0, by_feature={"feed_forward_products": 2.0}),
+                predictions.PartView(block=None, kind="ends", ms=8.8, by_feature={"pass": 0.3, "output_products": 8.5}),
+            ),
+            beyond_measured=False,
+            measured=None,
+        ),
+    ),
+).model_dump(mode="json")
+
+_LAUNCHES = estimates.Count(expected=57, at_most=102)
+ESTIMATE: dict[str, Any] = estimates.JobEstimate(
+    request=jobs.JobRequest.model_validate(
+        JOB_REQUEST | {"proxy": "quality_law", "algorithm": {"name": "surrogate", "settings": {}}}
+    ),
+    refusals=(
+        estimates.Refusal(
+            status=422,
+            kind="invalid-input",
+            detail="targets.1.protocol.threads: 'lab-9' cannot measure ...; up to 4 threads",
+            field="targets.1.protocol.threads",
+            value=8,
+            allowed="at most 4",
+        ),
+    ),
+    targets=(
+        estimates.TargetEstimate(
+            name="laptop, onnxruntime",
+            device="laptop",
+            baseline_launches=12,
+            candidates=estimates.Count(expected=30, at_most=60),
+            refinements=estimates.Count(expected=15, at_most=30),
+            launches=_LAUNCHES,
+            seconds_per_launch=0.8,
+            seconds_from="predicted",
+            minutes=1.8,
+            minutes_at_most=3.4,
+            note="",
+        ),
+    ),
+    launches=_LAUNCHES,
+    minutes=1.8,
+    minutes_at_most=3.4,
+    candidates=estimates.Count(expected=34, at_most=64),
+    event_bytes=estimates.Count(expected=130_000, at_most=245_000),
+    model_bytes=61_000_000,
+).model_dump(mode="json")
+
+ADDED_TARGET: dict[str, Any] = {"name": "tablet", "device": "lab-9", "limits": {"latency_ms": 80.0}}

@@ -1,0 +1,1 @@
+"""Predictions: what a model would take on a device, without measuring it."""

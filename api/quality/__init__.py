@@ -1,0 +1,1 @@
+"""Quality laws."""

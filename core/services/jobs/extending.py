@@ -1,0 +1,121 @@
+"""A target that is added to a job: another device for the candidates that the job has found."""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import Conflict, InvalidInput
+from edgefront.core.services import tasks
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import job_of
+from edgefront.core.services.jobs.checks import check_target
+from edgefront.core.services.jobs.closing import change_job
+from edgefront.core.services.jobs.lifecycle import target_seed
+from edgefront.core.services.jobs.placement import Place, place_one
+from edgefront.core.services.jobs.queries import jobs as rows
+from edgefront.core.services.jobs.views import job_views
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
+from edgefront.core.store.database import Database
+from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.tables import Job, Target
+from edgefront.core.wire.jobs import AddedTargetRequest, JobRequest, JobView, TargetRequest
+
+MOST = 16
+"""Targets of a job, as when it is submitted."""
+
+
+def extend_job(database: Database, principal: Principal, job_id: str, asked: AddedTargetRequest) -> JobView:
+    """Adds a target that measures the job's baselines and, of its candidates, about ten spread-out ones and those that
+    are predicted to matter there. A finished job is running again. Planned before, in no transaction.
+
+    Raises:
+        InvalidInput: the target makes no sense, or the job measures there by this protocol already; names the field.
+        NotFound: no such job, device or device class.
+        Conflict: the job was cancelled or has failed, or has as many targets as a job can have.
+    """
+    principal.require("user")
+    with database.read() as session:
+        job = job_of(session, principal, job_id)
+        _must_be_extensible(job)
+        request = JOB_REQUEST.read(job.request)
+    target = _target(request, asked)
+    check_target(request, target)
+    with database.write() as session:
+        job = job_of(session, principal, job_id)
+        targets = rows.lock_targets(session, job.id)
+        locked = rows.lock_job(session, job.id)
+        if locked is None:  # deleted while we waited
+            job = job_of(session, principal, job_id)
+        _must_be_extensible(job)
+        request = JOB_REQUEST.read(job.request)  # another target may have been added meanwhile
+        if len(targets) >= MOST:
+            raise Conflict(f"job {job.id} has {MOST} targets, which is the most that a job can have")
+        place = place_one(session, target, [Place(one.device_key, one.name) for one in targets])
+        _refuse_twice(targets, place, target)
+        _add(session, database, job, request, target, place, targets)
+        return job_views(session, [job], database.now(session))[0]
+
+
+def _target(request: JobRequest, asked: AddedTargetRequest) -> TargetRequest:
+    first = request.targets[0]
+    return TargetRequest(
+        name=asked.name,
+        device=asked.device,
+        device_class=asked.device_class,
+        protocol=asked.protocol or first.protocol,
+        limits=asked.limits or first.limits,
+        added=True,
+    )
+
+
+def _add(
+    session: Session,
+    database: Database,
+    job: Job,
+    request: JobRequest,
+    target: TargetRequest,
+    place: Place,
+    others: list[Target],
+) -> None:
+    now = database.now(session)
+    position = len(request.targets)
+    extended = request.model_copy(update={"targets": (*request.targets, target)})
+    job.request = JOB_REQUEST.versioned(extended.model_dump(mode="json"))
+    added = Target(
+        job_id=job.id,
+        position=position,
+        name=place.name,
+        device_key=place.device_key,
+        protocol=PROTOCOL.versioned(target.protocol.model_dump(mode="json")),
+        protocol_digest=target.protocol.digest,
+        limits=LIMITS.versioned(target.limits.model_dump(mode="json")),
+        seed=target_seed(request.seed, position),
+        proxy=others[0].proxy,
+        proxy_data=others[0].proxy_data,
+        state="baselines",
+    )
+    session.add(added)
+    session.flush()
+    enqueue(session, tasks.ADVANCE, target_id=added.id)
+    if job.state == "finished":
+        job.finished_at = None
+        change_job(session, job, "running", None, now)
+    else:
+        job.updated_at = now
+
+
+def _must_be_extensible(job: Job) -> None:
+    if job.state not in ("running", "paused", "finished"):
+        raise Conflict(f"job {job.id} is {job.state} and cannot be extended: submit it again with the further target")
+
+
+def _refuse_twice(targets: list[Target], place: Place, target: TargetRequest) -> None:
+    for one in targets:
+        if (one.device_key, one.protocol_digest) == (place.device_key, target.protocol.digest):
+            field, value = ("device", target.device) if target.device else ("device_class", target.device_class)
+            raise InvalidInput(
+                f"{field}: target {one.name!r} of the job measures there by this protocol already",
+                field=field,
+                value=value,
+                allowed="another device, device class or protocol",
+            )

@@ -1,0 +1,167 @@
+"""The recommendation of a target: the best measured model within limits, from what is known, without a new job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.pareto import recommendation as pure
+from edgefront.core.pareto.ratio import Figure
+from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Option, Recommendation, recommend
+from edgefront.core.quality.shipped import shipped_laws
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import job_of, target_of
+from edgefront.core.services.jobs.comparison import baseline_of
+from edgefront.core.services.jobs.queries import candidates as rows
+from edgefront.core.services.jobs.views import candidate_view
+from edgefront.core.services.quality.trust import trained_of
+from edgefront.core.services.stored import LIMITS
+from edgefront.core.spaces.words import layers_in_words, stack_in_words
+from edgefront.core.states import ACTIVE_TARGETS
+from edgefront.core.units import MIB
+from edgefront.core.wire.jobs import (
+    CandidateView,
+    LimitMove,
+    Limits,
+    RecommendationView,
+    RunnerUpView,
+    TrainedView,
+)
+
+MOST = 500
+"""Of the models within the limits so many are looked at, the best by the proxy."""
+NEAREST = 10
+
+
+@dataclass(frozen=True)
+class Known:
+    """What was read of a target: all that a recommendation follows from."""
+
+    job_id: str
+    target_id: str
+    target: str
+    proxy: str
+    active: bool
+    own_limits: Limits
+    limits: Limits
+    candidates: tuple[CandidateView, ...]
+    """Baselines, and measured models within the limits or nearest to them."""
+    trained: tuple[TrainedView, ...]
+
+    def recommendation(self) -> RecommendationView:
+        """Computed without a session."""
+        trained = {one.candidate_id: one.perplexity for one in self.trained}
+        options = [_option(one, trained.get(one.id)) for one in self.candidates if one.latency_ms and one.memory_bytes]
+        limits = pure.Limits(self.limits.latency_ms, self.limits.memory_mb)
+        return self._view(recommend(options, limits, self.proxy))
+
+    def _view(self, found: Recommendation) -> RecommendationView:
+        views = {one.id: one for one in self.candidates}
+
+        def view(option: Option | None) -> CandidateView | None:
+            return None if option is None else views[option.id]
+
+        runners_up = tuple(RunnerUpView(candidate=views[one.id], trade=trade) for one, trade in found.runners_up)
+        shown = [view(found.best), view(found.baseline), view(found.nearest), *(one.candidate for one in runners_up)]
+        ids = {one.id for one in shown if one is not None}
+        return RecommendationView(
+            job_id=self.job_id,
+            target_id=self.target_id,
+            target=self.target,
+            limits=self.limits,
+            by=found.by,
+            proxy=self.proxy,
+            perplexity_of=_perplexity_of(shown),
+            sentence=found.sentence,
+            note=self._note(),
+            recommended=view(found.best),
+            baseline=view(found.baseline),
+            runners_up=runners_up,
+            nearest=view(found.nearest),
+            moves=tuple(LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in found.moves),
+            trained=tuple(one for one in self.trained if one.candidate_id in ids),
+        )
+
+    def _note(self) -> str:
+        if self.active:
+            return "The search is not finished: this is what is known by now."
+        if self.limits != self.own_limits:
+            own = str(pure.Limits(self.own_limits.latency_ms, self.own_limits.memory_mb))
+            looked = f"within {own}" if own else "without limits"
+            return f"The search looked {looked}: one within the limits asked for may find a better model."
+        return ""
+
+
+def read(
+    session: Session,
+    principal: Principal,
+    job_id: str,
+    target: str | None = None,
+    *,
+    max_latency_ms: float | None = None,
+    max_memory_mb: float | None = None,
+) -> Known:
+    """What is known of a target (by id or name; None: the job's first); limits that are not given are the target's.
+
+    NotFound if there is no such job or target.
+    """
+    job = job_of(session, principal, job_id)
+    row = target_of(session, job, target)
+    own = LIMITS.read_or(row.limits, Limits())
+    limits = Limits(latency_ms=max_latency_ms or own.latency_ms, memory_mb=max_memory_mb or own.memory_mb)
+    most_bytes = None if limits.memory_mb is None else limits.memory_mb * MIB
+    searched = rows.best_within(session, row.id, limits.latency_ms, most_bytes, MOST)
+    searched = searched or rows.nearest_to(session, row.id, limits.latency_ms, most_bytes, NEAREST)
+    baseline = baseline_of(session, row.id)
+    candidates = [*rows.baselines(session, row.id), *searched]
+    return Known(
+        job_id=job.id,
+        target_id=row.id,
+        target=row.name,
+        proxy=row.proxy,
+        active=row.state in ACTIVE_TARGETS,
+        own_limits=own,
+        limits=limits,
+        candidates=tuple(candidate_view(one, baseline) for one in candidates),
+        trained=tuple(
+            TrainedView(
+                candidate_id=one.candidate_id,
+                training_id=one.training_id,
+                dataset=one.dataset,
+                split=one.split,
+                recipe=one.recipe,
+                perplexity=one.value,
+            )
+            for one in trained_of(session, row.id)
+        ),
+    )
+
+
+def _option(candidate: CandidateView, trained: float | None) -> Option:
+    told = candidate.predicted
+    stock = candidate.role == "baseline"
+    blocks = candidate.architecture["blocks"]
+    return Option(
+        id=candidate.id,
+        stock=stock,
+        name=layers_in_words(blocks) if stock else stack_in_words(blocks),
+        parameters=candidate.decoder_parameters,
+        score=candidate.proxy,
+        latency=Figure.plus_minus(candidate.latency_ms or 0.0, candidate.latency_half_width_ms),
+        memory=Figure(float(candidate.memory_bytes or 0), MEMORY_SPREAD),
+        predicted=None
+        if told is None or told.perplexity is None
+        else Figure.between(told.perplexity, told.perplexity_low, told.perplexity_high),
+        trained=trained,
+    )
+
+
+def _perplexity_of(candidates: Sequence[CandidateView | None]) -> str:
+    """What the law of these models' predictions was learnt from."""
+    names = {one.predicted.law for one in candidates if one is not None and one.predicted is not None}
+    origins = [law.origin for name, law in shipped_laws().items() if name in names]
+    return "; ".join(
+        f"{one.data}, {one.split} split, per {one.tokens}; trained {one.trained}; law {one.name}" for one in origins
+    )

@@ -1,0 +1,212 @@
+"""What a job would take, and what it would be refused for: nothing is stored.
+
+What is known of the devices is read in one short session; requests are checked, and predictors fitted, outside of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import EdgefrontError
+from edgefront.core.search.surrogate import Surrogate
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.fleet.device_keys import key_of_class, parsed
+from edgefront.core.services.fleet.online import ONLINE
+from edgefront.core.services.jobs import checks, plan
+from edgefront.core.services.jobs.placement import Place, try_places
+from edgefront.core.services.jobs.plan import SearchPlan, plan_for
+from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.measuring.queries.measurements import launch_variance
+from edgefront.core.services.measuring.refinement import optimism
+from edgefront.core.services.prediction import queries
+from edgefront.core.services.prediction.fits import Fits, ToFit
+from edgefront.core.services.prediction.pace import PastLaunches, past_launches
+from edgefront.core.services.settings import Settings
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.database import Database
+from edgefront.core.wire.estimates import Count, JobEstimate, Refusal, TargetEstimate
+from edgefront.core.wire.jobs import JobRequest
+
+EXAMPLES = 48
+"""Architectures that stand for those of the search."""
+BATCHES = 4
+"""Generations of predictions after which a search by prediction typically ends by itself."""
+PREDICTING_S = 10.0
+"""In which a search by prediction computes one of them, on one core."""
+EVENT_BYTES = 2600
+"""Of the log for one candidate, beside its architecture: proposed, launched, measured, and the frontier moved."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What was read of a target's device."""
+
+    baselines: Mapping[str, int]
+    """Digest → launches that a baseline has, or that are not needed."""
+    measured: int
+    """Architectures measured there by this protocol."""
+    precise: bool
+    """One launch is known to be as precise as the protocol asks."""
+    online: int
+    past: PastLaunches
+    to_fit: ToFit
+
+
+def estimate(
+    database: Database, principal: Principal, request: JobRequest, fits: Fits, settings: Settings | None = None
+) -> JobEstimate:
+    """Takes up to seconds, as a submission does. `settings` as in `submit_job`."""
+    principal.require("user")
+    request, errors = checks.refusals(request, settings)
+    plans = [] if errors else [plan_for(request, one.protocol, one.limits) for one in request.targets]
+    baselines = [{one.digest for one in plan_.baselines()} for plan_ in plans]
+    known: list[tuple[int, Place, _Known]] = []
+    with database.read() as session:
+        places = try_places(session, request)
+        for index, place in enumerate(places):
+            if isinstance(place, Place) and plans:
+                known.append((index, place, _known(session, database, request, index, place, baselines[index], fits)))
+    errors += [one for one in places if isinstance(one, EdgefrontError)]
+    examples = [plans[index].examples(EXAMPLES) for index, _, _ in known]
+    targets = [
+        _target(request, index, plans[index], place, found, drawn, fits)
+        for (index, place, found), drawn in zip(known, examples, strict=True)
+    ]
+    candidates = [_plus(one.candidates, len(baselines[index])) for one, (index, *_) in zip(targets, known, strict=True)]
+    every = [one for drawn in examples for one in drawn]
+    bytes_each = EVENT_BYTES + _mean([len(json.dumps(one.canonical)) for one in every])
+    stored = _sum(candidates)
+    return JobEstimate(
+        request=request,
+        refusals=tuple(_refusal(error) for error in errors),
+        targets=tuple(targets),
+        launches=_sum([one.launches for one in targets]),
+        minutes=_together([(place.device_key, one.minutes) for one, (_, place, _) in zip(targets, known, strict=True)]),
+        minutes_at_most=_together(
+            [(place.device_key, one.minutes_at_most) for one, (_, place, _) in zip(targets, known, strict=True)]
+        ),
+        candidates=stored,
+        event_bytes=Count(expected=stored.expected * bytes_each, at_most=stored.at_most * bytes_each),
+        model_bytes=_mean([plans[0].costs(one).total_parameters * 4 for one in every]) if every else None,
+    )
+
+
+def _known(
+    session: Session,
+    database: Database,
+    request: JobRequest,
+    index: int,
+    place: Place,
+    baselines: set[str],
+    fits: Fits,
+) -> _Known:
+    protocol = request.targets[index].protocol
+    to_fit = fits.read(session, place.device_key, protocol)
+    variance = launch_variance(session, place.device_key, protocol.digest)
+    devices = job_rows.devices_of(session, place.device_key)
+    kind, _ = parsed(place.device_key)
+    keys = [place.device_key, *({key_of_class(one.device_class) for one in devices} if kind == "device" else ())]
+    seen = job_rows.devices_seen(session, [place.device_key], database.now(session) - ONLINE)
+    return _Known(
+        baselines=queries.launches_of(session, place.device_key, protocol.digest, request.seed, baselines),
+        measured=to_fit.extent.measurements,
+        precise=bool(variance.degrees) and 1 not in optimism(protocol, variance),
+        online=seen[place.device_key],
+        past=past_launches(session, keys, protocol.digest),
+        to_fit=to_fit,
+    )
+
+
+def _target(
+    request: JobRequest,
+    index: int,
+    plan_: SearchPlan,
+    place: Place,
+    known: _Known,
+    examples: Sequence[Architecture],
+    fits: Fits,
+) -> TargetEstimate:
+    baselines = plan_.baselines()
+    repeats = sum(max(0, BASELINE_LAUNCHES - known.baselines.get(one.digest, 0)) for one in baselines)
+    _, most = plan.planned(request)
+    expected = _expected(plan_, known, most)
+    share = request.budget.refinement
+    refinements = Count(expected=0 if known.precise else int(share * expected), at_most=int(share * most))
+    launches = Count(expected=repeats + expected + refinements.expected, at_most=repeats + most + refinements.at_most)
+    pace = known.past.pace([*baselines, *examples], plan_.protocol, fits.fit(known.to_fit))
+    minutes = [
+        None if pace.seconds is None else _minutes(request, plan_, count, searched, pace.seconds, known.online)
+        for count, searched in ((launches.expected, expected), (launches.at_most, most))
+    ]
+    _, name = parsed(place.device_key)
+    asked = request.targets[index]
+    return TargetEstimate(
+        name=place.name,
+        device=asked.device or asked.device_class or name,
+        baseline_launches=repeats,
+        candidates=Count(expected=expected, at_most=most),
+        refinements=refinements,
+        launches=launches,
+        seconds_per_launch=pace.seconds,
+        seconds_from=pace.source,
+        minutes=minutes[0],
+        minutes_at_most=minutes[1],
+        note="" if known.online else "No agent is online there: the job waits for one.",
+    )
+
+
+def _expected(plan_: SearchPlan, known: _Known, most: int) -> int:
+    """Candidates after which the search should end: a search by prediction does so by itself."""
+    algorithm = plan_.algorithm
+    if not isinstance(algorithm, Surrogate):
+        return most
+    learning = max(0, algorithm.generation_size(0) - known.measured)
+    return min(most, learning + BATCHES * algorithm.generation_size(1))
+
+
+def _minutes(
+    request: JobRequest, plan_: SearchPlan, launches: int, candidates: int, seconds: float, online: int
+) -> float:
+    spent = launches * seconds / max(1, online)
+    if isinstance(plan_.algorithm, Surrogate):
+        spent += PREDICTING_S * candidates / plan_.algorithm.generation_size(1)
+    return spent / 60 if request.budget.minutes is None else min(spent / 60, request.budget.minutes)
+
+
+def _together(minutes: Sequence[tuple[str, float | None]]) -> float | None:
+    """Of targets by device key: those of one device take turns."""
+    total: dict[str, float] = {}
+    for key, spent in minutes:
+        if spent is None:
+            return None
+        total[key] = total.get(key, 0.0) + spent
+    return max(total.values(), default=None)
+
+
+def _refusal(error: EdgefrontError) -> Refusal:
+    extra = error.extra
+    return Refusal(
+        status=error.status,
+        kind=error.kind,
+        detail=error.detail,
+        field=error.field,
+        value=extra.get("value"),
+        allowed=extra.get("allowed", ""),
+    )
+
+
+def _sum(counts: Sequence[Count]) -> Count:
+    return Count(expected=sum(one.expected for one in counts), at_most=sum(one.at_most for one in counts))
+
+
+def _plus(count: Count, more: int) -> Count:
+    return Count(expected=count.expected + more, at_most=count.at_most + more)
+
+
+def _mean(values: Sequence[int]) -> int:
+    return round(sum(values) / len(values)) if values else 0

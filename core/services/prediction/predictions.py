@@ -1,0 +1,173 @@
+"""What architectures would take on a device, predicted from all that was measured there: nothing is run.
+
+What is known is read in a short session, and nothing is open while predictors learn and predict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import Conflict, within
+from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms
+from edgefront.core.prediction.checks import MIN_ARCHITECTURES
+from edgefront.core.quality.shipped import law_for
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.fleet.device_keys import key_of_class, parsed
+from edgefront.core.services.jobs.placement import check_runtime, find_devices
+from edgefront.core.services.measuring.queries.measurements import launch_variance
+from edgefront.core.services.prediction import queries
+from edgefront.core.services.prediction.fits import DeviceFit, Fits
+from edgefront.core.services.quality.expected import perplexities
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models import named_model
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Measurement
+from edgefront.core.wire.jobs import PredictedView, TargetRequest
+from edgefront.core.wire.predictions import (
+    MeasuredView,
+    PartView,
+    PredictionRequest,
+    PredictionsView,
+    PredictionView,
+)
+
+_NAMED = 3
+"""Protocols that an error names, of those that a device was measured by."""
+
+
+def predict(database: Database, principal: Principal, request: PredictionRequest, fits: Fits) -> PredictionsView:
+    """Latency, memory and quality of each architecture, with 95 % intervals. Takes up to seconds.
+
+    Raises:
+        InvalidInput: an architecture makes no sense or does not fit the protocol, or no device there can measure by
+            it; names the field.
+        NotFound: no such device, class or named model.
+        Conflict: fewer than three different architectures were measured there by this protocol; says by which others.
+    """
+    principal.require("user")
+    protocol = request.protocol
+    architectures = [_architecture(given, index, protocol) for index, given in enumerate(request.architectures)]
+    place = TargetRequest(device=request.device, device_class=request.device_class, protocol=protocol)
+    with database.read() as session:
+        device_key, label, devices = find_devices(session, place)
+        asked = fits.read(session, device_key, protocol)
+        known = queries.measured(session, device_key, protocol.digest, {one.digest for one in architectures})
+        variance = launch_variance(session, device_key, protocol.digest)
+    fit = fits.fit(asked)
+    if fit is None:
+        check_runtime(place, devices, label)
+        with database.read() as session:
+            raise _too_few(session, device_key, label, protocol, asked.extent.measurements, devices[0].device_class)
+    return PredictionsView(
+        device=label,
+        protocol=protocol,
+        measurements=fit.extent.measurements,
+        learnt_from=fit.latency.launches,
+        latency_error=fit.latency.error,
+        memory_error=fit.memory.error,
+        hard_to_predict=fit.hard_to_predict,
+        note=fit.note,
+        predictions=_predictions(fit, architectures, protocol, known, variance),
+    )
+
+
+def _architecture(given: str | Mapping[str, Any], index: int, protocol: MeasurementProtocol) -> Architecture:
+    """One of the request's, which fits the protocol; errors name `architectures.<index>`."""
+    with within("architectures", index):
+        found = named_model(given).architecture if isinstance(given, str) else Architecture.parse(given)
+        protocol_costs(found, protocol)
+    return found
+
+
+def _predictions(
+    fit: DeviceFit,
+    architectures: Sequence[Architecture],
+    protocol: MeasurementProtocol,
+    known: Mapping[str, Measurement],
+    variance: LaunchVariance,
+) -> tuple[PredictionView, ...]:
+    shapes = Shapes.of(architectures)
+    latency = fit.latency.predict(shapes)
+    memory = fit.memory.predict(shapes)
+    beyond = fit.beyond_measured(shapes)
+    found = []
+    for row, architecture in enumerate(architectures):
+        costs = protocol_costs(architecture, protocol)
+        ms, low, high = (float(column[row]) for column in latency)
+        peak, least, most = (float(column[row]) for column in memory)
+        parts = fit.latency.parts(shapes, row)
+        found.append(
+            PredictionView(
+                digest=architecture.digest,
+                decoder_parameters=costs.decoder_parameters,
+                total_parameters=costs.total_parameters,
+                weight_bytes=costs.weight_bytes,
+                flops=costs.flops,
+                predicted=PredictedView(
+                    latency_ms=ms,
+                    latency_low_ms=low,
+                    latency_high_ms=high,
+                    memory_bytes=peak,
+                    memory_low_bytes=least,
+                    memory_high_bytes=most,
+                    **perplexities(law_for(architecture), [architecture])[0],
+                ),
+                parts=tuple(
+                    PartView(block=one.block, kind=one.kind, ms=one.ms, by_feature=dict(one.by_feature))
+                    for one in parts
+                ),
+                beyond_measured=bool(beyond[row]),
+                measured=_measured(known.get(architecture.digest), variance),
+            )
+        )
+    return tuple(found)
+
+
+def _measured(row: Measurement | None, variance: LaunchVariance) -> MeasuredView | None:
+    if row is None or row.latency_ms is None or row.memory_bytes is None:
+        return None
+    return MeasuredView(
+        latency_ms=row.latency_ms,
+        latency_half_width_ms=half_width_ms(row.latency_ms, row.launches, variance),
+        memory_bytes=row.memory_bytes,
+        launches=row.launches,
+    )
+
+
+def _too_few(
+    session: Session,
+    device_key: str,
+    label: str,
+    protocol: MeasurementProtocol,
+    measurements: int,
+    device_class: str,
+) -> Conflict:
+    """What is missing, and what could be asked instead."""
+    there = [
+        f"{one.one_pass} by {one.runtime} on {one.provider}, {one.threads} thread(s), batch {one.batch}, logits "
+        f"{one.logits}, {one.number_format} ({count})"
+        for one, count in queries.protocols(session, device_key, _NAMED)
+    ]
+    hints = ["measure some by a job, as `edgefront job submit` does"]
+    if there:
+        hints.append(f"or name a protocol that it was measured by: {'; '.join(there)}")
+    kind, _ = parsed(device_key)
+    if kind == "device":
+        of_class = queries.extent(session, key_of_class(device_class), protocol.digest).measurements
+        if of_class >= MIN_ARCHITECTURES:
+            hints.append(f"or ask with device_class {device_class!r}, which has {of_class}")
+    enough = f"{MIN_ARCHITECTURES} different architectures, measured there by this protocol"
+    return Conflict(
+        f"nothing can be predicted for {label!r} by this protocol ({protocol.one_pass}, {protocol.runtime} on "
+        f"{protocol.provider}): a prediction needs {enough}, and there are {measurements} measurements; "
+        f"{'; '.join(hints)}",
+        field="device" if kind == "device" else "device_class",
+        value=label,
+        allowed=f"a device with {enough}",
+    )

@@ -1,0 +1,25 @@
+"""The candidates of a job that a target added later chooses among."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.services.jobs.queries import candidates as candidate_rows
+from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.states import ACTIVE_TARGETS
+from edgefront.core.store.tables import Target
+from edgefront.core.wire.jobs import JobRequest
+
+
+def offers(session: Session, target: Target, request: JobRequest) -> Sequence[Mapping[str, Any]] | None:
+    """Genome, architecture and proxy of every candidate that the job's own targets have proposed.
+
+    None while one of them is active: once all have ended nothing is added, so the same question gets the same answer.
+    """
+    own = [one for one in job_rows.targets(session, [target.job_id]) if not request.targets[one.position].added]
+    if any(one.state in ACTIVE_TARGETS for one in own):
+        return None
+    return candidate_rows.scored(session, [one.id for one in own])

@@ -1,0 +1,94 @@
+"""Public requests and responses about predictions: what a model would take on a device, without measuring it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.wire.agent import Name
+from edgefront.core.wire.jobs import PredictedView
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class PredictionRequest(BaseModel):
+    """One device (its id or name) or a device class, how it measures, and the architectures to predict for it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    device: Name | None = None
+    device_class: Name | None = None
+    protocol: MeasurementProtocol = MeasurementProtocol()
+    architectures: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=64)] | dict[str, Any], ...],
+        Field(min_length=1, max_length=64),
+    ]
+    """Each the name of a named model, or a description."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> PredictionRequest:
+        if self.device is not None and self.device_class is not None:
+            raise ValueError("give device or device_class, not both")
+        return self
+
+
+class PartView(_View):
+    """What one block takes of a predicted latency."""
+
+    block: int | None
+    """Its place, from 0, a translation model's source first; None for the ends: embedding, output, and each pass."""
+    kind: str
+    ms: float
+    by_feature: dict[str, float]
+    """What is counted of it → ms: products, elements and calls of each kind."""
+
+
+class MeasuredView(_View):
+    """What was measured of the same architecture on the same device by the same protocol."""
+
+    latency_ms: float
+    latency_half_width_ms: float | None
+    memory_bytes: int
+    launches: int
+
+
+class PredictionView(_View):
+    """One architecture of a request."""
+
+    digest: str
+    decoder_parameters: int
+    total_parameters: int
+    weight_bytes: int
+    flops: int
+    predicted: PredictedView
+    """Perplexity is None where no quality law is about such models."""
+    parts: tuple[PartView, ...]
+    """Where the predicted milliseconds go: each block, then the ends. They sum to the latency."""
+    beyond_measured: bool
+    """It does much more, or much less, than anything that was measured there: latency and memory are extrapolated."""
+    measured: MeasuredView | None
+    """None where it was never measured there."""
+
+
+class PredictionsView(_View):
+    """Predictions in the order of the request, and what they were learnt from."""
+
+    device: str
+    """Device or device class."""
+    protocol: MeasurementProtocol
+    measurements: int
+    """Architectures measured there by this protocol, by all jobs."""
+    learnt_from: int
+    """Those of them that were learnt from: the latest."""
+    latency_error: float
+    """Mean relative error where each of them was predicted from the others."""
+    memory_error: float
+    hard_to_predict: bool
+    """The device's latencies scatter, or jump, more than predictions can follow: their intervals are wide."""
+    note: str
+    """What a person should know of them; mostly empty."""
+    predictions: tuple[PredictionView, ...]

@@ -1,0 +1,130 @@
+"""`edgefront find`: limits in, answer out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgefront.commands.base import Session, command
+from edgefront.commands.completion import complete_device
+from edgefront.commands.jobs import only_device
+from edgefront.commands.options import (
+    DTYPE,
+    MEMORY_LENGTH,
+    MODE,
+    SEQUENCE_LENGTH,
+    WEIGHTS,
+    Narrow,
+    Space,
+)
+
+if TYPE_CHECKING:
+    from edgefront.core.wire.jobs import JobView, RecommendationView
+
+_PANELS = {
+    "Limits": "max_latency_ms max_memory_mb",
+    "Measuring": "device device_class runtime threads mode sequence_length memory_length dtype weights",
+    "Search": "space narrow candidates minutes seed",
+}
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app, "find", panels=_PANELS)(find)
+
+
+def find(
+    session: Session,
+    max_latency_ms: Annotated[float | None, typer.Option(help="Maximum latency of a pass, in milliseconds.")] = None,
+    max_memory_mb: Annotated[float | None, typer.Option(help="Maximum peak memory, in MiB.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="Device to measure on. Default: the only active device.", autocompletion=complete_device),
+    ] = None,
+    device_class: Annotated[str | None, typer.Option(help="Device class to measure on, instead of a device.")] = None,
+    runtime: Annotated[
+        list[str] | None,
+        typer.Option(help="onnxruntime or pytorch; may be repeated, each has an answer. Default: onnxruntime."),
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of a pass.")] = 1,
+    mode: Annotated[str | None, typer.Option(help=f"forward, prefill or decode. {MODE}")] = None,
+    sequence_length: Annotated[int | None, typer.Option(help=SEQUENCE_LENGTH)] = None,
+    memory_length: Annotated[int | None, typer.Option(help=MEMORY_LENGTH)] = None,
+    dtype: Annotated[str | None, typer.Option(help=f"float32, bfloat16 or float16. {DTYPE}")] = None,
+    weights: Annotated[str | None, typer.Option(help=f"full or int8; {WEIGHTS}")] = None,
+    space: Space = "lts-gpt2",
+    narrow: Narrow = None,
+    candidates: Annotated[
+        int, typer.Option(min=1, help="Maximum number of candidates; the search ends sooner if little can be gained.")
+    ] = 60,
+    minutes: Annotated[float | None, typer.Option(help="Maximum wall-clock minutes of the search.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed proposes the same candidates.")] = 0,
+) -> None:
+    """Find the best model within limits on a device, from a few dozen launches.
+
+    Searches by prediction and measures only what can be the answer. Prints the model with the best predicted
+    perplexity that was measured within the limits, beside the largest stock model under the same limits, and what the
+    next best models trade. If nothing fits: what comes nearest, and which limit to move by how much.
+    """
+    from edgefront.core.errors import InvalidInput
+    from edgefront.requests.find import check_limits, find_request
+    from edgefront.requests.jobs import narrowing
+    from edgefront.show.recommendation import commands, show
+
+    limits = {"latency_ms": max_latency_ms, "memory_mb": max_memory_mb}
+    check_limits(limits)  # before the server is asked for its devices
+    if device is not None and device_class is not None:
+        raise InvalidInput("give --device or --device-class, not both", field="device", allowed="one of them")
+    where = {"device_class": device_class} if device_class else {"device": device or only_device(session, "--device")}
+    protocol: dict[str, Any] = {
+        "threads": threads,
+        "mode": mode,
+        "sequence_length": sequence_length,
+        "memory_length": memory_length,
+        "dtype": dtype,
+        "weights": weights,
+    }
+    protocol = {field: value for field, value in protocol.items() if value is not None}
+    request = find_request(
+        [
+            {**where, "protocol": {**protocol, "runtime": one}, "limits": limits}
+            for one in dict.fromkeys(runtime or ["onnxruntime"])
+        ],
+        space=space,
+        narrow=narrowing(narrow or []),
+        budget={"candidates": candidates, "minutes": minutes},
+        seed=seed,
+    )
+    job = session.client.jobs.create(request)
+    session.note(f"searching: {job.id}, {session.client.url}/jobs/{job.id}")
+    session.note(f"The service continues without this command; then: edgefront job recommend {job.id}")
+    ended = followed(session, job)
+    found: list[RecommendationView] = [
+        session.watching_client.jobs.recommendation(job.id, target=target.id) for target in ended.targets
+    ]
+
+    def say() -> None:
+        for target, view in zip(ended.targets, found, strict=True):
+            show(view, session.out)
+            if target.note:
+                session.note(f"{target.name}: {target.note}")
+
+    answers = [{"recommendation": view, "commands": commands(view)} for view in found]
+    session.put({"job": job.id, "state": ended.state, "targets": answers}, say)
+
+
+def followed(session: Session, job: JobView) -> JobView:
+    """The job once it has ended, with its progress shown. `EdgefrontError` if it failed."""
+    from edgefront import follow
+    from edgefront.core.errors import EdgefrontError
+    from edgefront.show import progress
+
+    client = session.watching_client
+    if session.json:
+        ended = client.jobs.wait(job.id)
+    else:
+        ended = progress.show(follow.views(client, job.id), session.err) or job
+    if ended.state == "failed":
+        notes = "; ".join(f"{target.name}: {target.note}" for target in ended.targets if target.note)
+        raise EdgefrontError(f"job {job.id} failed: {ended.reason or notes or 'see its targets'}")
+    return ended

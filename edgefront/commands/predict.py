@@ -1,0 +1,140 @@
+"""`edgefront predict`"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgefront.commands.base import Session, command
+from edgefront.commands.completion import complete_device, complete_model
+from edgefront.commands.options import ProtocolFields
+
+if TYPE_CHECKING:
+    from edgefront.core.spaces.architecture import Architecture
+    from edgefront.core.wire.predictions import PartView, PredictionsView, PredictionView
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app, "predict")(predict)
+
+
+def predict(
+    session: Session,
+    architectures: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE_OR_NAME...",
+            help="Architectures as JSON, or named models.",
+            autocompletion=complete_model,
+        ),
+    ],
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DEVICE[:RUNTIME[:THREADS]]",
+            help="Device, runtime and threads; class=NAME for a device class. Default: the only active device.",
+            autocompletion=complete_device,
+        ),
+    ] = None,
+    protocol: ProtocolFields = None,
+) -> None:
+    """Predict latency, memory and quality of models on a device, and where the milliseconds go. Nothing is run.
+
+    The predictions are learnt from everything that was measured on the device by the same protocol.
+    """
+    from edgefront.commands.jobs import only_device
+    from edgefront.core.spaces.models import resolve
+    from edgefront.requests import jobs as submission
+
+    models = [resolve(given) for given in architectures]
+    place = submission.target(device or only_device(session), option="device")
+    fields = place.pop("protocol") | submission.settings(protocol or [], option="protocol")
+    found = session.client.predict(models, **place, protocol=fields)
+
+    def show() -> None:
+        for given, model, one in zip(architectures, models, found.predictions, strict=True):
+            _show(session, given, model, one)
+        _notes(session, found)
+
+    session.put(found, show)
+
+
+def _show(session: Session, title: str, model: Architecture, one: PredictionView) -> None:
+    from edgefront.core.units import MIB
+    from edgefront.show.output import NONE, mebibytes, millions, milliseconds, share, table
+
+    predicted = one.predicted
+    shown = table("predicted", "value", "95 % interval", title=title, right=("value", "95 % interval"))
+    quality = (predicted.perplexity, predicted.perplexity_low, predicted.perplexity_high)
+    latency = (predicted.latency_ms, predicted.latency_low_ms, predicted.latency_high_ms)
+    memory = (predicted.memory_bytes, predicted.memory_low_bytes, predicted.memory_high_bytes)
+    far = ", extrapolated" if one.beyond_measured else ""
+    shown.add_row("latency (ms)", milliseconds(latency[0]), _interval(latency) + far)
+    shown.add_row("peak memory (MiB)", mebibytes(memory[0]), _interval(memory, MIB) + far)
+    shown.add_row(
+        "perplexity",
+        NONE if quality[0] is None else f"{quality[0]:.1f}",
+        NONE if quality[0] is None else _interval(quality) + (", extrapolated" if predicted.extrapolated else ""),
+    )
+    shown.add_row("decoder parameters", millions(one.decoder_parameters), "exact")
+    if one.measured is not None:
+        seen = one.measured
+        shown.add_row("measured: latency (ms)", milliseconds(seen.latency_ms, seen.latency_half_width_ms), "")
+        shown.add_row("measured: memory (MiB)", mebibytes(seen.memory_bytes), "")
+    session.out.print(shown)
+    parts = table("block", "kind", "ms", "share", "most of it", right=("block", "ms", "share"))
+    total = sum(part.ms for part in one.parts)
+    for part in one.parts:
+        parts.add_row(
+            NONE if part.block is None else str(part.block),
+            _kind(model, part),
+            milliseconds(part.ms),
+            share(part.ms / total),
+            _most(part),
+        )
+    session.out.print(parts)
+
+
+def _notes(session: Session, found: PredictionsView) -> None:
+    protocol = found.protocol
+    session.note(
+        f"{found.device}: {protocol.one_pass}, {protocol.runtime} {protocol.provider}, {protocol.threads} thread(s), "
+        f"batch {protocol.batch}, logits {protocol.logits}, {protocol.number_format}; learnt from {found.learnt_from} "
+        f"of {found.measurements} measurements, which it misses by {found.latency_error:.1%} (latency) and "
+        f"{found.memory_error:.1%} (memory) if each is predicted from the others"
+    )
+    laws = sorted({one.predicted.law for one in found.predictions if one.predicted.law})
+    if laws:
+        session.note(f"perplexity by the quality law {', '.join(laws)}: see `edgefront quality show {laws[0]}`")
+    if any(one.beyond_measured for one in found.predictions):
+        session.note("extrapolated: it does much more, or much less, than anything that was measured there")
+    if found.note:
+        session.note(found.note)
+
+
+def _interval(values: tuple[float | None, float | None, float | None], unit: int = 1) -> str:
+    from edgefront.show.output import NONE
+
+    middle, low, high = values
+    if middle is None or low is None or high is None:
+        return NONE
+    digits = 1 if middle / unit >= 10 else 2
+    return f"{low / unit:.{digits}f} to {high / unit:.{digits}f}"
+
+
+def _kind(model: Architecture, part: PartView) -> str:
+    """The block in words: `attention, 8 heads`."""
+    if part.block is None:
+        return "embedding, output and each pass"
+    source = model.source.blocks if model.source is not None else ()
+    block: Any = (*source, *model.blocks)[part.block]
+    facts = {"n_head": "heads", "d_inner": "inner", "d_attn": "d_attn", "d_proj": "d_proj"}
+    found = [f"{value} {word}" for name, word in facts.items() if (value := getattr(block, name, None))]
+    return ", ".join([part.kind.replace("_", "-"), *found])
+
+
+def _most(part: PartView) -> str:
+    """The two largest of what it is counted by."""
+    largest = sorted(part.by_feature.items(), key=lambda item: (-item[1], item[0]))[:2]
+    return ", ".join(f"{name.replace('_', ' ')} {ms:.2f}" for name, ms in largest)

@@ -1,0 +1,92 @@
+"""A job that looks for the best model within limits, from the flags of `edgefront find`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.spaces import catalogue
+from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.units import MIB
+from edgefront.core.wire.jobs import JobRequest, TargetRequest
+from edgefront.requests.jobs import parse_request
+
+EMBEDDING = ("div", "d_embed")
+"""Genes that published searches hold fixed, and in which there is most to find."""
+
+
+def find_request(
+    targets: Sequence[Mapping[str, Any]],
+    *,
+    space: str,
+    narrow: Mapping[str, Any],
+    budget: Mapping[str, Any],
+    seed: int = 0,
+    name: str = "find",
+    settings: Mapping[str, Any] | None = None,
+    baseline_layers: Sequence[int] | None = None,
+) -> JobRequest:
+    """The request for these targets: device or class, protocol, and limits (`latency_ms`, `memory_mb`).
+
+    The embedding is free unless `narrow` says otherwise. Baselines are, unless they are named, all depths whose weights
+    are within a memory limit. `InvalidInput` names the option where a limit makes no sense.
+    """
+    limited = [{**target, "limits": check_limits(target["limits"])} for target in targets]
+    genes = {gene.name: gene for gene in catalogue.space(space).gene_list}
+    free = {gene: list(genes[gene].options) for gene in EMBEDDING if gene in genes and gene not in narrow}
+    freed = {gene: values for gene, values in free.items() if len(values) > len(genes[gene].values)}
+    narrowed = {**freed, **narrow}
+    request = parse_request(
+        {
+            "name": name,
+            "goal": "best_within_limits",
+            "space": {"name": space, "narrow": narrowed},
+            "targets": limited,
+            "algorithm": {"settings": dict(settings or {})},
+            "budget": dict(budget),
+            "seed": seed,
+            "baseline_layers": baseline_layers,
+        }
+    )
+    if baseline_layers is not None:
+        return request
+    depths = _depths_within(catalogue.space(space).narrow(narrowed), request.targets)
+    return request.model_copy(update={"baseline_layers": depths})
+
+
+def check_limits(limits: Mapping[str, float | None]) -> dict[str, float]:
+    """Those that are given. `InvalidInput` where none is, or one is no positive number."""
+    kept = {name: value for name, value in limits.items() if value is not None}
+    for name, value in kept.items():
+        if not (math.isfinite(value) and value > 0):
+            unit = "milliseconds" if name == "latency_ms" else "MiB"
+            option = f"max-{name.replace('_', '-')}"
+            raise InvalidInput(
+                f"--{option} {value:g} is no limit: give {unit} above 0",
+                field=option,
+                value=value,
+                allowed=f"{unit} above 0",
+            )
+    if not kept:
+        raise InvalidInput(
+            "without a limit the best model is the largest: give --max-latency-ms, --max-memory-mb or both",
+            field="max-latency-ms",
+            allowed="at least one limit",
+        )
+    return kept
+
+
+def _depths_within(space: SearchSpace, targets: Sequence[TargetRequest]) -> tuple[int, ...] | None:
+    """Depths of the stock model whose weights alone leave it a chance; at least the least one. None: every depth."""
+    within: set[int] = set()
+    for target in targets:
+        memory_mb = target.limits.memory_mb
+        if memory_mb is None:
+            return None
+        for depth, architecture in enumerate(space.baselines(), start=1):
+            if protocol_costs(architecture, target.protocol).weight_bytes <= memory_mb * MIB:
+                within.add(depth)
+    return tuple(sorted(within)) or (1,)

@@ -1,0 +1,60 @@
+"""What a job would take, for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgefront.core.units import MIB
+from edgefront.show.output import NONE, duration, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from edgefront.core.wire.estimates import Count, JobEstimate
+
+_SOURCES = {
+    "predicted": "predicted from what was measured there",
+    "measured": "the pace of what was measured there",
+    "flops": "the speed that was reached by other protocols there",
+    "unknown": "unknown: nothing was measured there",
+}
+
+
+def show_estimate(out: Console, err: Console, found: JobEstimate) -> None:
+    """Targets and totals to `out`; refusals and notes to `err`."""
+    numbers = ("baselines", "candidates", "refinements", "launches", "s/launch", "time", "at most")
+    shown = table("target", *numbers, right=numbers)
+    for one in found.targets:
+        shown.add_row(
+            one.name,
+            str(one.baseline_launches),
+            _count(one.candidates),
+            _count(one.refinements),
+            _count(one.launches),
+            NONE if one.seconds_per_launch is None else f"{one.seconds_per_launch:.2f}",
+            _time(one.minutes),
+            _time(one.minutes_at_most),
+        )
+    if found.targets:
+        out.print(shown)
+        size, model = found.event_bytes.expected / MIB, (found.model_bytes or 0) / MIB
+        out.print(
+            f"in all: {_count(found.launches)} launches, {_time(found.minutes)}, {_count(found.candidates)} "
+            f"candidates, a log of {size:.1f} MiB; a model's file has {model:.0f} MiB",
+            markup=False,
+            soft_wrap=True,
+        )
+    for one in found.targets:
+        said = " ".join(text for text in (f"time: {_SOURCES[one.seconds_from]}.", one.note) if text)
+        err.print(f"{one.name}: {said}", style="dim", markup=False, soft_wrap=True)
+    for refusal in found.refusals:
+        err.print(f"would be refused: {refusal.detail}", markup=False, soft_wrap=True)
+
+
+def _count(count: Count) -> str:
+    """`57`, or `57 to 102`."""
+    return str(count.expected) if count.expected == count.at_most else f"{count.expected} to {count.at_most}"
+
+
+def _time(minutes: float | None) -> str:
+    return NONE if minutes is None else duration(60 * minutes)

@@ -1,0 +1,83 @@
+"""A recommendation as people read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgefront.core.spaces.words import architecture_in_words
+from edgefront.core.wire.jobs import CandidateView, RecommendationView
+from edgefront.show.output import NONE, mebibytes, millions, milliseconds, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def show(view: RecommendationView, console: Console) -> None:
+    """The answer, the models beside each other, and what to do with the recommended one."""
+
+    def line(text: str, style: str | None = None) -> None:
+        console.print(text, style=style, markup=False, soft_wrap=True)
+
+    line(f"{view.target}: {view.sentence}", "bold")
+    if view.recommended is not None or view.nearest is not None:
+        console.print(recommendation_table(view))
+    for one in view.runners_up:
+        line(f"runner-up {one.candidate.id} against the recommended: {one.trade}.", "dim")
+    if view.perplexity_of:
+        line(f"Predicted perplexity is that of {view.perplexity_of}.", "dim")
+    if view.note:
+        line(view.note, "yellow")
+    for title, command in commands(view).items():
+        line(f"{title}: {command}")
+
+
+def commands(view: RecommendationView) -> dict[str, str]:
+    """What downloads and trains the recommended model; empty where there is none."""
+    chosen = view.recommended
+    if chosen is None:
+        return {}
+    return {
+        "download": f"edgefront model download {chosen.id} --format onnx",
+        "train": f"edgefront train submit --candidate {chosen.id} --watch",
+    }
+
+
+def recommendation_table(view: RecommendationView) -> Table:
+    """The recommended model, the stock model under the same limits, and the runners-up."""
+    numbers = ("parameters", "perplexity", "latency ms", "memory MiB")
+    shown = table("", "model", "architecture", *numbers, right=numbers)
+    trained = {one.candidate_id: one.perplexity for one in view.trained}
+
+    def row(name: str, one: CandidateView, style: str | None = None) -> None:
+        shown.add_row(
+            name,
+            one.id,
+            architecture_in_words(one.architecture),
+            millions(one.decoder_parameters),
+            _perplexity(one, trained.get(one.id)),
+            milliseconds(one.latency_ms, one.latency_half_width_ms),
+            mebibytes(one.memory_bytes),
+            style=style,
+        )
+
+    if view.recommended is not None:
+        row("recommended", view.recommended, style="bold")
+    if view.baseline is not None and view.baseline != view.recommended:
+        row("stock model", view.baseline)
+    for one in view.runners_up:
+        row("runner-up", one.candidate, style="dim")
+    if view.nearest is not None:
+        row("nearest", view.nearest)
+    return shown
+
+
+def _perplexity(one: CandidateView, trained: float | None) -> str:
+    """`31.2 ± 0.8`, with a `*` where it is extrapolated, `31.2 trained`, or a dash."""
+    if trained is not None:
+        return f"{trained:.4g} trained"
+    told = one.predicted
+    if told is None or told.perplexity is None or told.perplexity_low is None or told.perplexity_high is None:
+        return NONE
+    half = (told.perplexity_high - told.perplexity_low) / 2
+    return f"{told.perplexity:.1f} ± {half:.1f}{'*' if told.extrapolated else ''}"

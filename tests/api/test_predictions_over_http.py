@@ -1,0 +1,70 @@
+"""Predictions over HTTP."""
+
+from __future__ import annotations
+
+from running_api import Service, job, problem
+from simulated_agent import CLASS, SimulatedAgent, by_work
+
+STOCK = {
+    "d_model": 128,
+    "embedding": {"vocab_size": 50264, "cutoffs": [19997, 39997], "div": 4},
+    "blocks": [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 512}],
+}
+
+
+def test_predictions_of_models_by_name_and_by_description(sqlite_service: Service) -> None:
+    client = sqlite_service.client("user", "bob")
+    agent = SimulatedAgent(sqlite_service.database, by_work)
+    sqlite_service.submit(client)
+    asked = {"device_class": CLASS, "architectures": [STOCK, "gpt2-small"]}
+    early = problem(client.post("/v1/predictions", json=asked), 409)
+    assert early["field"] == "device_class"
+    assert "3 different architectures" in early["allowed"]
+    sqlite_service.measure(agent)
+    found = client.post("/v1/predictions", json=asked)
+    assert found.status_code == 200, found.text
+    own, large = found.json()["predictions"]
+    assert own["predicted"]["latency_low_ms"] < own["predicted"]["latency_ms"] < large["predicted"]["latency_ms"]
+    assert [part["kind"] for part in own["parts"]] == ["attention", "feed_forward", "ends"]
+
+
+def test_what_is_wrong_is_named(sqlite_service: Service) -> None:
+    client = sqlite_service.client("user", "bob")
+    assert client.post("/v1/predictions", json={"architectures": []}).json()["field"] == "architectures"
+    both = {"architectures": ["gpt2-small"], "device": "a", "device_class": "b"}
+    assert "not both" in problem(client.post("/v1/predictions", json=both), 422)["detail"]
+    wrong = {"architectures": ["gpt2-small", {**STOCK, "d_model": 0}]}
+    assert problem(client.post("/v1/predictions", json=wrong), 422)["field"] == "architectures.1.d_model"
+
+
+def test_an_estimate_lists_every_refusal(sqlite_service: Service) -> None:
+    client = sqlite_service.client("user", "bob")
+    SimulatedAgent(sqlite_service.database, by_work)
+    found = client.post("/v1/jobs/estimate", json=job())
+    assert found.status_code == 200, found.text
+    (target,) = found.json()["targets"]
+    assert target["baseline_launches"] == 2 * 3
+    assert target["launches"]["at_most"] == 2 * 3 + target["candidates"]["at_most"]
+    wrong = job(targets=[{"device": "nowhere"}, {"device_class": CLASS, "protocol": {"threads": 99}}])
+    refusals = client.post("/v1/jobs/estimate", json=wrong).json()["refusals"]
+    assert [(one["status"], one["field"]) for one in refusals] == [
+        (404, "targets.0.device"),
+        (422, "targets.1.protocol.threads"),
+    ]
+    assert client.get("/v1/jobs").json()["items"] == []
+    assert problem(client.post("/v1/jobs/estimate", json={"targets": []}), 422)["field"] == "targets"
+
+
+def test_a_target_is_added_over_http(sqlite_service: Service) -> None:
+    client = sqlite_service.client("user", "bob")
+    agent = SimulatedAgent(sqlite_service.database, by_work)
+    made = sqlite_service.submit(client)
+    path = f"/v1/jobs/{made['id']}/targets"
+    assert problem(client.post(path, json={"device_class": CLASS}), 422)["field"] == "device_class"
+    added = client.post(path, json={"device": agent.name})
+    assert added.status_code == 201, added.text
+    assert [one["device"] for one in added.json()["targets"]] == [CLASS, agent.name]
+    assert added.json()["request"]["targets"][1]["added"]
+    client.post(f"/v1/jobs/{made['id']}/cancel")
+    assert "cannot be extended" in problem(client.post(path, json={"device": agent.name}), 409)["detail"]
+    problem(sqlite_service.client("user", "eve").post(path, json={"device": agent.name}), 404)

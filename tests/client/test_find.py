@@ -1,0 +1,139 @@
+"""`edgefront find` and `job recommend`: limits in, answer out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from command_line import edgefront
+from running_client import BOARD, Running
+
+from edgefront import exits
+from edgefront.core.errors import InvalidInput
+from edgefront.core.spaces.catalogue import space
+from edgefront.core.spaces.words import architecture_in_words
+from edgefront.requests.find import check_limits, find_request
+from edgefront.requests.jobs import PRESETS, preset
+
+SMALL = ("--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64")
+BUDGET = {"candidates": 5}
+
+
+def request(limits: dict[str, float | None], **changes: Any) -> Any:
+    given: dict[str, Any] = {"space": "lts-gpt2", "narrow": {}, "budget": BUDGET}
+    return find_request([{"device": "here", "protocol": {}, "limits": limits}], **given | changes)
+
+
+def test_limits_in_answer_out(running: Running) -> None:
+    told = edgefront(
+        *("find", "--device-class", BOARD, *SMALL, "--candidates", "12", "--max-latency-ms", "50"),
+        *("--max-memory-mb", "60", "--json"),
+        home=running.home,
+    )
+    assert told.returncode == exits.OK, told.stderr
+    found = json.loads(told.stdout)
+    job = running.client.jobs.get(found["job"])
+    assert job.request.goal == "best_within_limits"
+    assert (job.request.proxy, job.request.algorithm.name) == ("quality_law", "surrogate")
+    assert job.request.space.narrow["div"] == [1, 2, 4]
+    assert job.request.space.narrow["d_embed"] == ["d_model", 128, 256, 512]
+    (target,) = found["targets"]
+    view = target["recommendation"]
+    best = view["recommended"]
+    assert best["latency_ms"] <= 50
+    assert best["memory_bytes"] <= 60 << 20
+    assert best["predicted"]["perplexity_low"] < best["predicted"]["perplexity"] < best["predicted"]["perplexity_high"]
+    assert best["id"] in target["commands"]["download"]
+    assert best["id"] in target["commands"]["train"]
+
+    shown = edgefront("job", "recommend", found["job"], home=running.home)
+    assert shown.returncode == exits.OK, shown.stderr
+    for words in (view["sentence"], "stock model", "runner-up", "WikiText-103", target["commands"]["download"]):
+        assert words in shown.stdout
+
+    impossible = edgefront("job", "recommend", found["job"], "--max-latency-ms", "0.0001", home=running.home)
+    assert impossible.returncode == exits.OK
+    assert "Nothing that was measured is within 0.0001 ms and 60 MiB" in impossible.stdout
+    assert "raise the latency limit" in impossible.stdout
+    seconds = edgefront("find", "--device-class", BOARD, *SMALL, "--max-latency-ms", "0.01", home=running.home)
+    assert seconds.returncode == exits.REFUSED
+    assert "if it was meant in seconds, it is 10 ms" in seconds.stderr
+    other = running.client.jobs.recommendation(found["job"], max_memory_mb=30)
+    assert (other.limits.latency_ms, other.limits.memory_mb) == (50, 30)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "give --max-latency-ms, --max-memory-mb or both"),
+        (("--max-latency-ms", "-5"), "--max-latency-ms -5 is no limit: give milliseconds above 0"),
+        (("--max-memory-mb", "0"), "--max-memory-mb 0 is no limit: give MiB above 0"),
+        (("--max-latency-ms", "nan"), "--max-latency-ms nan is no limit"),
+        (("--max-latency-ms", "5", "--device", "a", "--device-class", "b"), "--device or --device-class"),
+        (("--max-latency-ms", "5", "--space", "lts-gpt9"), "lts-gpt2"),
+        (("--max-latency-ms", "5", "--runtime", "tvm"), "targets.0.protocol.runtime"),
+        (("--max-latency-ms", "5", "--narrow", "n_layer=99"), "n_layer cannot be 99"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_submitted(
+    running: Running, options: tuple[str, ...], words: str
+) -> None:
+    before = [job.id for job in running.client.jobs.list()]
+    told = edgefront("find", *options, home=running.home)
+    assert told.returncode == exits.REFUSED, told.stdout
+    assert words in told.stderr
+    assert [job.id for job in running.client.jobs.list()] == before
+
+
+def test_the_embedding_is_free_unless_it_is_narrowed() -> None:
+    assert request({"latency_ms": 5.0}).space.narrow == {"div": [1, 2, 4], "d_embed": ["d_model", 128, 256, 512]}
+    assert request({"latency_ms": 5.0}, narrow={"div": [4]}).space.narrow["div"] == [4]
+    assert request({"latency_ms": 5.0}, space="bert").space.narrow == {}
+
+
+def test_depths_whose_weights_alone_are_too_large_are_not_measured() -> None:
+    assert request({"latency_ms": 5.0}).baseline_layers is None
+    depths = request({"latency_ms": None, "memory_mb": 200.0}).baseline_layers
+    largest = space("lts-gpt2").baselines([len(depths), len(depths) + 1])
+    assert list(depths) == list(range(1, len(depths) + 1))
+    bytes_of = [4 * request_parameters(one) for one in largest]
+    assert bytes_of[0] <= 200 << 20 < bytes_of[1]
+    assert request({"memory_mb": 1.0, "latency_ms": None}).baseline_layers == (1,)
+
+
+def request_parameters(architecture: Any) -> int:
+    from edgefront.core.cost.costs import costs
+
+    return costs(architecture).total_parameters
+
+
+def test_limits_are_positive_numbers() -> None:
+    assert check_limits({"latency_ms": 5.0, "memory_mb": None}) == {"latency_ms": 5.0}
+    for wrong in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(InvalidInput) as raised:
+            check_limits({"latency_ms": None, "memory_mb": wrong})
+        assert raised.value.field == "max-memory-mb"
+
+
+def test_the_papers_search_by_a_preset(running: Running) -> None:
+    job = json.loads(
+        edgefront("job", "submit", "--preset", "lts-paper", "--candidates", "2", "--json", home=running.home).stdout
+    )
+    asked = job["request"]
+    assert (asked["proxy"], asked["algorithm"]["name"]) == ("decoder_parameters", "lts")
+    assert asked["algorithm"]["settings"] == dict(PRESETS["lts-paper"]["algorithm"]["settings"])
+    assert asked["space"]["narrow"] == {}
+    running.client.jobs.cancel(job["id"])
+    assert preset("lts-paper", "auto", {"iterations": 3}, "auto")["algorithm"]["settings"]["iterations"] == 3
+    for wrong in (("lts", "auto", "auto"), ("lts-paper", "nsga2", "auto"), ("lts-paper", "auto", "snip")):
+        with pytest.raises(InvalidInput) as raised:
+            preset(wrong[0], wrong[1], {}, wrong[2])
+        assert raised.value.field == "preset"
+
+
+def test_an_architecture_in_words() -> None:
+    stock = space("lts-gpt2").baselines([2])[0]
+    assert architecture_in_words(stock.canonical) == "2 layers, d_model 1024, d_inner 3072, 8 heads, div 4"
+    free = space("lts-gpt2").narrow({"d_embed": [128], "div": [2]}).baselines([1])[0]
+    assert architecture_in_words(free.canonical).endswith("embedding 128 wide, div 2")

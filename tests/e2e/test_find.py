@@ -1,0 +1,74 @@
+"""`edgefront find` as a new user runs it: a service, its own agent on this CPU, limits in, answer out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import environment, started, until
+
+from edgefront import Client, exits
+from edgefront.core.errors import EdgefrontError
+from edgefront.local import LocalServer
+
+SPACE = ("--narrow", "n_layer=2 d_model=128,192 d_inner=256..512:64", "--sequence-length", "32")
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> str:
+    return str(tmp_path)
+
+
+def is_up(home: Path) -> bool:
+    try:
+        return bool(LocalServer.find(home).url)
+    except EdgefrontError:
+        return False
+
+
+def run(mark: str, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "edgefront", *arguments],
+        env=environment(mark) | {"EDGEFRONT_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def test_limits_in_answer_out_with_both_runtimes(tmp_path: Path, mark: str) -> None:
+    home, log = tmp_path / "home", tmp_path / "up.log"
+    with started("up", "--home", str(home), "--port", "0", mark=mark, log=log):
+        until(lambda: is_up(home))
+        until(lambda: "measures as device 'local'" in log.read_text(encoding="utf-8"))
+        found = run(
+            *(mark, home, "find", *SPACE, "--runtime", "onnxruntime", "--runtime", "pytorch", "--candidates", "4"),
+            *("--max-latency-ms", "20000", "--max-memory-mb", "4000", "--json"),
+        )
+        assert found.returncode == exits.OK, found.stderr
+        told = json.loads(found.stdout)
+        assert told["state"] == "finished"
+        assert len(told["targets"]) == 2
+        for target in told["targets"]:
+            view = target["recommendation"]
+            assert view["recommended"]["latency_ms"] > 0
+            assert view["recommended"]["predicted"]["perplexity"] > 1
+            assert view["baseline"]["role"] == "baseline"
+            assert len(view["runners_up"]) == 3
+        path = run(mark, home, *told["targets"][0]["commands"]["download"].split()[1:], "-o", str(tmp_path / "m.onnx"))
+        assert path.returncode == exits.OK, path.stderr
+        assert (tmp_path / "m.onnx").stat().st_size > 1 << 20
+
+        shown = run(mark, home, "job", "recommend", told["job"], "--max-latency-ms", "0.001")
+        assert shown.returncode == exits.OK, shown.stderr
+        assert shown.stdout.count("If the latency was meant in seconds, it is 1 ms.") == 2
+        with Client(home=home) as client:
+            jobs = len(list(client.jobs.list()))
+        refused = run(mark, home, "find", *SPACE, "--max-latency-ms", "0.001")
+        assert refused.returncode == exits.REFUSED
+        assert "the quickest is predicted to take" in refused.stderr
+        with Client(home=home) as client:
+            assert len(list(client.jobs.list())) == jobs

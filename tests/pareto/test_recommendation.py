@@ -1,0 +1,193 @@
+"""The recommendation among measured models, and what its sentences claim."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgefront.core.pareto.ratio import Figure
+from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Limits, Option, recommend
+from edgefront.core.units import MIB
+
+
+def option(
+    name: str,
+    perplexity: float | None = 30.0,
+    latency_ms: float = 40.0,
+    memory_mb: float = 200.0,
+    *,
+    half_width_ms: float | None = 0.4,
+    spread: float = 0.02,
+    stock: bool = False,
+    parameters: int = 10_000_000,
+    trained: float | None = None,
+    score: float | None = None,
+) -> Option:
+    return Option(
+        id=name,
+        stock=stock,
+        name="4 layers",
+        parameters=parameters,
+        score=score if score is not None else -math.log(perplexity or 1.0),
+        latency=Figure.plus_minus(latency_ms, half_width_ms),
+        memory=Figure(memory_mb * MIB, MEMORY_SPREAD),
+        predicted=None if perplexity is None else Figure(perplexity, spread),
+        trained=trained,
+    )
+
+
+LIMITS = Limits(50.0, 300.0)
+
+
+def test_the_best_within_the_limits_beside_the_largest_stock_model_within_them() -> None:
+    options = [
+        option("best", 30.0),
+        option("better but slow", 20.0, 51.0),
+        option("better but large", 20.0, 40.0, 301.0),
+        option("stock 2", 40.0, 20.0, stock=True, parameters=2),
+        option("stock 4", 34.0, 45.0, stock=True, parameters=4),
+        option("stock 8", 25.0, 90.0, stock=True, parameters=8),
+    ]
+    found = recommend(options, LIMITS, "quality_law")
+    assert found.by == "predicted"
+    assert found.best is not None
+    assert found.best.id == "best"
+    assert found.baseline is not None
+    assert found.baseline.id == "stock 4"
+    assert found.sentence == (
+        "Within 50 ms and 300 MiB a model of predicted perplexity 30.0 ± 0.6. Against the largest stock model within "
+        "the limits (4 layers): predicted perplexity 11.8 ± 2.5 % lower, latency 11.1 ± 1.2 % lower, no measurable "
+        "difference in peak memory (± 0.7 %)."
+    )
+    assert found.nearest is None
+    assert found.moves == ()
+
+
+def test_what_intervals_do_not_support_is_not_claimed() -> None:
+    stock = option("stock", 30.5, 41.0, stock=True, half_width_ms=2.0)
+    told = recommend([option("best", 30.0, half_width_ms=2.0), stock], LIMITS, "quality_law").sentence
+    assert "no measurable difference in predicted perplexity (± 2.8 %)" in told
+    assert "no measurable difference in latency (± 6.8 %)" in told
+    unknown = recommend([option("best", 20.0, 30.0, half_width_ms=None), stock], LIMITS, "quality_law").sentence
+    assert "latency 27 % lower by one launch each, whose interval is not known" in unknown
+
+
+@given(st.floats(0.5, 2), st.floats(0, 0.5), st.floats(0, 0.5))
+def test_a_claim_holds_at_both_ends_of_its_interval(ratio: float, one: float, two: float) -> None:
+    found = Figure(ratio, one).over(Figure(1.0, two))
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= ratio <= found.high
+    claimed = found.in_percent("latency")
+    assert ("no measurable" in claimed) == (found.low <= 1 <= found.high)
+    assert ("higher" in claimed) == (found.low > 1)
+
+
+def test_runners_up_are_the_best_that_trade_something() -> None:
+    options = [
+        option("best", 30.0, 45.0),
+        option("like the best", 30.1, 45.1),
+        option("faster", 31.0, 40.0, 210.0),
+        option("worse than faster", 31.5, 44.0, 215.0),
+        option("smaller", 32.0, 45.0, 150.0),
+        option("both", 33.0, 30.0, 120.0),
+    ]
+    found = recommend(options, LIMITS, "quality_law")
+    assert [one.id for one, _ in found.runners_up] == ["faster", "smaller", "both"]
+    trades = {one.id: trade for one, trade in found.runners_up}
+    assert trades["faster"].startswith(
+        "latency 11.1 ± 1.2 % lower, peak memory 5.0 ± 0.7 % higher, predicted perplexity"
+    )
+    few = recommend(options[:3], LIMITS, "quality_law")
+    assert [one.id for one, _ in few.runners_up] == ["like the best", "faster"]
+
+
+def test_a_stock_model_that_nothing_beats_is_recommended_as_such() -> None:
+    found = recommend([option("searched", 31.0), option("stock", 30.0, stock=True)], LIMITS, "quality_law")
+    assert found.best is not None
+    assert found.best.stock
+    assert "the stock model with 4 layers is the best" in found.sentence
+
+
+def test_trained_perplexity_decides_among_those_trained_alike() -> None:
+    options = [option("a", 30.0, trained=41.0), option("b", 30.5, trained=39.0), option("c", 32.0)]
+    found = recommend(options, LIMITS, "quality_law")
+    assert found.by == "trained"
+    assert found.best is not None
+    assert found.best.id == "b"
+    assert "reached perplexity 39 after training" in found.sentence
+    assert "perplexity after training 5.1 ± 1.8 % higher" in {
+        one.id: trade for one, trade in found.runners_up
+    }["a"]  # fmt: skip
+    # Where the best by prediction was not trained, the others' trainings do not speak for it.
+    beside = recommend([*options, option("d", 25.0)], LIMITS, "quality_law")
+    assert (beside.by, beside.best and beside.best.id) == ("predicted", "d")
+
+
+def test_other_proxies_are_spoken_of_as_what_they_are() -> None:
+    options = [
+        option("best", None, score=12e6),
+        option("stock", None, 45.0, stock=True, score=10e6),
+    ]
+    counted = recommend(options, LIMITS, "decoder_parameters")
+    assert counted.by == "proxy"
+    assert "decoder parameters 20.0 % more" in counted.sentence
+    assert "ranked higher by snip" in recommend(options, LIMITS, "snip").sentence
+
+
+@pytest.mark.parametrize(
+    ("limits", "nearest", "moves", "words"),
+    [
+        (Limits(10.0, 300.0), "fast", [("latency_ms", 20.3)], "raise the latency limit from 10 to 20.3 ms."),
+        (
+            Limits(30.0, 100.0),
+            "small",
+            [("latency_ms", 40.5), ("memory_mb", 202.0)],
+            "raise the latency limit from 30 to 40.5 ms or raise the memory limit from 100 to 202 MiB.",
+        ),
+        (
+            Limits(10.0, 50.0),
+            "small",
+            [("latency_ms", 40.5), ("memory_mb", 80.5)],
+            "raise the latency limit from 10 to 40.5 ms and raise the memory limit from 50 to 80.5 MiB.",
+        ),
+    ],
+)
+def test_where_nothing_fits_the_nearest_and_the_limits_to_move(
+    limits: Limits, nearest: str, moves: list[tuple[str, float]], words: str
+) -> None:
+    options = [option("fast", 60.0, 20.0, 200.0, half_width_ms=0.2), option("small", 50.0, 40.0, 80.0)]
+    found = recommend(options, limits, "quality_law")
+    assert found.best is None
+    assert found.baseline is None
+    assert found.nearest is not None
+    assert found.nearest.id == nearest
+    assert [(move.limit, move.to) for move in found.moves] == moves
+    assert found.sentence.endswith(words)
+    # What is told suffices.
+    wide = dict(moves) if " and raise" not in words else {}
+    for limit, to in wide.items():
+        assert recommend(options, Limits(**{**vars(limits), limit: to}), "quality_law").best is not None
+
+
+def test_limits_in_other_units_are_recognised_by_what_was_measured() -> None:
+    options = [option("only", 30.0, 40.0, 200.0)]
+    assert recommend(options, Limits(0.05), "x").sentence.endswith("If the latency was meant in seconds, it is 50 ms.")
+    assert recommend(options, Limits(None, 0.3), "x").sentence.endswith(
+        "If the memory was meant in GiB, it is 307.2 MiB."
+    )
+    assert "meant" not in recommend(options, Limits(5.0), "x").sentence
+
+
+def test_nothing_measured_yet() -> None:
+    assert recommend([], LIMITS, "quality_law").sentence == "Nothing has been measured yet."
+
+
+def test_without_limits_and_beyond_them() -> None:
+    stock = option("stock", 34.0, stock=True)
+    assert recommend([option("best"), stock], Limits(), "quality_law").sentence.startswith("Without limits a model")
+    close = recommend([option("best", latency_ms=49.9), stock], LIMITS, "quality_law").sentence
+    assert close.endswith("The interval of its latency reaches beyond the limit.")

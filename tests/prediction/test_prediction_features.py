@@ -1,0 +1,77 @@
+"""Features against the formulas of one architecture's cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgefront.core.cost.costs import costs
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.prediction.features import FEATURES, NAMES, descriptors, features, features_by_block
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.catalogue import space
+
+PROTOCOLS = (
+    MeasurementProtocol(logits="all"),
+    MeasurementProtocol(mode="prefill", logits="none", batch=2),
+    MeasurementProtocol(memory_length=64, sequence_length=50, batch=2),
+    MeasurementProtocol(mode="decode", memory_length=100, batch=3),
+)
+PRODUCTS = [feature.unit == "MAC" for feature in FEATURES]
+
+
+def drawn(name: str, number: int, seed: int = 3, **narrowed: object) -> list[Architecture]:
+    rng, of = np.random.default_rng(seed), space(name).narrow(narrowed)
+    return [of.architecture(of.sample(rng)) for _ in range(number)]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.one_pass)
+@pytest.mark.parametrize("name", ["lts-gpt2", "lts-transformer-xl", "hybrid", "srupp"])
+def test_products_are_those_of_the_cost(name: str, protocol: MeasurementProtocol) -> None:
+    architectures = drawn(name, 6, div=1, d_embed="d_model")
+    found = features(Shapes.of(architectures), protocol)
+    assert found[:, NAMES.index("embedding_products")].tolist() == [0] * 6
+    for architecture, row in zip(architectures, found, strict=True):
+        assert 2 * row[PRODUCTS].sum() == protocol_costs(architecture, protocol).flops
+
+
+def test_sru_and_mixed_stacks_are_counted_too() -> None:
+    blocks = [{"kind": "sru"}, {"kind": "sru", "d_proj": 24}, {"kind": "srupp", "d_attn": 16, "attends": "none"}]
+    architecture = Architecture.parse(
+        {"d_model": 32, "embedding": {"vocab_size": 100}, "blocks": [*blocks, {"kind": "identity"}]}
+    )
+    protocol = MeasurementProtocol(sequence_length=20, logits="none")
+    row = features(Shapes.of([architecture]), protocol)[0]
+    assert 2 * row[PRODUCTS].sum() == costs(architecture, sequence_length=20, logits="none").flops
+    by_name = dict(zip(NAMES, row, strict=True))
+    assert (by_name["recurrence_calls"], by_name["recurrence"]) == (3, 3 * 20 * 32)
+    assert (by_name["srupp_calls"], by_name["srupp_scores"]) == (0, 0)
+    assert by_name["block_stream"] == 3 * 20 * 32  # nothing for the identity
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.one_pass)
+def test_blocks_and_ends_sum_to_the_whole(protocol: MeasurementProtocol) -> None:
+    shapes = Shapes.of(drawn("hybrid", 5) + drawn("lts-transformer-xl", 3))
+    assert (features_by_block(shapes, protocol).sum(axis=1) == features(shapes, protocol)).all()
+
+
+def test_biases_and_maps_of_distances_are_told_apart() -> None:
+    base = {"d_model": 32, "embedding": {"vocab_size": 100}, "blocks": [{"kind": "attention", "n_head": 2}]}
+    learned, relative = (
+        features(Shapes.of([Architecture.parse({**base, "positions": {"kind": kind}})]), PROTOCOLS[0])[0]
+        for kind in ("learned", "relative")
+    )
+    calls = NAMES.index("block_biases")
+    assert (learned[calls], relative[calls]) == (1, 1)
+    assert relative[NAMES.index("attention_products")] - learned[NAMES.index("attention_products")] == 193 * 32 * 32
+
+
+def test_descriptors_are_finite_for_any_stack() -> None:
+    architectures = drawn("hybrid", 20) + drawn("lts-gpt2", 5)
+    architectures.append(
+        Architecture.parse({"d_model": 8, "embedding": {"vocab_size": 9}, "blocks": [{"kind": "identity"}]})
+    )
+    shapes = Shapes.of(architectures)
+    assert np.isfinite(descriptors(shapes, features(shapes, PROTOCOLS[1]))).all()

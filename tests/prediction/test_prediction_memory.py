@@ -1,0 +1,62 @@
+"""Peak memory: exact weights, and what launches say of the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.prediction.memory import MEMORY_FEATURES, MemoryPredictor, memory_features, weight_bytes
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.catalogue import space
+
+PROTOCOLS = (
+    MeasurementProtocol(),
+    MeasurementProtocol(dtype="bfloat16", logits="all"),
+    MeasurementProtocol(weights="int8"),
+    MeasurementProtocol(mode="decode", memory_length=64),
+)
+
+
+def drawn(name: str, number: int) -> list[Architecture]:
+    rng, of = np.random.default_rng(9), space(name)
+    return [of.architecture(of.sample(rng)) for _ in range(number)]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: f"{protocol.mode} {protocol.number}")
+@pytest.mark.parametrize("name", ["lts-gpt2", "hybrid", "srupp"])
+def test_weights_are_counted_exactly(name: str, protocol: MeasurementProtocol) -> None:
+    architectures = drawn(name, 8)
+    expected = [protocol_costs(one, protocol).weight_bytes for one in architectures]
+    assert weight_bytes(Shapes.of(architectures), protocol).tolist() == expected
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: f"{protocol.mode} {protocol.number}")
+def test_ten_launches_tell_what_a_runtime_holds(protocol: MeasurementProtocol) -> None:
+    shapes = Shapes.of(drawn("lts-gpt2", 60))
+    held = dict.fromkeys(MEMORY_FEATURES, 0.0) | {"runtime": 3e6, "inner": 3.0, "state": 2.0, "attention_weights": 1.0}
+    peak = weight_bytes(shapes, protocol) + memory_features(shapes, protocol) @ np.array(list(held.values()))
+    noisy = peak * np.exp(0.002 * np.random.default_rng(0).standard_normal(60))
+    mean, low, high = MemoryPredictor.fit(shapes.take(slice(0, 10)), protocol, noisy[:10]).predict(shapes)
+    assert np.mean(np.abs(mean / noisy - 1)) < 0.01
+    assert np.mean((low <= noisy) & (noisy <= high)) > 0.9
+    assert (low >= weight_bytes(shapes, protocol) * 0.999999).all()
+
+
+def test_wider_on_request_and_never_narrower() -> None:
+    shapes, protocol = Shapes.of(drawn("lts-gpt2", 6)), PROTOCOLS[0]
+    predictor = MemoryPredictor.fit(shapes, protocol, weight_bytes(shapes, protocol) * 1.1)
+    assert predictor.widened(2).half_width == 2 * predictor.half_width
+    with pytest.raises(InvalidInput, match="by must be at least 1"):
+        predictor.widened(0.9)
+
+
+def test_wrong_peaks_name_their_row() -> None:
+    shapes = Shapes.of(drawn("lts-gpt2", 4))
+    with pytest.raises(InvalidInput, match=r"peak_bytes\.2: must be a number above zero"):
+        MemoryPredictor.fit(shapes, PROTOCOLS[0], [1e8, 1e8, 0, 1e8])
+    with pytest.raises(InvalidInput, match="at least 3 different architectures"):
+        MemoryPredictor.fit(shapes.take([0, 0]), PROTOCOLS[0], [1e8, 1e8])

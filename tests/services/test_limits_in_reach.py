@@ -1,0 +1,72 @@
+"""Limits that no model of a space can meet are refused as far as that is known, and say what would be right."""
+
+from __future__ import annotations
+
+import pytest
+from simulated_agent import CLASS, SimulatedAgent, by_size
+from simulated_service import SMALL, Service, request
+
+from edgefront.core.cost.costs import costs
+from edgefront.core.errors import InvalidInput
+from edgefront.core.search.smallest import smallest
+from edgefront.core.services.jobs.checks import checked
+from edgefront.core.services.prediction.fits import Fits
+from edgefront.core.services.prediction.limits import check_latency_limits
+from edgefront.core.spaces.catalogue import space, spaces
+from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.units import MIB
+from edgefront.core.wire.jobs import JobRequest
+
+
+def limited(**limits: float) -> JobRequest:
+    return request(targets=[{"device_class": CLASS, "limits": limits}])
+
+
+def check(service: Service, wanted: JobRequest) -> None:
+    check_latency_limits(service.database, service.user, wanted, Fits())
+
+
+def test_a_latency_in_seconds_is_refused_by_what_the_device_takes(service: Service) -> None:
+    agent = SimulatedAgent(service.database, by_size())
+    check(service, limited(latency_ms=0.003))  # nothing is known yet: the job finds out
+    service.submit(request(budget={"refinement": 0.0}))
+    service.run(agent)
+    with pytest.raises(InvalidInput) as raised:
+        check(service, limited(latency_ms=0.003))
+    assert raised.value.field == "targets.0.limits.latency_ms"
+    assert "the quickest is predicted to take" in raised.value.detail
+    assert raised.value.detail.endswith("if it was meant in seconds, it is 3 ms")
+    assert "at least about" in str(raised.value.extra["allowed"])
+    with pytest.raises(InvalidInput) as raised:
+        check(service, limited(latency_ms=1e-9))
+    assert "seconds" not in raised.value.detail
+    for fine in (1.5, 3.0, 1e6):
+        check(service, limited(latency_ms=fine))
+    check(service, limited(memory_mb=500))
+    unknown = request(targets=[{"device_class": "elsewhere", "limits": {"latency_ms": 0.003}}])
+    check(service, unknown)  # its submission says what is wrong
+
+
+def test_a_memory_below_the_smallest_model_names_the_smallest() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        checked(limited(memory_mb=5))
+    assert raised.value.field == "targets.0.limits.memory_mb"
+    least = costs(smallest(space("lts-gpt2").narrow(SMALL), weights)).weight_bytes / MIB
+    assert f"the smallest {least:.1f} MiB" in raised.value.detail
+    assert raised.value.extra["allowed"] == f"more than {least:.1f} MiB, or another space"
+
+
+def weights(architectures: object) -> list[int]:
+    return [costs(one).weight_bytes for one in architectures]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", sorted(spaces()))
+def test_nothing_in_a_space_is_smaller_than_its_smallest(name: str) -> None:
+    import numpy as np
+
+    whole: SearchSpace = spaces()[name]
+    least = smallest(whole, weights)
+    assert whole.contains(least)
+    rng = np.random.default_rng(1)
+    drawn = [whole.architecture(whole.sample(rng)) for _ in range(30)]
+    assert weights([least])[0] <= min(weights(drawn))

@@ -1,0 +1,145 @@
+"""Recommendations of real jobs on a simulated device: from rows to the answer, for any limits."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from simulated_agent import CLASS, SimulatedAgent, done, principal
+from simulated_service import SMALL, Service
+from sqlalchemy import select, update
+
+from edgefront.core.errors import NotFound
+from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.services.jobs import recommendation
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.tables import Candidate
+from edgefront.core.units import MIB
+from edgefront.core.wire.jobs import JobRequest, JobView, RecommendationView
+
+NARROW = {**SMALL, "div": [1, 2, 4], "d_embed": ["d_model", 128]}
+
+
+def by_work(architecture: Architecture, protocol: MeasurementProtocol, before: int) -> LaunchResult:
+    """A device whose latency and memory follow what a pass does; launches differ by 2 %."""
+    found = protocol_costs(architecture, protocol)
+    latency = 0.5 + found.flops / 1e9 + 0.05 * len(architecture.blocks)
+    return done(latency * (1 + 0.02 * (before % 2)), int(found.weight_bytes * 1.1) + 5 * MIB)
+
+
+@pytest.fixture
+def agent(service: Service) -> SimulatedAgent:
+    return SimulatedAgent(service.database, measure=by_work)
+
+
+def asked(latency_ms: float = 1.34, memory_mb: float = 36.0) -> JobRequest:
+    return JobRequest.model_validate(
+        {
+            "goal": "best_within_limits",
+            "space": {"name": "lts-gpt2", "narrow": NARROW},
+            "targets": [{"device_class": CLASS, "limits": {"latency_ms": latency_ms, "memory_mb": memory_mb}}],
+            "algorithm": {"settings": {"initial": 6, "batch": 3, "population": 100, "steps": 3}},
+            "budget": {"candidates": 15, "refinement": 0.5},
+            "seed": 7,
+        }
+    )
+
+
+def finished(service: Service, agent: SimulatedAgent, request: JobRequest) -> JobView:
+    job = service.submit(request)
+    service.run(agent)
+    job = service.get(job.id)
+    assert job.state == "finished", job.targets[0].note
+    return job
+
+
+def recommended(service: Service, job: JobView, **limits: float) -> RecommendationView:
+    with service.database.read() as session:
+        known = recommendation.read(session, service.user, job.id, **limits)  # type: ignore[arg-type]
+    return known.recommendation()
+
+
+def test_the_best_measured_model_within_the_limits(service: Service, agent: SimulatedAgent) -> None:
+    job = finished(service, agent, asked())
+    view = recommended(service, job)
+    with service.database.read() as session:
+        rows = session.scalars(select(Candidate).where(Candidate.latency_ms.is_not(None))).all()
+        within = [one for one in rows if one.latency_ms <= 1.34 and one.memory_bytes <= 36 * MIB]  # type: ignore[operator]
+        best = max(within, key=lambda one: one.proxy)
+        stock = [one for one in within if one.role == "baseline"]
+        largest = max((one.decoder_parameters for one in stock), default=None)
+    assert view.recommended is not None
+    assert view.recommended.id == best.id
+    assert (view.by, view.proxy, view.note) == ("predicted", "quality_law", "")
+    assert view.baseline is not None
+    assert view.baseline.decoder_parameters == largest
+    assert view.baseline.architecture["embedding"].get("div") == 4  # the stock model keeps its own embedding
+    assert view.recommended.predicted is not None
+    assert view.recommended.predicted.perplexity == pytest.approx(math.exp(-view.recommended.proxy))
+    assert "WikiText-103" in view.perplexity_of
+    assert view.sentence.startswith("Within 1.34 ms and 36 MiB a model of predicted perplexity")
+    assert len(view.runners_up) == 3
+    shown = [one.candidate for one in view.runners_up]
+    assert {one.id for one in shown}.isdisjoint({best.id})
+    for one in shown:
+        assert one.latency_ms is not None
+        assert one.memory_bytes is not None
+        assert one.latency_ms <= 1.34
+        assert one.memory_bytes <= 36 * MIB
+        assert one.proxy <= view.recommended.proxy
+    assert all("predicted perplexity" in one.trade for one in view.runners_up)
+
+
+def test_other_limits_are_answered_from_what_is_known(service: Service, agent: SimulatedAgent) -> None:
+    job = finished(service, agent, asked())
+    launches = agent.launches.total()
+    tight = recommended(service, job, max_latency_ms=1.0)
+    assert tight.limits.latency_ms == 1.0
+    assert tight.limits.memory_mb == 36.0  # the target's own
+    assert "The search looked within 1.34 ms and 36 MiB" in tight.note
+    shown = tight.recommended or tight.nearest
+    assert shown is not None
+    wide = recommended(service, job, max_latency_ms=1e6, max_memory_mb=1e6)
+    assert wide.recommended is not None
+    assert wide.recommended.latency_ms > 1.34 or wide.recommended.memory_bytes > 36 * MIB  # type: ignore[operator]
+    assert agent.launches.total() == launches
+
+
+def test_where_nothing_fits_the_answer_says_what_to_move(service: Service, agent: SimulatedAgent) -> None:
+    job = finished(service, agent, asked(latency_ms=0.00134))
+    view = recommended(service, job)
+    assert view.recommended is None
+    assert view.nearest is not None
+    assert view.runners_up == ()
+    assert "If the latency was meant in seconds, it is 1.34 ms." in view.sentence
+    move = view.moves[0]
+    assert move.limit == "latency_ms"
+    moved = recommended(service, job, max_latency_ms=move.to)
+    assert moved.recommended is not None, moved.sentence
+
+
+def test_while_a_job_runs_and_before_anything_is_measured(service: Service, agent: SimulatedAgent) -> None:
+    job = service.submit(asked())
+    view = recommended(service, job)
+    assert view.sentence == "Nothing has been measured yet."
+    assert "not finished" in view.note
+    agent.step(3)
+    assert recommended(service, job).sentence != view.sentence
+
+
+def test_intervals_of_latency_enter_the_claims(service: Service, agent: SimulatedAgent) -> None:
+    job = finished(service, agent, asked())
+    with service.database.write() as session:
+        session.execute(update(Candidate).values(latency_half_width_ms=2.0))
+    assert "no measurable difference in latency" in recommended(service, job).sentence
+
+
+def test_it_is_the_owners(service: Service, agent: SimulatedAgent) -> None:
+    job = service.submit(asked())
+    eve = principal(service.database, owner="eve")
+    with service.database.read() as session, pytest.raises(NotFound):
+        recommendation.read(session, eve, job.id)
+    with service.database.read() as session, pytest.raises(NotFound):
+        recommendation.read(session, service.user, job.id, "elsewhere")
