@@ -95,6 +95,12 @@ def by_size(noise: float = 0.0) -> Measure:
     return measure
 
 
+def by_work(architecture: Architecture, protocol: MeasurementProtocol, _before: int) -> LaunchResult:
+    """Latency and memory that follow what a pass of the protocol does."""
+    found = protocol_costs(architecture, protocol)
+    return done(0.5 + found.flops / 1e9 + 0.05 * len(architecture.blocks), int(found.weight_bytes * 1.1) + (5 << 20))
+
+
 def by_parameters(architecture: Architecture, *_: object) -> LaunchResult:
     """Latency and memory that rise with the parameters and scatter by the digest, so that frontiers have something to
     choose.
@@ -119,12 +125,6 @@ def by_parameters(architecture: Architecture, *_: object) -> LaunchResult:
         measuring_s=0.4,
         wall_s=0.5,
     )
-
-
-def by_work(architecture: Architecture, protocol: MeasurementProtocol, _before: int) -> LaunchResult:
-    """Latency and memory that follow what a pass of the protocol does."""
-    found = protocol_costs(architecture, protocol)
-    return done(0.5 + found.flops / 1e9 + 0.05 * len(architecture.blocks), int(found.weight_bytes * 1.1) + (5 << 20))
 
 
 def failing(reason: str = "build_error") -> Measure:

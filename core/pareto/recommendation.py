@@ -121,8 +121,8 @@ def _rank(option: Option) -> tuple[float, float, str]:
 
 
 def _runners_up(ranked: Sequence[Option]) -> list[Option]:
-    """By falling quality those that are faster or smaller than all better ones beyond doubt; else the next best."""
-    best, *others = ranked
+    """Searched ones by falling quality: those faster or smaller than all better ones beyond doubt, else the next."""
+    best, others = ranked[0], [one for one in ranked[1:] if not one.stock]
     traded: list[Option] = []
     for one in others:
         if all(one.latency.over(kept.latency).below or one.memory.over(kept.memory).below for kept in (best, *traded)):

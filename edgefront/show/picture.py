@@ -96,7 +96,7 @@ def draw_found(
         )
         for axes, view, frontier in zip(row, views, frontiers, strict=True):
             _found_panel(axes, view, frontier, searched[view.target_id])
-        row[0].legend(loc="upper right")
+        row[0].legend(loc="best", fontsize=9)
         if title:
             figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -47,10 +47,10 @@ PROTOCOL: dict[str, Any] = {"sequence_length": 64, "logits": "all", "threads": 1
 TARGETS = (("this CPU, ONNX Runtime", "onnxruntime"), ("this CPU, PyTorch", "pytorch"))
 # A few launches teach this CPU, and predictions of some thousand models are enough in so small a space.
 SEARCH = {"initial": 8, "batch": 4, "population": 1000, "steps": 20}
-# Above what the limiting model took, so that its next launches stay within.
-_ROOM_MS, _ROOM_MB = 1.03, 1.01
+# Above what the limiting model took, so that its next launches stay within; as much as its interval, within bounds.
+_ROOM_MS, _ROOM_MB = (1.03, 1.1), 1.01
 # Submission and the last reports take part of the minutes; the stock model may take up to half of the rest.
-_RESERVE, _STOCK = 0.9, 0.5
+_RESERVE, _STOCK = 0.8, 0.5
 _ONLINE_S = 90.0
 
 
@@ -214,7 +214,7 @@ def limits_of(frontier: FrontierView) -> dict[str, float]:
     latency, half = fitting[-1].latency_ms or 0.0, fitting[-1].latency_half_width_ms or 0.0
     memory = (fitting[-1].memory_bytes or 0) / MIB
     return {
-        "latency_ms": round(max(latency * _ROOM_MS, latency + half), 1),
+        "latency_ms": round(latency * min(max(1 + half / latency, _ROOM_MS[0]), _ROOM_MS[1]), 1),
         "memory_mb": float(math.ceil(memory * _ROOM_MB)),
     }
 

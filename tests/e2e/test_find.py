@@ -57,7 +57,7 @@ def test_limits_in_answer_out_with_both_runtimes(tmp_path: Path, mark: str) -> N
             assert view["recommended"]["latency_ms"] > 0
             assert view["recommended"]["predicted"]["perplexity"] > 1
             assert view["baseline"]["role"] == "baseline"
-            assert len(view["runners_up"]) == 3
+            assert view["runners_up"]
         path = run(mark, home, *told["targets"][0]["commands"]["download"].split()[1:], "-o", str(tmp_path / "m.onnx"))
         assert path.returncode == exits.OK, path.stderr
         assert (tmp_path / "m.onnx").stat().st_size > 1 << 20

@@ -101,6 +101,8 @@ def test_runners_up_are_the_best_that_trade_something() -> None:
     assert trades["faster"].startswith(
         "latency 11.1 ± 1.2 % lower, peak memory 5.0 ± 0.7 % higher, predicted perplexity"
     )
+    stock = recommend([*options[:3], option("stock", 30.5, stock=True)], LIMITS, "quality_law")
+    assert [one.id for one, _ in stock.runners_up] == ["like the best", "faster"]  # it stands beside them
     few = recommend(options[:3], LIMITS, "quality_law")
     assert [one.id for one, _ in few.runners_up] == ["like the best", "faster"]
 
