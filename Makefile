@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-# The tests that need no server, no browser and hardly any torch: run them often. `make test` runs everything.
+# The tests that need no server, no browser and no torch: run them often. `make test` runs everything.
 FAST := tests/cost tests/measurement tests/pareto tests/search tests/spaces tests/services tests/store tests/test_layers.py
+TORCH := tests/cost/test_counts.py tests/cost/test_flops.py tests/services/test_supernet_jobs.py
 
 .PHONY: demo test test-fast lint types migrations constraints clean
 
@@ -17,7 +18,7 @@ test: $(VENV)/dev.installed
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
 test-fast: $(VENV)/dev.installed
-	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile -q -k "not postgres" $(FAST) $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile -q -k "not postgres" $(FAST) $(TORCH:%=--ignore=%) $(ARGS)
 
 lint: $(VENV)/dev.installed
 	@$(BIN)/ruff check .
