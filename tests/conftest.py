@@ -47,6 +47,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     assert len({item.nodeid for item in items}) == len(items)
 
 
+TORCH = {"models", "proxies", "supernet", "training"}
+"""Folders whose tests run torch in this process."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    """One thread for torch: these models are tiny, and threads would wait for each other at every operator."""
+    if request.path.relative_to(Path(__file__).parent).parts[0] not in TORCH:
+        yield
+        return
+    import torch  # only where it is needed: it takes seconds to load
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[URL]:
     with servers.postgres() as url:

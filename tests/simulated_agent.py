@@ -6,9 +6,13 @@ For tests of the service; the real agent has tests of its own.
 from __future__ import annotations
 
 import hashlib
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
+
+import httpx
 
 from edgefront.core.cost.costs import costs
 from edgefront.core.measurement.passes import protocol_costs
@@ -22,12 +26,15 @@ from edgefront.core.store.database import Database
 from edgefront.core.wire.agent import (
     DeviceFacts,
     EnrolRequest,
+    EnrolResponse,
     LaunchReport,
     LeaseItem,
+    LeaseRequest,
     LeaseResponse,
     ReportRequest,
     ReportResponse,
     RuntimeFacts,
+    StartRequest,
 )
 from edgefront.core.wire.service import EnrolmentTokenRequest
 
@@ -44,9 +51,15 @@ def principal(database: Database, owner: str = "ann", role: str = "user") -> Pri
         return Principal(key.id, key.name, key.owner, role)  # type: ignore[arg-type]
 
 
-def facts(memory_bytes: int = 8 << 30, cores: int = 4) -> DeviceFacts:
+def facts(memory_bytes: int = 8 << 30, cores: int = 4, numbers: tuple[str, ...] = ("float32",)) -> DeviceFacts:
     runtimes = tuple(
-        RuntimeFacts(runtime=runtime, version="1", providers=("cpu",), memory_methods=("anonymous",))
+        RuntimeFacts(
+            runtime=runtime,
+            version="1",
+            providers=("cpu",),
+            memory_methods=("anonymous",),
+            numbers={"cpu": numbers},  # type: ignore[dict-item]
+        )
         for runtime in ("onnxruntime", "pytorch")
     )
     return DeviceFacts(
@@ -86,6 +99,32 @@ def by_work(architecture: Architecture, protocol: MeasurementProtocol, _before: 
     """Latency and memory that follow what a pass of the protocol does."""
     found = protocol_costs(architecture, protocol)
     return done(0.5 + found.flops / 1e9 + 0.05 * len(architecture.blocks), int(found.weight_bytes * 1.1) + (5 << 20))
+
+
+def by_parameters(architecture: Architecture, *_: object) -> LaunchResult:
+    """Latency and memory that rise with the parameters and scatter by the digest, so that frontiers have something to
+    choose.
+    """
+    exact = costs(architecture)
+    scatter = int(hashlib.sha256(architecture.digest.encode()).hexdigest()[:8], 16) / 0xFFFFFFFF
+    latency_ms = exact.decoder_parameters / 1e6 * (2.0 + 2.0 * scatter) + len(architecture.blocks) / 2
+    forward = int(exact.weight_bytes * (0.2 + 0.3 * (1 - scatter))) + (4 << 20)
+    return LaunchResult(
+        outcome="done",
+        latency=LatencySamples(
+            warmup_ms=(latency_ms * 1.5,), samples_ms=tuple(latency_ms * (1 + 0.002 * step) for step in range(5))
+        ),
+        memory=PeakMemory(
+            method="anonymous",
+            peak_bytes=forward + exact.weight_bytes,
+            forward_peak_bytes=forward,
+            build_peak_bytes=forward // 2,
+            mapped_weight_bytes=exact.weight_bytes,
+        ),
+        build_s=0.05,
+        measuring_s=0.4,
+        wall_s=0.5,
+    )
 
 
 def failing(reason: str = "build_error") -> Measure:
@@ -143,3 +182,57 @@ class SimulatedAgent:
         if lease.items:
             self.report(lease)
         return len(lease.items)
+
+
+class RemoteAgent:
+    """The same over HTTP, by the real protocol: enrols a device with an admin's key, then measures when told to."""
+
+    def __init__(self, url: str, key: str, *, name: str, device_class: str = "bench-board") -> None:
+        self.name = name
+        with httpx.Client(base_url=url, timeout=60) as admin:
+            answer = admin.post("/v1/enrolment-tokens", json={"name": name}, headers=_bearer(key))
+            token = answer.raise_for_status().json()["token"]
+            request = EnrolRequest(name=name, device_class=device_class, facts=facts(numbers=("float32", "int8")))
+            answer = admin.post("/v1/agents/enrol", json=request.model_dump(mode="json"), headers=_bearer(token))
+            enrolled = EnrolResponse.model_validate_json(answer.raise_for_status().content)
+        self.device_id = enrolled.device_id
+        self._http = httpx.Client(base_url=url, headers=_bearer(enrolled.credential), timeout=60)
+
+    def _result(self, item: LeaseItem) -> LaunchResult:
+        return by_parameters(Architecture.parse(item.architecture))
+
+    def close(self) -> None:
+        self._http.close()
+
+    def measure(self, launches: int, *, wait_s: float = 30.0) -> int:
+        """Measures so many launches and reports each by itself; fewer if there is no work within `wait_s`."""
+        done = 0
+        while done < launches:
+            request = LeaseRequest(max_items=min(8, launches - done), wait_s=wait_s)
+            lease = LeaseResponse.model_validate_json(self._post("/v1/leases", request).content)
+            if not lease.items:
+                break
+            for item in lease.items:
+                self._post(f"/v1/launches/{item.launch_id}/start", StartRequest(fence=item.fence))
+                report = LaunchReport(launch_id=item.launch_id, fence=item.fence, result=self._result(item))
+                answer = self._post("/v1/reports", ReportRequest(reports=(report,), busy_s=0.5))
+                receipts = ReportResponse.model_validate_json(answer.content).receipts
+                assert [receipt.outcome for receipt in receipts] == ["accepted"]
+                done += 1
+        return done
+
+    def finish(self, api: httpx.Client, job_id: str) -> dict[str, Any]:
+        """Measures whatever is wanted until the job has finished; returns the job."""
+        end = time.monotonic() + 120
+        while (job := api.get(f"/v1/jobs/{job_id}").raise_for_status().json())["state"] == "running":
+            assert time.monotonic() < end, f"the job does not finish: {job}"
+            self.measure(8, wait_s=0.2)
+        assert job["state"] == "finished", job
+        return dict(job)
+
+    def _post(self, path: str, message: Any) -> httpx.Response:
+        return self._http.post(path, json=message.model_dump(mode="json")).raise_for_status()
+
+
+def _bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}

@@ -7,6 +7,7 @@ from typing import Any
 import simulated_agent as simulated
 
 from edgefront.core.services.jobs import lifecycle as jobs
+from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import ADVANCE, SCORE, SETTLE
 from edgefront.core.store.database import Database
 from edgefront.core.wire.jobs import JobRequest, JobView
@@ -28,35 +29,55 @@ def request(**changes: Any) -> JobRequest:
     return JobRequest.model_validate(value | changes)
 
 
-class Service:
-    """A database whose tasks wait in `inbox`, a user, and what they do in short words."""
+class Inbox:
+    """Where the tasks of a database wait: those that move a target on for `work`, reports are settled at once."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.inbox: list[str] = []
-        self.sent = 0
-        self.scores_asked = 0
-        database.send = self._send
-        self.user = simulated.principal(database)
+        self.targets: list[str] = []
+        self.others: list[tuple[str, dict[str, Any]]] = []
+        """What was sent to workers that score or train."""
+        database.send = self.send
 
-    def _send(self, task: str, arguments: dict[str, Any]) -> None:
-        if task == SCORE:
-            self.scores_asked += 1
-            return
+    def send(self, task: str, arguments: dict[str, Any]) -> None:
         if task == SETTLE:
             settle_target(self.database, arguments["target_id"])
-            return
-        assert task == ADVANCE
-        self.sent += 1
-        self.inbox.append(arguments["target_id"])
+        elif task == ADVANCE:
+            self.targets.append(arguments["target_id"])
+        else:
+            self.others.append((task, arguments))
+
+    def work(self, settings: Settings | None = None) -> None:
+        """Does the tasks that wait, as a worker would."""
+        while self.targets:
+            advance_target(self.database, self.targets.pop(0), settings)
+
+
+class Service:
+    """A database whose tasks wait in `inbox`, a user, and what they do in short words."""
+
+    settings: Settings | None = None
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.tasks = Inbox(database)
+        self.user = simulated.principal(database)
+
+    @property
+    def inbox(self) -> list[str]:
+        """Targets that wait to be moved on."""
+        return self.tasks.targets
+
+    @property
+    def scores_asked(self) -> int:
+        return [task for task, _ in self.tasks.others].count(SCORE)
 
     def work(self) -> None:
         """Does the tasks that wait."""
-        while self.inbox:
-            advance_target(self.database, self.inbox.pop(0))
+        self.tasks.work(self.settings)
 
     def create(self, asked: JobRequest | None = None, key: str | None = None) -> JobView:
-        return jobs.submit_job(self.database, self.user, asked or request(), key)
+        return jobs.submit_job(self.database, self.user, asked or request(), key, self.settings)
 
     def submit(self, asked: JobRequest | None = None) -> JobView:
         """Creates a job and lets it ask for its baselines."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 from simulated_agent import CLASS, SimulatedAgent
+from simulated_service import Inbox
 
 from edgefront.api.app import create_app
 from edgefront.api.context import Context
@@ -21,12 +22,9 @@ from edgefront.core.services.access import keys
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.measuring import handover
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.tasks import ADVANCE, SETTLE
 from edgefront.core.store.database import Database
 from edgefront.core.wire.agent import EnrolRequest
 from edgefront.core.wire.service import EnrolmentTokenRequest, Problem, Role
-from edgefront.workers.searching import advance_target
-from edgefront.workers.tasks import settle_target
 
 
 @dataclass
@@ -38,16 +36,9 @@ class Service:
     settings: Settings
     server: Server
     stack: ExitStack = field(default_factory=ExitStack)
-    inbox: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.database.send = self._send
-
-    def _send(self, task: str, arguments: dict[str, Any]) -> None:
-        if task == SETTLE:
-            settle_target(self.database, arguments["target_id"])
-        elif task == ADVANCE:
-            self.inbox.append(arguments["target_id"])
+        self.tasks = Inbox(self.database)
 
     @property
     def context(self) -> Context:
@@ -57,8 +48,7 @@ class Service:
 
     def work(self) -> None:
         """Does the tasks that wait, as a worker would."""
-        while self.inbox:
-            advance_target(self.database, self.inbox.pop(0))
+        self.tasks.work()
 
     def submit(self, client: httpx.Client, **changes: Any) -> dict[str, Any]:
         """A small job whose baselines are wanted."""

@@ -275,7 +275,7 @@ def test_the_sweep_finds_scores_whose_message_was_lost(sqlite_service: Service) 
     service = sqlite_service
     SimulatedAgent(service.database, by_size())
     job = service.submit(asking("snip", proxy_settings=TINY))
-    service.scores_asked = 0
+    service.tasks.others.clear()
     with service.database.write() as session:
         sweep(session, service.database.now(session))
     assert service.scores_asked == 1

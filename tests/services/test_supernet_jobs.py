@@ -15,7 +15,6 @@ from sqlalchemy import select
 
 from edgefront.core.data.prepared.preparation import Preparation, prepare
 from edgefront.core.errors import Conflict, InvalidInput
-from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.sweep import sweep
 from edgefront.core.services.tasks import TRAIN
@@ -30,7 +29,6 @@ from edgefront.core.supernet.result import SUMMARY
 from edgefront.core.supernet.run import run
 from edgefront.core.training.run_folder import EXIT_DONE, RESULT, RunSpec
 from edgefront.core.wire.jobs import JobRequest, JobView
-from edgefront.workers.searching import advance_target
 
 DATA = "text.txt"
 MACHINE = Machine("tester", slots=1, memory_bytes=1 << 40)
@@ -44,21 +42,11 @@ class Pool(Service):
     def __init__(self, database: Database, home: Path) -> None:
         super().__init__(database)
         self.settings = Settings(home=home)
-        self.asked: list[str] = []
 
-    def _send(self, task: str, arguments: dict[str, Any]) -> None:
-        if task == TRAIN:
-            self.asked.append(arguments["queue"])
-        else:
-            super()._send(task, arguments)
-
-    def work(self) -> None:
-        while self.inbox:
-            advance_target(self.database, self.inbox.pop(0), self.settings)
-
-    def create(self, asked: JobRequest | None = None, key: str | None = None) -> JobView:
-        assert asked is not None
-        return jobs.submit_job(self.database, self.user, asked, key, self.settings)
+    @property
+    def asked(self) -> list[str]:
+        """Queues of the trainings that workers were sent for."""
+        return [arguments["queue"] for task, arguments in self.tasks.others if task == TRAIN]
 
     def claim(self) -> TrainingClaim | None:
         with self.database.write() as session:

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ViewportSize, sync_playwright
-from synthetic_agent import SyntheticAgent
+from simulated_agent import RemoteAgent
 from watched_page import WatchedPage
 
 from edgefront.embedded.service import EmbeddedService
@@ -47,14 +47,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServic
 
 
 @pytest.fixture(scope="module")
-def agent(service: EmbeddedService) -> Iterator[SyntheticAgent]:
-    agent = SyntheticAgent(service.url, service.key, name="bench-1")
+def agent(service: EmbeddedService) -> Iterator[RemoteAgent]:
+    agent = RemoteAgent(service.url, service.key, name="bench-1")
     yield agent
     agent.close()
 
 
 @pytest.fixture(scope="module")
-def finished(service: EmbeddedService, agent: SyntheticAgent) -> dict[str, Any]:
+def finished(service: EmbeddedService, agent: RemoteAgent) -> dict[str, Any]:
     """A finished job of two targets on the same board, one of them with limits."""
     headers = {"Authorization": f"Bearer {service.key}"}
     request = {

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import httpx
 from playwright.sync_api import Browser
-from synthetic_agent import SyntheticAgent
+from simulated_agent import RemoteAgent
 from watched_page import WatchedPage
 
 from edgefront.embedded.service import EmbeddedService
@@ -30,7 +30,7 @@ def test_page_recovers_when_the_server_restarts(browser: Browser, tmp_path: Path
             api = opened.enter_context(
                 httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60)
             )
-            agent = opened.enter_context(closing(SyntheticAgent(url, key, name="bench-r")))
+            agent = opened.enter_context(closing(RemoteAgent(url, key, name="bench-r")))
             context = opened.enter_context(closing(browser.new_context(viewport={"width": 900, "height": 700})))
             job_id = api.post("/v1/jobs", json=REQUEST).raise_for_status().json()["id"]
             seen = WatchedPage(context.new_page(), url)

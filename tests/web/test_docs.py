@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import typer
-from synthetic_agent import SyntheticAgent
+from simulated_agent import RemoteAgent
 
 from edgefront import exits
 from edgefront.cli import app
@@ -67,7 +67,7 @@ def test_rest_walk_through_runs_as_it_is(tmp_path: Path) -> None:
         pytest.fail("the REST walk-through needs curl (Debian: apt-get install curl)")
     script = "set -euo pipefail\n" + "\n".join(BLOCK.findall((ROOT / "docs" / "rest.md").read_text()))
     with EmbeddedService(tmp_path / "home", port=0, agent=False, isolated=True) as service:
-        agent = SyntheticAgent(service.url, service.key, name="local")
+        agent = RemoteAgent(service.url, service.key, name="local")
         over = threading.Event()
 
         def measure() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 from playwright.sync_api import BrowserContext, expect
-from synthetic_agent import SyntheticAgent
+from simulated_agent import RemoteAgent
 from watched_page import WatchedPage
 
 from edgefront.embedded.service import EmbeddedService
@@ -22,7 +22,7 @@ LIVE = "document.getElementById('live').textContent"
 
 
 def test_pause_resume_and_cancel(
-    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: SyntheticAgent
+    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: RemoteAgent
 ) -> None:
     job = submit(agent.name, seed=31)
     seen = watch(member, f"/jobs/{job['id']}")
@@ -46,7 +46,7 @@ def test_pause_resume_and_cancel(
 
 
 def test_a_change_by_another_client_appears_without_reload(
-    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: SyntheticAgent
+    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: RemoteAgent
 ) -> None:
     job = submit(agent.name, seed=32)
     seen = watch(member, f"/jobs/{job['id']}")
@@ -58,7 +58,7 @@ def test_a_change_by_another_client_appears_without_reload(
 def test_without_an_agent_the_page_says_that_the_job_waits(
     watch: Watch, member: BrowserContext, submit: Submit, service: EmbeddedService
 ) -> None:
-    away = SyntheticAgent(service.url, service.key, name="bench-away", device_class="away-board")
+    away = RemoteAgent(service.url, service.key, name="bench-away", device_class="away-board")
     away.close()
     with closing(sqlite3.connect(service.home / "edgefront.db", timeout=60)) as rows, rows:
         rows.execute("UPDATE device SET last_seen_at = '2020-01-01 00:00:00.000000' WHERE id = ?", (away.device_id,))
@@ -80,7 +80,7 @@ def test_a_job_that_is_not_there(watch: Watch, member: BrowserContext) -> None:
 
 
 def test_list_shows_jobs_and_leads_to_them(
-    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: SyntheticAgent
+    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: RemoteAgent
 ) -> None:
     job = submit(agent.name, name="a job to find", seed=34)
     seen = watch(member, "/")
@@ -95,7 +95,7 @@ def test_list_shows_jobs_and_leads_to_them(
 
 
 def test_narrow_screen_and_dark_scheme(
-    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: SyntheticAgent
+    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: RemoteAgent
 ) -> None:
     job = submit(agent.name, candidates=4, seed=35)
     agent.finish(api, job["id"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 from playwright.sync_api import BrowserContext, expect
-from synthetic_agent import SyntheticAgent
+from simulated_agent import RemoteAgent
 from watched_page import WatchedPage
 
 from edgefront.embedded.service import EmbeddedService
@@ -26,7 +26,7 @@ IN_SIGHT = "(cell) => cell.getBoundingClientRect().right <= cell.closest('.scrol
 
 def random_search(
     api: httpx.Client,
-    agent: SyntheticAgent,
+    agent: RemoteAgent,
     space: dict[str, Any],
     *,
     protocol: dict[str, Any] | None = None,
@@ -66,7 +66,7 @@ def differences(shown: dict[str, int], wanted: dict[str, int]) -> dict[str, tupl
 
 
 def test_frontier_grows_without_reload_until_the_job_has_finished(
-    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: SyntheticAgent
+    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: RemoteAgent
 ) -> None:
     job = submit(agent.name, candidates=12, seed=11)
     seen = watch(member, f"/jobs/{job['id']}")
@@ -119,7 +119,7 @@ def test_tabs_show_each_target_by_keyboard_and_by_address(
 
 
 def test_the_target_describes_its_pass(
-    watch: Watch, member: BrowserContext, api: httpx.Client, agent: SyntheticAgent
+    watch: Watch, member: BrowserContext, api: httpx.Client, agent: RemoteAgent
 ) -> None:
     protocol = {"mode": "decode", "memory_length": 64, "weights": "int8"}
     targets = [
@@ -189,7 +189,7 @@ def test_downloads_say_that_weights_are_untrained_and_are_the_api_s_bytes(
 
 
 def test_files_are_offered_as_they_were_measured(
-    watch: Watch, member: BrowserContext, api: httpx.Client, agent: SyntheticAgent
+    watch: Watch, member: BrowserContext, api: httpx.Client, agent: RemoteAgent
 ) -> None:
     protocol = {"sequence_length": 8, "memory_length": 8, "weights": "int8"}
     space = {"narrow": {"n_layer": [2, 3], "d_model": 128, "d_inner": 256, "n_head": 2, "div": 4}}
@@ -217,7 +217,7 @@ def test_shape_and_downloads_are_in_sight_at_1280_pixels(
 
 
 def test_an_encoder_is_not_offered_the_files_that_generate(
-    watch: Watch, member: BrowserContext, api: httpx.Client, agent: SyntheticAgent
+    watch: Watch, member: BrowserContext, api: httpx.Client, agent: RemoteAgent
 ) -> None:
     space = {"name": "bert", "narrow": {"n_block": [2, 3], "d_model": 128, "d_inner": 256, "n_head": 2}}
     job = random_search(api, agent, space, seed=4)
@@ -235,7 +235,7 @@ def test_an_encoder_is_not_offered_the_files_that_generate(
 
 
 def test_lineage_names_the_parents_by_number(
-    watch: Watch, member: BrowserContext, service: EmbeddedService, agent: SyntheticAgent, api: httpx.Client
+    watch: Watch, member: BrowserContext, service: EmbeddedService, agent: RemoteAgent, api: httpx.Client
 ) -> None:
     request = {
         "name": "a family",
@@ -268,7 +268,7 @@ def test_text_from_users_and_devices_is_shown_as_text(
     submit: Submit,
     service: EmbeddedService,
     api: httpx.Client,
-    agent: SyntheticAgent,
+    agent: RemoteAgent,
 ) -> None:
     job = submit(agent.name, candidates=4, seed=21)
     agent.finish(api, job["id"])
@@ -300,7 +300,7 @@ def test_text_from_users_and_devices_is_shown_as_text(
 
 
 def test_a_job_whose_proxy_misleads_says_so(
-    watch: Watch, member: BrowserContext, api: httpx.Client, agent: SyntheticAgent, finished: dict[str, Any]
+    watch: Watch, member: BrowserContext, api: httpx.Client, agent: RemoteAgent, finished: dict[str, Any]
 ) -> None:
     space = {"name": "hybrid", "narrow": {"n_block": [3, 4], "d_model": 128, "d_inner": 256, "n_head": 2}}
     job = random_search(api, agent, space, candidates=8, seed=3)

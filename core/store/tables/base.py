@@ -49,7 +49,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         if isinstance(value, str):
-            return datetime.strptime(value, "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=timezone.utc)
+            return datetime.fromisoformat(value).replace(tzinfo=timezone.utc)
         return cast(datetime, value).astimezone(timezone.utc)
 
 
