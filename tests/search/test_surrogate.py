@@ -65,10 +65,11 @@ def test_it_learns_from_spread_out_candidates_then_predicts(run: Run) -> None:
     assert len({one.genome["n_layer"] for one in first}) > 2
 
 
-def test_one_in_ten_of_what_is_predicted_is_an_audit(run: Run) -> None:
-    predicted = run.snapshot.results[10:]
-    audits = sum(one.operator == AUDIT for one in predicted)
-    assert audits == math.ceil(len(predicted) / 10)
+def test_one_in_ten_of_what_is_predicted_is_an_audit() -> None:
+    """While measuring is worth it, as it long is for a whole frontier."""
+    results = search(Device(replace(BEST, goal="frontier")), settings=ENDLESS, candidates=40).snapshot.results
+    assert len(results) == 40
+    assert sum(one.operator == AUDIT for one in results[10:]) == math.ceil(30 / 10)
 
 
 def test_predictions_come_with_intervals_that_hold(run: Run) -> None:
