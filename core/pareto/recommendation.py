@@ -121,13 +121,7 @@ def _rank(option: Option) -> tuple[float, float, str]:
 
 
 def _runners_up(ranked: Sequence[Option]) -> list[Option]:
-<<<<<<< HEAD
-    """Searched ones by falling quality: those beyond doubt faster or smaller than all better ones, else the next
-    best.
-    """
-=======
     """Searched ones by falling quality: those faster or smaller than all better ones beyond doubt, else the next."""
->>>>>>> main
     best, others = ranked[0], [one for one in ranked[1:] if not one.stock]
     traded: list[Option] = []
     for one in others:
