@@ -14,9 +14,9 @@ from edgefront.agents.device import linux
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.units import MIB
 
 ROOT = Path(__file__).parent.parent.parent
-MIB = 1 << 20
 RUNTIME = 6 * MIB  # what a runtime holds for itself: 4 to 5 MiB
 RUNTIMES = ("onnxruntime", "pytorch")
 

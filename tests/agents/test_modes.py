@@ -14,9 +14,9 @@ from edgefront.core.graph.state import state_specs
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.units import MIB
 
 RUNTIMES = ("onnxruntime", "pytorch")
-MIB = 1 << 20
 WORDS: dict[str, Any] = {"vocab_size": 211}
 ATTENTION, FEED_FORWARD = {"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 128}
 ENCODER: dict[str, Any] = {

@@ -26,7 +26,7 @@ def drawn(name: str, number: int) -> list[Architecture]:
     return [of.architecture(of.sample(rng)) for _ in range(number)]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: f"{protocol.mode} {protocol.number}")
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: f"{protocol.mode} {protocol.number_format}")
 @pytest.mark.parametrize("name", ["lts-gpt2", "hybrid", "srupp"])
 def test_weights_are_counted_exactly(name: str, protocol: MeasurementProtocol) -> None:
     architectures = drawn(name, 8)
@@ -34,7 +34,7 @@ def test_weights_are_counted_exactly(name: str, protocol: MeasurementProtocol) -
     assert weight_bytes(Shapes.of(architectures), protocol).tolist() == expected
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: f"{protocol.mode} {protocol.number}")
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: f"{protocol.mode} {protocol.number_format}")
 def test_ten_launches_tell_what_a_runtime_holds(protocol: MeasurementProtocol) -> None:
     shapes = Shapes.of(drawn("lts-gpt2", 60))
     held = dict.fromkeys(MEMORY_FEATURES, 0.0) | {"runtime": 3e6, "inner": 3.0, "state": 2.0, "attention_weights": 1.0}

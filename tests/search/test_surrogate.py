@@ -29,8 +29,8 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.lts import LTS_GPT2
 from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.units import MIB
 
-MIB = 1 << 20
 BEST = Problem(
     goal="best_within_limits", latency_ms=1.5, memory_bytes=120 * MIB, proxy="quality_law", scores=perplexity
 )

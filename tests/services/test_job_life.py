@@ -18,9 +18,10 @@ from edgefront.core.services.measuring import handover
 from edgefront.core.services.search import snapshots
 from edgefront.core.services.search.advance import CLAIM, advance, stalled, store
 from edgefront.core.services.search.computing import ComputeStep
+from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Generation, Job, Launch, Measurement, Target
-from edgefront.core.wire.jobs import JobRequest, Limits
+from edgefront.core.wire.jobs import Limits
 from edgefront.workers.searching import advance_target
 
 
@@ -570,7 +571,7 @@ def test_the_rows_hold_together(service: Service) -> None:
     service.run(agent)
     with service.database.read() as session:
         stored = session.get_one(Job, job.id)
-        assert JobRequest.model_validate(stored.request) == request()
+        assert JOB_REQUEST.read(stored.request) == request()
         for row in session.scalars(select(Candidate)):
             measurement = session.get_one(Measurement, row.measurement_id)
             assert (measurement.digest, measurement.seed) == (row.digest, row.seed)
