@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.proxies.study import slices_of
-from edgefront.core.proxies.table import Quality, Row, architecture_of, number_in
+from edgefront.core.proxies.table import Quality, Row, number_in
+from edgefront.core.proxies.trained import described
 from edgefront.core.proxies.trained import log_perplexity as log_of
 from edgefront.core.quality.law import Prediction, QualityLaw
 from edgefront.core.quality.shipped import family, laws_for_table
@@ -87,9 +88,9 @@ def judge(
     """
     found = [
         (architecture, number)
-        for row in rows
+        for place, row in enumerate(rows, 1)
         if (number := number_in(row, quality.column)) is not None
-        and (architecture := architecture_of(row)) is not None
+        and (architecture := described(place, row)) is not None
         and family(architecture) is not None
     ]
     architectures = [architecture for architecture, _ in found]

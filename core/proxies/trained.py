@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput, within
+from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.table import Quality, Row, architecture_of, missing_fields, number_in
 from edgefront.core.spaces.architecture import Architecture
 
@@ -26,9 +26,27 @@ def trained_models(rows: Sequence[Row], quality: Quality) -> Trained:
     """All rows. `InvalidInput` names the first row (from 1) and the field that tells no model or no perplexity."""
     architectures, logs = [], []
     for number, row in enumerate(rows, 1):
-        architectures.append(_described(number, row))
+        found = described(number, row)
+        if found is None:
+            missing = missing_fields(row)
+            raise InvalidInput(
+                f"row {number} does not say what the model is: {', '.join(missing)} is missing",
+                field=_field(number, missing[0]),
+                allowed="an architecture, the columns of LTS's logs, or those of HW-GPT-Bench",
+            )
+        architectures.append(found)
         logs.append(_log_perplexity(number, row, quality))
     return Trained(tuple(architectures), Shapes.of(architectures), np.array(logs))
+
+
+def described(number: int, row: Row) -> Architecture | None:
+    """What the row of this number says that the model is; `InvalidInput` names the row and the field that is wrong."""
+    try:
+        return architecture_of(row)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"row {number}: {error.detail}", field=_field(number, error.field), value=error.value, allowed=error.allowed
+        ) from None
 
 
 def log_perplexity(column: str, value: float) -> float | None:
@@ -42,19 +60,6 @@ def log_perplexity(column: str, value: float) -> float | None:
     if name.endswith("loss"):
         return value
     return value * math.log(2) if name == "bpc" else None
-
-
-def _described(number: int, row: Row) -> Architecture:
-    with within("rows", number):
-        found = architecture_of(row)
-    if found is None:
-        missing = missing_fields(row)
-        raise InvalidInput(
-            f"row {number} does not say what the model is: {', '.join(missing)} is missing",
-            field=_field(number, missing[0]),
-            allowed="an architecture, the columns of LTS's logs, or those of HW-GPT-Bench",
-        )
-    return found
 
 
 def _log_perplexity(number: int, row: Row, quality: Quality) -> float:

@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 
 
 def show(view: RecommendationView, console: Console) -> None:
-    """The answer, the models beside each other, and what to do with the recommended one."""
+    """The models beside each other, what to do with the recommended one, and at the end the answer in one sentence."""
 
     def line(text: str, style: str | None = None) -> None:
         console.print(text, style=style, markup=False, soft_wrap=True)
 
-    line(f"{view.target}: {view.sentence}", "bold")
     if view.recommended is not None or view.nearest is not None:
         console.print(recommendation_table(view))
     for one in view.runners_up:
@@ -30,6 +29,7 @@ def show(view: RecommendationView, console: Console) -> None:
         line(view.note, "yellow")
     for title, command in commands(view).items():
         line(f"{title}: {command}")
+    line(f"{view.target}: {view.sentence}", "bold")
 
 
 def commands(view: RecommendationView) -> dict[str, str]:

@@ -119,13 +119,9 @@ class Demo:
         self._draw(job, found, frontiers)
         models, agreement = self._download_and_run(found)
         self._say("Results of the search")
+        self.out.print("Nothing was trained: perplexities are predicted.", style="dim")
         for view in found:
             show_recommendation(view, self.out)
-        self.out.print(
-            "Predicted, not trained: `edgefront train` finds out. Nothing was trained here.",
-            style="dim",
-            soft_wrap=True,
-        )
         return {
             "job": self.client.jobs.get(job.id),
             "frontiers": frontiers,

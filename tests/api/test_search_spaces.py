@@ -52,7 +52,8 @@ def test_a_job_on_each_space_is_planned_with_its_baselines(service: Service) -> 
     client = service.client("user", "bob")
     for name, space in spaces().items():
         narrow = tiny(space)
-        asked = service.submit(client, space={"name": name, "narrow": narrow}, baseline_layers=[1, 2])
+        space_asked = {"name": name, "narrow": narrow}
+        asked = service.submit(client, space=space_asked, baseline_layers=[1, 2], proxy="decoder_parameters")
         view = JobView.model_validate_json(client.get(f"/v1/jobs/{asked['id']}").content)
         assert asked["proxy_trust"]["caveat"] == view.proxy_trust.caveat == space.caveat
         assert (view.targets[0].state, view.targets[0].candidates) == ("baselines", 2)

@@ -90,7 +90,14 @@ def test_submit_from_flags_watch_and_steer(running: Running) -> None:
 
 
 def test_a_space_in_which_the_proxy_misleads_says_so(running: Running) -> None:
-    flags = ("--narrow", "n_block=2..4 d_model=128 n_head=4 d_inner=512", "--candidates", "6")
+    flags = (
+        "--narrow",
+        "n_block=2..4 d_model=128 n_head=4 d_inner=512",
+        "--candidates",
+        "6",
+        "--proxy",
+        "decoder_parameters",
+    )
     submitted = edgefront("job", "submit", "--space", "par-32", *flags, home=running.home)
     assert submitted.returncode == exits.OK, submitted.stderr
     assert "proxy: Decoder parameters mislead about attention" in submitted.stderr

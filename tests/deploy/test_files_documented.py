@@ -20,7 +20,9 @@ def test_named_files_exist(document: str) -> None:
     named = set(re.findall(r"`([\w/-]+\.(?:py|js))`", text)) - {"utils.py"}
     assert named
     # A path may begin anywhere: `jobs/due.py` stands where `core/services` was named.
-    known = {path.as_posix() for folder in (*FOLDERS, "tests") for path in Path(ROOT / folder).rglob("*.[pj]*")}
+    known = {
+        path.as_posix() for folder in (*FOLDERS, "tests", "scripts") for path in Path(ROOT / folder).rglob("*.[pj]*")
+    }
     assert not {name for name in named if not any(path.endswith(f"/{name}") for path in known)}
 
 

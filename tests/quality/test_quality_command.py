@@ -141,6 +141,9 @@ def test_wrong_rows_are_named(change: dict[str, Any], field: str, said: str, tmp
         run("quality", "fit", str(table))
     assert caught.value.field == field
     assert said in caught.value.detail
+    if change.get("n_layer"):
+        with pytest.raises(InvalidInput, match=r"row 3: n_layer is 'five'"):
+            run("proxy", "study", str(table), "--proxy", "quality_law")
 
 
 def test_tables_that_teach_nothing_are_refused(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import within
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.prediction.memory import weight_bytes
 from edgefront.core.proxies.quality_law import covers, law_about
 from edgefront.core.proxies.settings import ProxySettings
 from edgefront.core.quality.law import QualityLaw
@@ -109,6 +110,8 @@ def _problem(request: JobRequest, protocol: MeasurementProtocol, limits: Limits,
             found &= shapes.decoder_parameters <= bounds.max_decoder
         if bounds.max_total is not None:
             found &= shapes.total_parameters <= bounds.max_total
+        if most_bytes is not None:
+            found &= weight_bytes(shapes, protocol) <= most_bytes
         return found
 
     return Problem(

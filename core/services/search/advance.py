@@ -223,6 +223,7 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
     note = (
         f"{without} of {len(every)} baselines could not be measured; the comparison uses the others." if without else ""
     )
+    note = " ".join(text for text in (note, plan.algorithm.note) if text)
     change_state(session, target, "searching", note, now)
     return True
 
