@@ -38,6 +38,7 @@ def random_search(
         "space": space,
         "targets": [{"name": "here", "device": agent.name, "protocol": protocol or {}}],
         "algorithm": {"name": "random"},
+        "proxy": "decoder_parameters",
         "budget": {"candidates": candidates, "refinement": 0},
         "seed": seed,
     }
