@@ -147,7 +147,7 @@ def test_trained_weights_in_other_numbers_are_those_of_the_builder(
             rounded = torch.from_numpy(array).to(torch.bfloat16).float().numpy()
             np.testing.assert_array_equal(np.asarray(written[key], np.float32), rounded)
         return
-    settings: dict[str, Any] = {"precision": "int8"} if numbers == "int8" else {"dtype": numbers}
+    settings: dict[str, Any] = {"quantisation": "int8"} if numbers == "int8" else {"dtype": numbers}
     built = build(found.architecture, weights=arrays, **settings).graph.initializer
     for item in built:
         np.testing.assert_array_equal(written[item.name], onnx.numpy_helper.to_array(item), err_msg=item.name)

@@ -319,4 +319,4 @@ def test_a_job_whose_proxy_misleads_says_so(
     expect(shapes.filter(has_text=mixed).first).to_be_visible()
     other = watch(member, f"/jobs/{finished['id']}")
     other.until(STATE, "finished")
-    expect(other.page.locator("#caveat")).to_contain_text("Decoder parameters ranked 200 fully trained models")
+    expect(other.page.locator("#caveat")).to_contain_text("quality_law ranked 200 fully trained models")
