@@ -88,14 +88,19 @@ def test_new_launches_agree_within_one_percent(measurer, runtime):
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_memory_does_not_depend_on_when_it_is_taken(measurer, runtime):
-    """In the warm-up passes, or, where there are none, in passes after the timed ones."""
+    """In the warm-up passes, or, where there are none, in passes after the timed ones.
+
+    On some processors the heap keeps one buffer of the output's size from the timed passes, which then counts.
+    """
     model = subjects.gpt(layers=2, d_model=128, vocabulary=8192)
     protocol = MeasurementProtocol(runtime=runtime, logits="all")
     early = measurer.measure(model, protocol, seed=3)
     late = measurer.measure(model, protocol.model_copy(update={"warmup": 0}), seed=3)
     assert early.outcome == late.outcome == "done"
     assert late.latency.warmup_ms == ()
-    assert late.memory.peak_bytes == pytest.approx(early.memory.peak_bytes, abs=2 * MIB)
+    output = protocol.sequence_length * 8192 * 4
+    kept = output if runtime == "pytorch" else 0
+    assert early.memory.peak_bytes - 2 * MIB < late.memory.peak_bytes < early.memory.peak_bytes + kept + 2 * MIB
 
 
 def test_resident_counts_what_anonymous_leaves_out(measurer):
