@@ -170,10 +170,10 @@ class Agent:
         thread: ThreadPoolExecutor,
     ) -> None:
         item = held.item
-        told = self._spawn(leasing.tell_start(item))
+        sent = self._spawn(leasing.tell_start(item))
         if not self.plan.others(item.protocol.threads):
             # The launch uses every core: finish all other work before it is measured.
-            await asyncio.wait([told], timeout=_QUIET_S)
+            await asyncio.wait([sent], timeout=_QUIET_S)
             await sender.settle(_QUIET_S)
         begun = time.monotonic()
         result = await asyncio.get_running_loop().run_in_executor(thread, measure, item)

@@ -3,7 +3,7 @@
 Replayed devices (`replayed.py`: latencies fitted to published launches), the space lts-gpt2 with its embedding free,
 quality predicted by the shipped law of GPT-2 on WikiText-103. Six pairs of limits: latency and peak memory of the
 stock model at six depths. Every search begins with the same baselines and has the same three objectives (predicted
-perplexity, latency, memory); all are told the limits. `surrogate` is asked for the best within limits and ends when a
+perplexity, latency, memory); all know the limits. `surrogate` is asked for the best within limits and ends when a
 batch is expected to gain less than 0.1 % (its default is 1 %); Optuna's samplers get the limits as constraints, and
 their proposals are moved into the space as mutants are.
 

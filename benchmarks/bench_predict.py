@@ -8,7 +8,7 @@ over them. `spread` chooses the launches as the search does (`core.prediction.sp
     python benchmarks/bench_predict.py --here [--minutes 30]                # this CPU, real launches
 
 `--here` adds launches to `results/predict_here.jsonl.gz` for as many minutes (0: none, what is there is replayed) and
-goes on where it stopped: both runtimes, forward passes and decoding, `lts-gpt2` and `hybrid`, each architecture once.
+resumes where it stopped: both runtimes, forward passes and decoding, `lts-gpt2` and `hybrid`, each architecture once.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
 hot_router = APIRouter(prefix="/v1", tags=["agents"], route_class=HotRoute)
 
 DRAINING_WAIT_S = 5.0
-"""Seconds that a draining device waits between requests, after it has been told once that it is draining."""
+"""Seconds that a draining device waits between requests, once it has been answered that it is draining."""
 
 
 @hot_router.post(

@@ -16,7 +16,7 @@ from edgefront.core.services.quality.trust import published_trust
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.models import named_model
-from edgefront.core.wire import agent, jobs, service
+from edgefront.core.wire import agent, jobs, recommendations, service
 
 _NOW = datetime(2026, 5, 4, 9, 30, tzinfo=timezone.utc)
 _LATER = datetime(2026, 5, 4, 9, 31, tzinfo=timezone.utc)
@@ -168,7 +168,7 @@ FRONTIER = _json(
 _PREDICTED = jobs.PredictedView(perplexity=31.2, perplexity_low=30.4, perplexity_high=32.0, law="lts-gpt2-wikitext103")
 _STOCK = {"role": "baseline", "generation": -1, "operator": "baseline", "parents": (), "versus_baseline": None}
 RECOMMENDATION = _json(
-    jobs.RecommendationView(
+    recommendations.RecommendationView(
         job_id=_JOB,
         target_id=_TARGET,
         target="laptop, onnxruntime",
@@ -182,7 +182,7 @@ RECOMMENDATION = _json(
         recommended=_CANDIDATE_VIEW.model_copy(update={"predicted": _PREDICTED}),
         baseline=_CANDIDATE_VIEW.model_copy(update={"id": f"{_CANDIDATE[:-1]}0", "on_frontier": False, **_STOCK}),
         runners_up=(
-            jobs.RunnerUpView(
+            recommendations.RunnerUpView(
                 candidate=_CANDIDATE_VIEW.model_copy(update={"id": f"{_CANDIDATE[:-1]}1"}),
                 trade="latency 6.1 ± 2.4 % lower, peak memory 3.0 ± 0.7 % lower, "
                 "no measurable difference in predicted perplexity (± 3.2 %)",

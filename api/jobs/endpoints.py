@@ -24,7 +24,8 @@ from edgefront.core.services.prediction import estimates
 from edgefront.core.services.prediction.limits import check_latency_limits
 from edgefront.core.states import JobState
 from edgefront.core.wire.estimates import JobEstimate
-from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest, JobView, RecommendationView
+from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest, JobView
+from edgefront.core.wire.recommendations import RecommendationView
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
 

@@ -185,7 +185,7 @@ def _both(speed: Ratio, memory: float, when_better: str, when_not: str) -> str:
 
 
 def _interval(ratio: Ratio) -> str:
-    """` (1.6–2.0×)`, in the direction in which the ratio is told; empty where it is not known."""
+    """` (1.6–2.0×)`, in the direction in which the ratio is stated; empty where it is not known."""
     if ratio.low is None or ratio.high is None:
         return ""
     low, high = (ratio.low, ratio.high) if ratio.value >= 1.0 else (1.0 / ratio.high, 1.0 / ratio.low)

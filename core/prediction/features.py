@@ -156,7 +156,7 @@ def _of_attention(
     keys = protocol.memory_length + tokens
     others = _projected_keys(protocol) + tokens
     maps = d * width
-    # A map of distances instead of biases: what is left of the parameters tells which of the two a block has.
+    # A map of distances instead of biases: the remaining parameters show which of the two a block has.
     left = shapes.parameters - 4 * maps - 2 * d * attention
     relative = attention & (left >= maps) & (left != 3 * width + d)
     yield "attention_calls", attention.astype(float)

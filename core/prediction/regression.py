@@ -107,7 +107,7 @@ def _reweighted(rows: Floats, weights: Floats, shares: Floats, prior: Floats, sp
 
 
 def rounded(values: Floats, digits: int = _DIGITS) -> Floats:
-    """To so many significant digits, ten unless told: what linear algebra of different platforms agrees in."""
+    """To so many significant digits, ten by default: what linear algebra of different platforms agrees in."""
     with np.errstate(divide="ignore"):
         magnitude = np.where(values == 0, 0.0, np.floor(np.log10(np.abs(values))))
     unit = 10.0 ** (magnitude - digits + 1)

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from edgefront.core.wire.jobs import JobRequest
+from edgefront.core.wire.messages import View
 
 Source = Literal["predicted", "measured", "flops", "unknown"]
 
 
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Refusal(_View):
+class Refusal(View):
     """One reason why the job would be refused, as the problem document of a submission has it."""
 
     status: int
@@ -26,14 +21,14 @@ class Refusal(_View):
     allowed: str = ""
 
 
-class Count(_View):
+class Count(View):
     """How many are expected, and how many there can be at most."""
 
     expected: int
     at_most: int
 
 
-class TargetEstimate(_View):
+class TargetEstimate(View):
     """One target. Launches that are known already are not counted: they are not repeated."""
 
     name: str
@@ -59,7 +54,7 @@ class TargetEstimate(_View):
     """What a person should know; mostly empty."""
 
 
-class JobEstimate(_View):
+class JobEstimate(View):
     """What a job would take; nothing is stored."""
 
     request: JobRequest

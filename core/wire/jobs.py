@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, model_validator
+from pydantic import Field, StrictFloat, StrictInt, model_validator
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.states import CandidateState, JobState, LaunchState, TargetState
 from edgefront.core.wire.agent import Identifier, Name
+from edgefront.core.wire.messages import Request, View
 
 Quality = Literal["proxy", "perplexity"]
 
@@ -34,22 +35,14 @@ Goal = Literal["frontier", "best_within_limits"]
 Positive = Annotated[StrictFloat, Field(gt=0, le=1e15, allow_inf_nan=False)]
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class SpaceRequest(_Request):
+class SpaceRequest(Request):
     """A catalogued space, narrowed: each gene to some of its values, as a list or as {min, max, step}."""
 
     name: Annotated[str, Field(max_length=64)] = "lts-gpt2"
     narrow: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
 
 
-class Limits(_Request):
+class Limits(Request):
     """Beyond these a measured candidate is out of bounds: kept and shown, never on the frontier."""
 
     latency_ms: Positive | None = None
@@ -57,7 +50,7 @@ class Limits(_Request):
     """Peak memory in MiB."""
 
 
-class TargetRequest(_Request):
+class TargetRequest(Request):
     """One device (its id or name) or a device class, and how to measure there."""
 
     name: Name | None = None
@@ -76,7 +69,7 @@ class TargetRequest(_Request):
         return self
 
 
-class AddedTargetRequest(_Request):
+class AddedTargetRequest(Request):
     """A device (its id or name) or a device class that a job is extended to."""
 
     name: Name | None = None
@@ -94,7 +87,7 @@ class AddedTargetRequest(_Request):
         return self
 
 
-class AlgorithmRequest(_Request):
+class AlgorithmRequest(Request):
     """`settings` are the algorithm's own (see `GET /v1/catalogue/algorithms`)."""
 
     name: Literal["auto", "surrogate", "lts", "random", "nsga2", "par-supernet"] = "auto"
@@ -102,7 +95,7 @@ class AlgorithmRequest(_Request):
     settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
 
 
-class Budget(_Request):
+class Budget(Request):
     """A target ends at the first of these that it meets; the algorithm's own end counts too."""
 
     candidates: Annotated[StrictInt, Field(ge=1, le=100_000)] | None = None
@@ -113,7 +106,7 @@ class Budget(_Request):
     """Further launches of uncertain frontier points, as a share of the number of first launches."""
 
 
-class ParameterLimits(_Request):
+class ParameterLimits(Request):
     """Settled before anything is measured: the search proposes nothing outside."""
 
     min_decoder: Annotated[StrictInt, Field(ge=0)] | None = None
@@ -121,7 +114,7 @@ class ParameterLimits(_Request):
     max_total: Annotated[StrictInt, Field(ge=1)] | None = None
 
 
-class JobRequest(_Request):
+class JobRequest(Request):
     name: Name = "search"
     space: SpaceRequest = SpaceRequest()
     targets: Annotated[tuple[TargetRequest, ...], Field(min_length=1, max_length=16)]
@@ -144,7 +137,7 @@ class JobRequest(_Request):
     seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 0
 
 
-class Versus(_View):
+class Versus(View):
     """A candidate against the layer-scaled baseline at an equal proxy (linear between two depths)."""
 
     latency_ms: float
@@ -160,7 +153,7 @@ class Versus(_View):
     """The candidate lies outside the baseline's range of the proxy."""
 
 
-class PredictedView(_View):
+class PredictedView(View):
     """What was predicted of an architecture: medians and the ends of 95 % intervals; None where nothing was."""
 
     perplexity: float | None = None
@@ -181,7 +174,7 @@ class PredictedView(_View):
     memory_widening: float = 1.0
 
 
-class CandidateView(_View):
+class CandidateView(View):
     id: Identifier
     job_id: Identifier
     target_id: Identifier
@@ -215,7 +208,7 @@ class CandidateView(_View):
     measured_at: datetime | None
 
 
-class TargetView(_View):
+class TargetView(View):
     id: Identifier
     name: str
     device: str
@@ -242,7 +235,7 @@ class TargetView(_View):
     """The result in one sentence: how much faster and smaller than the baseline at an equal proxy."""
 
 
-class LiveTrust(_View):
+class LiveTrust(View):
     """Spearman's ρ of proxy and quality over models of this target trained in the same way, and its interval."""
 
     dataset: str
@@ -254,7 +247,7 @@ class LiveTrust(_View):
     """95 % by the bootstrap over models; None where they are too few."""
 
 
-class ProxyTrust(_View):
+class ProxyTrust(View):
     """How far the job's proxy can be trusted in its space: what is published, and what was trained here.
 
     Empty where the server does not say: one from before proxies could be chosen.
@@ -274,7 +267,7 @@ class ProxyTrust(_View):
     live: LiveTrust | None = None
 
 
-class JobView(_View):
+class JobView(View):
     id: Identifier
     name: str
     owner: str
@@ -290,12 +283,12 @@ class JobView(_View):
     last_event: int
 
 
-class JobPage(_View):
+class JobPage(View):
     items: tuple[JobView, ...]
     next_cursor: str | None = None
 
 
-class LaunchView(_View):
+class LaunchView(View):
     """One launch behind a candidate's numbers: where and when it ran, and what it found."""
 
     id: Identifier
@@ -311,12 +304,12 @@ class LaunchView(_View):
     """Raw samples, memory by parts and the environment; None while there is none."""
 
 
-class CandidatePage(_View):
+class CandidatePage(View):
     items: tuple[CandidateView, ...]
     next_cursor: str | None = None
 
 
-class TrainedView(_View):
+class TrainedView(View):
     """What a candidate scored on held-out text once it was trained."""
 
     candidate_id: Identifier
@@ -327,7 +320,7 @@ class TrainedView(_View):
     perplexity: float
 
 
-class FrontierView(_View):
+class FrontierView(View):
     """The non-dominated candidates of a target, by rising decoder parameters, with the baseline beside them.
 
     `by` says what stands for quality: the job's proxy, or the perplexity of those that were trained alike, in whose
@@ -348,55 +341,7 @@ class FrontierView(_View):
     """Of the candidates that were trained, on the frontier or not: the largest group trained alike."""
 
 
-class RunnerUpView(_View):
-    """Another measured model within the limits."""
-
-    candidate: CandidateView
-    trade: str
-    """What it gives and takes against the recommended one, with intervals."""
-
-
-class LimitMove(_View):
-    """A limit that would have to be moved for a measured model to be within."""
-
-    limit: Literal["latency_ms", "memory_mb"]
-    to: float
-    candidate_id: Identifier
-
-
-class RecommendationView(_View):
-    """The best measured model within limits, beside the largest layer-scaled stock model within the same limits.
-
-    `by` says what stands for quality: the perplexity of models that were trained alike, if the best by prediction is
-    among them; else the predicted perplexity; else the job's proxy. Without `recommended` nothing measured is within
-    the limits, and `nearest` and `moves` say what is missing.
-    """
-
-    job_id: Identifier
-    target_id: Identifier
-    target: str
-    limits: Limits
-    """Those of the target unless others were asked for."""
-    by: Literal["trained", "predicted", "proxy"]
-    proxy: str
-    perplexity_of: str = ""
-    """Data, split and training that predicted perplexities are of; empty where nothing is predicted."""
-    sentence: str
-    """The answer in words. Differences have the 95 % interval of both sides, or are said not to be measurable."""
-    note: str = ""
-    """What a person should know: the search goes on, or looked within other limits."""
-    recommended: CandidateView | None = None
-    baseline: CandidateView | None = None
-    runners_up: tuple[RunnerUpView, ...] = ()
-    nearest: CandidateView | None = None
-    """What comes nearest to the limits, where nothing measured is within."""
-    moves: tuple[LimitMove, ...] = ()
-    """Each alone brings a model within; or both together, where one is not enough: see `sentence`."""
-    trained: tuple[TrainedView, ...] = ()
-    """Of the models shown, those that were trained alike."""
-
-
-class EventView(_View):
+class EventView(View):
     """One line of a job's log. `number` rises by one within the job and is the SSE id."""
 
     number: int

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.wire.agent import Name
 from edgefront.core.wire.jobs import PredictedView
+from edgefront.core.wire.messages import Request, View
 
 
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class PredictionRequest(BaseModel):
+class PredictionRequest(Request):
     """One device (its id or name) or a device class, how it measures, and the architectures to predict for it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     device: Name | None = None
     device_class: Name | None = None
@@ -36,7 +31,7 @@ class PredictionRequest(BaseModel):
         return self
 
 
-class PartView(_View):
+class PartView(View):
     """What one block takes of a predicted latency."""
 
     block: int | None
@@ -47,7 +42,7 @@ class PartView(_View):
     """What is counted of it → ms: products, elements and calls of each kind."""
 
 
-class MeasuredView(_View):
+class MeasuredView(View):
     """What was measured of the same architecture on the same device by the same protocol."""
 
     latency_ms: float
@@ -56,7 +51,7 @@ class MeasuredView(_View):
     launches: int
 
 
-class PredictionView(_View):
+class PredictionView(View):
     """One architecture of a request."""
 
     digest: str
@@ -74,7 +69,7 @@ class PredictionView(_View):
     """None where it was never measured there."""
 
 
-class PredictionsView(_View):
+class PredictionsView(View):
     """Predictions in the order of the request, and what they were learnt from."""
 
     device: str

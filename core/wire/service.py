@@ -5,23 +5,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from pydantic import ConfigDict, Field, StrictInt
 
 from edgefront.core.states import DeviceState
 from edgefront.core.wire.agent import DeviceFacts, Identifier, Name
+from edgefront.core.wire.messages import Request, View
 
 Role = Literal["admin", "user", "agent"]
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Problem(_View):
+class Problem(View):
     """RFC 9457 problem document. `kind` is the stable word; `field`, `value`, `allowed` come with invalid input."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -37,7 +30,7 @@ class Problem(_View):
     allowed: str | None = None
 
 
-class DeviceView(_View):
+class DeviceView(View):
     id: Identifier
     name: str
     device_class: str
@@ -53,18 +46,18 @@ class DeviceView(_View):
     measuring_share: float | None
 
 
-class DevicePage(_View):
+class DevicePage(View):
     items: tuple[DeviceView, ...]
     next_cursor: str | None = None
 
 
-class EnrolmentTokenRequest(_Request):
+class EnrolmentTokenRequest(Request):
     name: Name = "device"
     minutes: Annotated[StrictInt, Field(ge=1, le=60 * 24 * 30)] = 60
     uses: Annotated[StrictInt, Field(ge=1, le=10_000)] = 1
 
 
-class EnrolmentTokenView(_View):
+class EnrolmentTokenView(View):
     id: Identifier
     name: str
     expires_at: datetime
@@ -74,7 +67,7 @@ class EnrolmentTokenView(_View):
     """The secret; only in the answer that made it."""
 
 
-class KeyRequest(_Request):
+class KeyRequest(Request):
     name: Name
     role: Literal["admin", "user"] = "user"
     owner: Name | None = None
@@ -82,7 +75,7 @@ class KeyRequest(_Request):
     days: Annotated[StrictInt, Field(ge=1, le=3650)] | None = None
 
 
-class KeyView(_View):
+class KeyView(View):
     id: Identifier
     name: str
     owner: str
@@ -95,7 +88,7 @@ class KeyView(_View):
     """The secret; only in the answer that made it."""
 
 
-class Costs(_View):
+class Costs(View):
     """Exact costs of an architecture, as `edgefront describe` prints them."""
 
     digest: str
@@ -115,7 +108,7 @@ class Costs(_View):
     weights: str = "full"
 
 
-class SpaceView(_View):
+class SpaceView(View):
     name: str
     title: str
     source: str
@@ -127,7 +120,7 @@ class SpaceView(_View):
     """Number of architectures, a decimal integer as text (it passes 2^64)."""
 
 
-class QualityFeature(_View):
+class QualityFeature(View):
     """One feature of a quality law, and the range in which its table has models."""
 
     name: str
@@ -137,7 +130,7 @@ class QualityFeature(_View):
     high: float
 
 
-class QualityLawView(_View):
+class QualityLawView(View):
     """A quality law without its table: what perplexity it predicts, and where it holds."""
 
     name: str
@@ -162,7 +155,7 @@ class QualityLawView(_View):
     """The law whose prediction is its mean; None without one."""
 
 
-class AlgorithmView(_View):
+class AlgorithmView(View):
     name: str
     title: str
     source: str
@@ -170,26 +163,26 @@ class AlgorithmView(_View):
     """JSON schema of its settings, with defaults."""
 
 
-class NamedModelView(_View):
+class NamedModelView(View):
     name: str
     source: str
     architecture: dict[str, Any]
     costs: Costs
 
 
-class HealthView(_View):
+class HealthView(View):
     status: Literal["ok", "unavailable"]
     version: str
     checks: dict[str, str] = Field(default_factory=dict)
 
 
-class SessionRequest(_Request):
+class SessionRequest(Request):
     """What a browser logs in with."""
 
     key: Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class MeView(_View):
+class MeView(View):
     """Whose key it is that asks."""
 
     key_id: Identifier

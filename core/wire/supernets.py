@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from edgefront.core.wire.agent import Identifier
+from edgefront.core.wire.messages import View
 
 
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class ProbabilityRecord(_View):
+class ProbabilityRecord(View):
     """After a step: one row a layer, one number for each of `choices`."""
 
     step: int
@@ -21,7 +16,7 @@ class ProbabilityRecord(_View):
     probabilities: tuple[tuple[float, ...], ...]
 
 
-class SearchProgress(_View):
+class SearchProgress(View):
     """The search of one seed."""
 
     seed: int
@@ -35,7 +30,7 @@ class SearchProgress(_View):
     """By rising step, the last one where the search stands."""
 
 
-class ProbabilitiesView(_View):
+class ProbabilitiesView(View):
     training_id: Identifier
     choices: tuple[str, ...]
     """What the numbers of a row belong to."""

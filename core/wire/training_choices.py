@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from edgefront.core.wire.messages import View
 
 
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class RecipeView(_View):
+class RecipeView(View):
     name: str
     title: str
     source: str
@@ -27,7 +23,7 @@ class RecipeView(_View):
     """All of it."""
 
 
-class DatasetView(_View):
+class DatasetView(View):
     name: str
     title: str
     digest: str | None

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, model_validator
+from pydantic import Field, StrictFloat, StrictInt, model_validator
 
 from edgefront.core.states import TrainingState
 from edgefront.core.wire.agent import Identifier, Name
 from edgefront.core.wire.jobs import Positive
+from edgefront.core.wire.messages import Request, View
 
 Wanted = Literal["run", "pause", "cancel"]
 Device = Literal["cpu", "cuda"]
@@ -21,15 +22,7 @@ Text = Annotated[str, Field(min_length=1, max_length=64)]
 Score = Annotated[StrictFloat, Field(ge=-1e18, le=1e18, allow_inf_nan=False)]
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class FrontierPick(_Request):
+class FrontierPick(Request):
     """Points of a target's frontier between bounds: all of them, or `count` spread evenly over their order."""
 
     job: Identifier
@@ -46,7 +39,7 @@ class FrontierPick(_Request):
     """By rising decoder parameters, the smallest and the largest among them; one alone is the largest."""
 
 
-class TrainingBudget(_Request):
+class TrainingBudget(Request):
     """A training ends at the first of these that it meets; else with the recipe's steps."""
 
     steps: Annotated[StrictInt, Field(ge=1, le=1 << 40)] | None = None
@@ -54,7 +47,7 @@ class TrainingBudget(_Request):
     hours: Positive | None = None
 
 
-class Requirements(_Request):
+class Requirements(Request):
     """What a worker must have to take a training."""
 
     device: Device | None = None
@@ -67,7 +60,7 @@ class Requirements(_Request):
     """How several GPUs share the model."""
 
 
-class TrainingRequest(_Request):
+class TrainingRequest(Request):
     """What to train is named by exactly one of `architecture`, `model`, `candidate` and `frontier`."""
 
     name: Name | None = None
@@ -98,7 +91,7 @@ class TrainingRequest(_Request):
         return self
 
 
-class MetricView(_View):
+class MetricView(View):
     """One report of a run. Losses are in nats per token, `seconds` and `tokens` over all starts."""
 
     step: int
@@ -116,14 +109,14 @@ class MetricView(_View):
     extra: dict[str, Any] = Field(default_factory=dict)
 
 
-class MetricPage(_View):
+class MetricPage(View):
     """By rising step. `next_step` is the `after` of the next page."""
 
     items: tuple[MetricView, ...]
     next_step: int | None = None
 
 
-class EvaluationView(_View):
+class EvaluationView(View):
     """A score of a trained architecture; it belongs to the digest."""
 
     id: Identifier
@@ -137,7 +130,7 @@ class EvaluationView(_View):
     created_at: datetime
 
 
-class MeasuredView(_View):
+class MeasuredView(View):
     """What the candidate that is trained was measured at, on its target."""
 
     target: str
@@ -146,7 +139,7 @@ class MeasuredView(_View):
     on_frontier: bool
 
 
-class TrainingView(_View):
+class TrainingView(View):
     id: Identifier
     name: str
     owner: str
@@ -201,12 +194,12 @@ class TrainingView(_View):
     last_event: int
 
 
-class TrainingPage(_View):
+class TrainingPage(View):
     items: tuple[TrainingView, ...]
     next_cursor: str | None = None
 
 
-class TrainingFile(_View):
+class TrainingFile(View):
     """A file to download. `path` is below the training: `result/model.safetensors`."""
 
     path: str
@@ -214,7 +207,7 @@ class TrainingFile(_View):
     modified_at: datetime
 
 
-class TrainingEventView(_View):
+class TrainingEventView(View):
     """One line of a training's log. `number` rises by one within the training and is the SSE id."""
 
     number: int

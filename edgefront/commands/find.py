@@ -20,7 +20,8 @@ from edgefront.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from edgefront.core.wire.jobs import JobView, RecommendationView
+    from edgefront.core.wire.jobs import JobView
+    from edgefront.core.wire.recommendations import RecommendationView
 
 _PANELS = {
     "Limits": "max_latency_ms max_memory_mb",

@@ -205,11 +205,11 @@ def study_table(
             for one in laws.get(name, ()):
                 session.out.print(_judged(one), markup=False, soft_wrap=True)
 
-    told = {
+    found = {
         name: {**found.to_json(), "laws": [one.to_json() for one in laws.get(name, ())]}
         for name, found in studies.items()
     }
-    session.put(told if by else {"table": str(file), **told[""]}, show)
+    session.put(found if by else {"table": str(file), **found[""]}, show)
 
 
 def _show(session: Session, found: Study, name: str) -> None:

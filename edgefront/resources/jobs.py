@@ -13,7 +13,8 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.states import ENDED_JOBS
 from edgefront.core.validation import invalid_input
 from edgefront.core.wire.estimates import JobEstimate
-from edgefront.core.wire.jobs import AddedTargetRequest, EventView, JobPage, JobRequest, JobView, RecommendationView
+from edgefront.core.wire.jobs import AddedTargetRequest, EventView, JobPage, JobRequest, JobView
+from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.resources.logs import follow_log
 from edgefront.transport import Transport, segment
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.units import MIB
-from edgefront.core.wire.jobs import CandidateView, FrontierView, RecommendationView
+from edgefront.core.wire.jobs import CandidateView, FrontierView
+from edgefront.core.wire.recommendations import RecommendationView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,16 +51,7 @@ def draw(
 
     `others` are, by target id, the candidates that are shown faintly behind their frontier.
     """
-    check_ending(path)
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    with pyplot.rc_context(STYLE):
-        figure, grid = pyplot.subplots(
-            len(frontiers), 2, figsize=(11, 0.6 + 3.9 * len(frontiers)), squeeze=False, layout="constrained"
-        )
+    with _panels(len(frontiers), 2, (11, 0.6 + 3.9 * len(frontiers)), path, title) as grid:
         for row, view in zip(grid, frontiers, strict=True):
             behind = [
                 point
@@ -69,11 +62,6 @@ def draw(
             _panel(row[1], view, behind, "memory_bytes", MIB, "peak memory (MiB)")
             row[0].set_title(view.target, loc="left")
             row[0].legend(loc="upper left")
-        if title:
-            figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=160, facecolor="white")
-        pyplot.close(figure)
 
 
 def draw_found(
@@ -84,6 +72,15 @@ def draw_found(
 
     `frontiers` are those of the same targets, `searched` holds all candidates by target id.
     """
+    with _panels(1, len(views), (6 * len(views), 4.8), path, title) as (row,):
+        for axes, view, frontier in zip(row, views, frontiers, strict=True):
+            _found_panel(axes, view, frontier, searched[view.target_id])
+        row[0].legend(loc="best", fontsize=9)
+
+
+@contextmanager
+def _panels(rows: int, columns: int, inches: tuple[float, float], path: Path, title: str) -> Iterator[Any]:
+    """A grid of empty axes, (rows, columns), which are drawn into the file at the end."""
     check_ending(path)
     import matplotlib
 
@@ -91,12 +88,8 @@ def draw_found(
     from matplotlib import pyplot
 
     with pyplot.rc_context(STYLE):
-        figure, (row,) = pyplot.subplots(
-            1, len(views), figsize=(6 * len(views), 4.8), squeeze=False, layout="constrained"
-        )
-        for axes, view, frontier in zip(row, views, frontiers, strict=True):
-            _found_panel(axes, view, frontier, searched[view.target_id])
-        row[0].legend(loc="best", fontsize=9)
+        figure, grid = pyplot.subplots(rows, columns, figsize=inches, squeeze=False, layout="constrained")
+        yield grid
         if title:
             figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -139,13 +132,19 @@ def _predicted(
 ) -> None:
     """Models by latency and predicted perplexity; with `bars` their 95 % intervals."""
     rows = [
-        (one.latency_ms, one.latency_half_width_ms or 0.0, told.perplexity, told.perplexity_low, told.perplexity_high)
+        (
+            one.latency_ms,
+            one.latency_half_width_ms or 0.0,
+            predicted.perplexity,
+            predicted.perplexity_low,
+            predicted.perplexity_high,
+        )
         for one in models
         if one.latency_ms is not None
-        and (told := one.predicted) is not None
-        and told.perplexity is not None
-        and told.perplexity_low is not None
-        and told.perplexity_high is not None
+        and (predicted := one.predicted) is not None
+        and predicted.perplexity is not None
+        and predicted.perplexity_low is not None
+        and predicted.perplexity_high is not None
     ]
     if not rows:
         return

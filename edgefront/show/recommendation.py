@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgefront.core.spaces.words import architecture_in_words
-from edgefront.core.wire.jobs import CandidateView, RecommendationView
+from edgefront.core.wire.jobs import CandidateView
+from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.show.output import NONE, mebibytes, millions, milliseconds, table
 
 if TYPE_CHECKING:
@@ -76,8 +77,13 @@ def _perplexity(one: CandidateView, trained: float | None) -> str:
     """`31.2 ± 0.8`, with a `*` where it is extrapolated, `31.2 trained`, or a dash."""
     if trained is not None:
         return f"{trained:.4g} trained"
-    told = one.predicted
-    if told is None or told.perplexity is None or told.perplexity_low is None or told.perplexity_high is None:
+    predicted = one.predicted
+    if (
+        predicted is None
+        or predicted.perplexity is None
+        or predicted.perplexity_low is None
+        or predicted.perplexity_high is None
+    ):
         return NONE
-    half = (told.perplexity_high - told.perplexity_low) / 2
-    return f"{told.perplexity:.1f} ± {half:.1f}{'*' if told.extrapolated else ''}"
+    half = (predicted.perplexity_high - predicted.perplexity_low) / 2
+    return f"{predicted.perplexity:.1f} ± {half:.1f}{'*' if predicted.extrapolated else ''}"

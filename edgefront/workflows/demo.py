@@ -16,7 +16,8 @@ from edgefront.client import Client
 from edgefront.commands.base import Session
 from edgefront.core.errors import EdgefrontError
 from edgefront.core.units import MIB
-from edgefront.core.wire.jobs import FrontierView, JobRequest, JobView, RecommendationView
+from edgefront.core.wire.jobs import FrontierView, JobRequest, JobView
+from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.embedded.service import DEVICE, EmbeddedService
 from edgefront.requests.find import find_request
 from edgefront.requests.jobs import parse_request

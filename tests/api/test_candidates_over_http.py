@@ -13,7 +13,8 @@ from running_api import Service, problem
 from simulated_agent import SimulatedAgent
 
 from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS
-from edgefront.core.wire.jobs import CandidatePage, CandidateView, FrontierView, RecommendationView
+from edgefront.core.wire.jobs import CandidatePage, CandidateView, FrontierView
+from edgefront.core.wire.recommendations import RecommendationView
 
 
 @pytest.fixture

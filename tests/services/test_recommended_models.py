@@ -17,7 +17,8 @@ from edgefront.core.services.jobs import recommendation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate
 from edgefront.core.units import MIB
-from edgefront.core.wire.jobs import JobRequest, JobView, RecommendationView
+from edgefront.core.wire.jobs import JobRequest, JobView
+from edgefront.core.wire.recommendations import RecommendationView
 
 NARROW = {**SMALL, "div": [1, 2, 4], "d_embed": ["d_model", 128]}
 

@@ -92,12 +92,12 @@ def stop_all(home: Path, timeout_s: float) -> bool:
     """
     if sys.platform == "win32":
         return True
-    told: set[str] = set()
+    reported: set[str] = set()
     end = time.monotonic() + timeout_s
     while alive := running(home):
         for name, pid in alive.items():
-            if name not in told and pid > 0:
-                told.add(name)
+            if name not in reported and pid > 0:
+                reported.add(name)
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGTERM)
         if time.monotonic() > end:

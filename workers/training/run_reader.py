@@ -111,8 +111,8 @@ class RunReader:
         if ending == "invalid":
             return Outcome("invalid", reason)
         if asked:
-            told = "" if ending is not None else "it was stopped before it had written a checkpoint of its last steps"
-            return Outcome("stopped", told, asked=True)
+            unsaved = "it was stopped before it had written a checkpoint of its last steps"
+            return Outcome("stopped", "" if ending is not None else unsaved, asked=True)
         if ending is not None:
             note = "" if status is None or ending != "smaller" else (status.error or "")
             return Outcome(ending, note or reason)

@@ -151,13 +151,13 @@ class Supervisor:
         if row["kind"] == "training":
             asked = Architecture.parse(architecture)
             architecture = with_vocabulary(asked, manifest.vocab_size, manifest.source_vocab_size).canonical
-        told = ("kind", "recipe", "budget", "seed", "device", "sharding", "supernet", "about")
+        copied = ("kind", "recipe", "budget", "seed", "device", "sharding", "supernet", "about")
         spec = RunSpec(
             architecture=architecture,
             data=str(data),
             start=None if row["start"] is None else str(self._stored.weights(row["start"], self._meanwhile)),
             threads=self._own.threads or default_threads(row["device"], self._own.slots),
-            **{name: row[name] for name in told},
+            **{name: row[name] for name in copied},
         )
         with whole_file(self._folder / SPEC) as file:
             file.write(spec.model_dump_json(indent=1).encode())

@@ -36,8 +36,8 @@ def numbers_of(runtime: Mapping[str, Any], provider: str) -> Sequence[str]:
 
     For agents that do not report them (before protocol version 2) float32 only is assumed.
     """
-    told: Sequence[str] = runtime.get("numbers", {}).get(provider, ("float32",))
-    return told
+    supported: Sequence[str] = runtime.get("numbers", {}).get(provider, ("float32",))
+    return supported
 
 
 def lacking(devices: Sequence[Mapping[str, Any]], protocol: MeasurementProtocol) -> tuple[str, str] | None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, InvalidInput
-from edgefront.core.services import tasks
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.jobs.checks import check_target
 from edgefront.core.services.jobs.closing import change_job
-from edgefront.core.services.jobs.lifecycle import target_seed
+from edgefront.core.services.jobs.lifecycle import add_target
 from edgefront.core.services.jobs.placement import Place, place_one
 from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.services.jobs.views import job_views
-from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
+from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.store.database import Database
-from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import AddedTargetRequest, JobRequest, JobView, TargetRequest
 
@@ -81,22 +79,7 @@ def _add(
     position = len(request.targets)
     extended = request.model_copy(update={"targets": (*request.targets, target)})
     job.request = JOB_REQUEST.versioned(extended.model_dump(mode="json"))
-    added = Target(
-        job_id=job.id,
-        position=position,
-        name=place.name,
-        device_key=place.device_key,
-        protocol=PROTOCOL.versioned(target.protocol.model_dump(mode="json")),
-        protocol_digest=target.protocol.digest,
-        limits=LIMITS.versioned(target.limits.model_dump(mode="json")),
-        seed=target_seed(request.seed, position),
-        proxy=others[0].proxy,
-        proxy_data=others[0].proxy_data,
-        state="baselines",
-    )
-    session.add(added)
-    session.flush()
-    enqueue(session, tasks.ADVANCE, target_id=added.id)
+    add_target(session, job, target, place, request, position, others[0].proxy_data)
     if job.state == "finished":
         job.finished_at = None
         change_job(session, job, "running", None, now)

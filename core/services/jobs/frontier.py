@@ -20,13 +20,13 @@ from edgefront.core.services.jobs.comparison import as_baseline, baseline_of, su
 from edgefront.core.services.jobs.findings import Finding, take_in
 from edgefront.core.services.jobs.queries import candidates as repository
 from edgefront.core.services.jobs.queries.candidates import Point
-from edgefront.core.services.jobs.views import candidate_news, candidate_view
+from edgefront.core.services.jobs.views import candidate_news, candidate_view, trained_views
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.store.tables import Candidate, Target
 from edgefront.core.units import MIB
-from edgefront.core.wire.jobs import FrontierView, ProxyTrust, Quality, TrainedView
+from edgefront.core.wire.jobs import FrontierView, ProxyTrust, Quality
 
 __all__ = ["Finding", "FrontierChange", "candidate_settled", "frontier_view"]
 
@@ -184,17 +184,7 @@ def frontier_view(
         summary=summary_of(_points(members), baseline, row.proxy),
         proxy_trust=ProxyTrust() if request is None else trust_of(session, request, row),
         by=by,
-        trained=tuple(
-            TrainedView(
-                candidate_id=one.candidate_id,
-                training_id=one.training_id,
-                dataset=one.dataset,
-                split=one.split,
-                recipe=one.recipe,
-                perplexity=one.value,
-            )
-            for one in trained
-        ),
+        trained=trained_views(trained),
     )
 
 

@@ -18,7 +18,7 @@ from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.checks import CheckedRequest, checked
 from edgefront.core.services.jobs.closing import change_job, end_job, end_targets
 from edgefront.core.services.jobs.events import append
-from edgefront.core.services.jobs.placement import place
+from edgefront.core.services.jobs.placement import Place, place
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.services.jobs.views import job_views
@@ -28,7 +28,7 @@ from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobState
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Job, Target
-from edgefront.core.wire.jobs import JobPage, JobRequest, JobView
+from edgefront.core.wire.jobs import JobPage, JobRequest, JobView, TargetRequest
 
 MAX_PAGE = 200
 
@@ -92,24 +92,37 @@ def _create(
     if former is not None:
         return _same(session, former, digest, now)
     for position, (asked, where) in enumerate(zip(request.targets, placed, strict=True)):
-        target = Target(
-            job_id=job.id,
-            position=position,
-            name=where.name,
-            device_key=where.device_key,
-            protocol=PROTOCOL.versioned(asked.protocol.model_dump(mode="json")),
-            protocol_digest=asked.protocol.digest,
-            limits=LIMITS.versioned(asked.limits.model_dump(mode="json")),
-            seed=target_seed(request.seed, position),
-            proxy=request.proxy,
-            proxy_data=planned.proxy_data,
-            state="baselines",
-        )
-        session.add(target)
-        session.flush()
-        enqueue(session, tasks.ADVANCE, target_id=target.id)
+        add_target(session, job, asked, where, request, position, planned.proxy_data)
     append(session, job.id, "job_state", {"state": "running", "reason": None}, None, now)
     return _view(session, job, now)
+
+
+def add_target(
+    session: Session,
+    job: Job,
+    asked: TargetRequest,
+    place: Place,
+    request: JobRequest,
+    position: int,
+    proxy_data: str | None,
+) -> None:
+    """Stores a target of the job that begins with its baselines, and sends `advance` for it."""
+    target = Target(
+        job_id=job.id,
+        position=position,
+        name=place.name,
+        device_key=place.device_key,
+        protocol=PROTOCOL.versioned(asked.protocol.model_dump(mode="json")),
+        protocol_digest=asked.protocol.digest,
+        limits=LIMITS.versioned(asked.limits.model_dump(mode="json")),
+        seed=target_seed(request.seed, position),
+        proxy=request.proxy,
+        proxy_data=proxy_data,
+        state="baselines",
+    )
+    session.add(target)
+    session.flush()
+    enqueue(session, tasks.ADVANCE, target_id=target.id)
 
 
 def target_seed(job_seed: int, position: int) -> int:

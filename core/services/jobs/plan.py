@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -99,25 +100,18 @@ def quality_law_of(request: JobRequest, space: SearchSpace) -> QualityLaw | None
 def _problem(request: JobRequest, protocol: MeasurementProtocol, limits: Limits, space: SearchSpace) -> Problem:
     """What the search is to find, for the algorithms that can use it."""
     law = quality_law_of(request, space) if request.proxy == "quality_law" else None
-    bounds = request.parameters
-    most_bytes = None if limits.memory_mb is None else limits.memory_mb * MIB
 
     def permitted(shapes: Shapes) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = np.ones(len(shapes), dtype=np.bool_)
-        if bounds.min_decoder is not None:
-            found &= shapes.decoder_parameters >= bounds.min_decoder
-        if bounds.max_decoder is not None:
-            found &= shapes.decoder_parameters <= bounds.max_decoder
-        if bounds.max_total is not None:
-            found &= shapes.total_parameters <= bounds.max_total
-        if most_bytes is not None:
-            found &= weight_bytes(shapes, protocol) <= most_bytes
+        weights = weight_bytes(shapes, protocol)
+        found: NDArray[np.bool_] = _permitted(
+            request, limits, shapes.decoder_parameters, shapes.total_parameters, weights
+        )
         return found
 
     return Problem(
         goal=request.goal,
         latency_ms=limits.latency_ms,
-        memory_bytes=most_bytes,
+        memory_bytes=None if limits.memory_mb is None else limits.memory_mb * MIB,
         candidates=request.budget.candidates,
         protocol=protocol,
         proxy=request.proxy,
@@ -160,19 +154,24 @@ def _planned(text: str, budget: int | None) -> tuple[int, int]:
 
 def _acceptance(request: JobRequest, protocol: MeasurementProtocol, limits: Limits) -> Callable[[Architecture], bool]:
     """Accepts architectures within the limits on parameters whose weights alone fit the memory limit."""
-    bounds = request.parameters
-    most_bytes = None if limits.memory_mb is None else limits.memory_mb * MIB
 
     def accept(architecture: Architecture) -> bool:
         found = protocol_costs(architecture, protocol)
-        if bounds.min_decoder is not None and found.decoder_parameters < bounds.min_decoder:
-            return False
-        if bounds.max_decoder is not None and found.decoder_parameters > bounds.max_decoder:
-            return False
-        if bounds.max_total is not None and found.total_parameters > bounds.max_total:
-            return False
-        # The peak includes all weights, so a model whose weights exceed the limit is out of bounds without a
-        # measurement.
-        return most_bytes is None or found.weight_bytes <= most_bytes
+        return bool(_permitted(request, limits, found.decoder_parameters, found.total_parameters, found.weight_bytes))
 
     return accept
+
+
+def _permitted(request: JobRequest, limits: Limits, decoder: Any, total: Any, weights: Any) -> Any:
+    """Whether counts of parameters and bytes of weights are within the limits: of one architecture, or arrays of many.
+
+    The peak includes all weights, so a model whose weights exceed the memory limit is out of bounds without a
+    measurement.
+    """
+    bounds = request.parameters
+    return (
+        (decoder >= (bounds.min_decoder or 0))
+        & (decoder <= (bounds.max_decoder or math.inf))
+        & (total <= (bounds.max_total or math.inf))
+        & (weights <= (math.inf if limits.memory_mb is None else limits.memory_mb * MIB))
+    )

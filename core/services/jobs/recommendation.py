@@ -15,20 +15,14 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs.comparison import baseline_of
 from edgefront.core.services.jobs.queries import candidates as rows
-from edgefront.core.services.jobs.views import candidate_view
+from edgefront.core.services.jobs.views import candidate_view, trained_views
 from edgefront.core.services.quality.trust import trained_of
 from edgefront.core.services.stored import LIMITS
 from edgefront.core.spaces.words import layers_in_words, stack_in_words
 from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.units import MIB
-from edgefront.core.wire.jobs import (
-    CandidateView,
-    LimitMove,
-    Limits,
-    RecommendationView,
-    RunnerUpView,
-    TrainedView,
-)
+from edgefront.core.wire.jobs import CandidateView, Limits, TrainedView
+from edgefront.core.wire.recommendations import LimitMove, RecommendationView, RunnerUpView
 
 MOST = 500
 """Of the models within the limits so many are looked at, the best by the proxy."""
@@ -125,22 +119,12 @@ def read(
         own_limits=own,
         limits=limits,
         candidates=tuple(candidate_view(one, baseline) for one in candidates),
-        trained=tuple(
-            TrainedView(
-                candidate_id=one.candidate_id,
-                training_id=one.training_id,
-                dataset=one.dataset,
-                split=one.split,
-                recipe=one.recipe,
-                perplexity=one.value,
-            )
-            for one in trained_of(session, row.id)
-        ),
+        trained=trained_views(trained_of(session, row.id)),
     )
 
 
 def _option(candidate: CandidateView, trained: float | None) -> Option:
-    told = candidate.predicted
+    predicted = candidate.predicted
     stock = candidate.role == "baseline"
     blocks = candidate.architecture["blocks"]
     return Option(
@@ -152,8 +136,8 @@ def _option(candidate: CandidateView, trained: float | None) -> Option:
         latency=Figure.plus_minus(candidate.latency_ms or 0.0, candidate.latency_half_width_ms),
         memory=Figure(float(candidate.memory_bytes or 0), MEMORY_SPREAD),
         predicted=None
-        if told is None or told.perplexity is None
-        else Figure.between(told.perplexity, told.perplexity_low, told.perplexity_high),
+        if predicted is None or predicted.perplexity is None
+        else Figure.between(predicted.perplexity, predicted.perplexity_low, predicted.perplexity_high),
         trained=trained,
     )
 

@@ -17,6 +17,7 @@ from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.queries.candidates import Point
 from edgefront.core.services.quality import queries as proxy_rows
+from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import published_trust
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, CandidateState, JobState, TargetState
@@ -30,6 +31,7 @@ from edgefront.core.wire.jobs import (
     ProxyTrust,
     TargetRequest,
     TargetView,
+    TrainedView,
 )
 
 LOOKED_AT = 32
@@ -82,6 +84,21 @@ def _standing(candidate: Candidate, baseline: Baseline | None) -> dict[str, Any]
         "created_at": candidate.created_at,
         "measured_at": candidate.measured_at,
     }
+
+
+def trained_views(trained: Sequence[Trained]) -> tuple[TrainedView, ...]:
+    """What candidates scored on held-out text once they were trained."""
+    return tuple(
+        TrainedView(
+            candidate_id=one.candidate_id,
+            training_id=one.training_id,
+            dataset=one.dataset,
+            split=one.split,
+            recipe=one.recipe,
+            perplexity=one.value,
+        )
+        for one in trained
+    )
 
 
 def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobView]:

@@ -108,7 +108,7 @@ def start(session: Session, device_id: str, launch_id: str, fence: int, now: dat
 
 
 def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, ttl_s: float) -> HeartbeatResponse:
-    """Extends a lease by `ttl_s` from now, and tells which of its launches are wanted no more.
+    """Extends a lease by `ttl_s` from now, and names those of its launches that are no longer wanted.
 
     Raises:
         NotFound: no such lease of this device.

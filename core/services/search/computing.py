@@ -83,17 +83,18 @@ class ComputeStep:
         return Computed(tuple(proposed), scorer, scorer.at_once(architectures), note)
 
     def _answer(self, algorithm: Algorithm) -> Answer:
-        if isinstance(algorithm, Extension) and self.device_data is not None:
-            snapshot = self.device_data.known_to(self.snapshot, self.plan.protocol)
+        snapshot = self.snapshot
+        if self.device_data is not None:
+            snapshot = self.device_data.known_to(snapshot, self.plan.protocol)
+        if isinstance(algorithm, Extension):
             offers = [
                 Offer(one["genome"], Architecture.model_validate(one["architecture"]), one["proxy"])
                 for one in self.offers
             ]
             return algorithm.answer(self.number, snapshot, offers)
-        if isinstance(algorithm, Surrogate) and self.device_data is not None:
-            snapshot = self.device_data.known_to(self.snapshot, self.plan.protocol)
+        if isinstance(algorithm, Surrogate):
             return algorithm.answer(self.seed, self.number, snapshot)
-        return Answer(algorithm.ask(self.seed, self.number, self.snapshot))
+        return Answer(algorithm.ask(self.seed, self.number, snapshot))
 
 
 @dataclass(frozen=True)

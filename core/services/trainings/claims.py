@@ -360,6 +360,6 @@ def _score(session: Session, training: Training, scores: Sequence[Score], now: d
         for score in scores
     ]
     training_log.save_evaluations(session, evaluations)
-    told = ("dataset", "split", "metric", "value")
-    entries = [("evaluation", {name: row[name] for name in told}) for row in evaluations]
+    fields = ("dataset", "split", "metric", "value")
+    entries = [("evaluation", {name: row[name] for name in fields}) for row in evaluations]
     training_log.add_events(session, training.id, entries, now)

@@ -84,9 +84,9 @@ def find_dataset(name: str, data_folder: Path, digest: str | None = None, level:
         at = "" if level is None else f" at level {level}"
         raise NotFound(f"no data set {name!r} is prepared in {data_folder}{at}")
     if len({found[folder].digest for folder in matching}) > 1:
-        told = ", ".join(f"{found[folder].digest[:12]} ({found[folder].level})" for folder in matching)
+        listed = ", ".join(f"{found[folder].digest[:12]} ({found[folder].level})" for folder in matching)
         raise InvalidInput(
-            f"dataset: several prepared data sets are called {name!r}: {told}; name one by its digest",
+            f"dataset: several prepared data sets are called {name!r}: {listed}; name one by its digest",
             field="dataset",
             value=name,
             allowed="the first digits of a digest",

@@ -48,16 +48,16 @@ def dataset_asked(training: Training) -> str | None:
 
 def about(session: Session, training: Training) -> dict[str, Any]:
     """Facts for the model card besides the run's own: names, and the measurements of the candidate."""
-    told: dict[str, Any] = {"name": training.name, "training": training.id}
+    origin: dict[str, Any] = {"name": training.name, "training": training.id}
     if (start := start_of(training)) is not None:
-        told["start"] = {"training": start}
+        origin["start"] = {"training": start}
     wanted = [training.candidate_id] if training.candidate_id else []
     for candidate, target in rows.measured(session, wanted).values():
         protocol = PROTOCOL.read_or(target.protocol, None)
         if candidate.latency_ms is None or protocol is None:
             continue
         threads = f"{protocol.threads} thread{'s' if protocol.threads > 1 else ''}"
-        told["measurements"] = [
+        origin["measurements"] = [
             {
                 "device": target.name,
                 "protocol": f"{protocol.one_pass} with {protocol.runtime}, {threads}",
@@ -68,7 +68,7 @@ def about(session: Session, training: Training) -> dict[str, Any]:
                 "vocab_size": candidate.architecture["embedding"]["vocab_size"],
             }
         ]
-    return told
+    return origin
 
 
 def evaluation_view(row: Evaluation) -> EvaluationView:

@@ -1,0 +1,57 @@
+"""The best measured model of a target within limits. Shared by the API and the client."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from edgefront.core.wire.agent import Identifier
+from edgefront.core.wire.jobs import CandidateView, Limits, TrainedView
+from edgefront.core.wire.messages import View
+
+
+class RunnerUpView(View):
+    """Another measured model within the limits."""
+
+    candidate: CandidateView
+    trade: str
+    """What it gives and takes against the recommended one, with intervals."""
+
+
+class LimitMove(View):
+    """A limit that would have to be moved for a measured model to be within."""
+
+    limit: Literal["latency_ms", "memory_mb"]
+    to: float
+    candidate_id: Identifier
+
+
+class RecommendationView(View):
+    """The best measured model within limits, beside the largest layer-scaled stock model within the same limits.
+
+    `by` says what stands for quality: the perplexity of models that were trained alike, if the best by prediction is
+    among them; else the predicted perplexity; else the job's proxy. Without `recommended` nothing measured is within
+    the limits, and `nearest` and `moves` say what is missing.
+    """
+
+    job_id: Identifier
+    target_id: Identifier
+    target: str
+    limits: Limits
+    """Those of the target unless others were asked for."""
+    by: Literal["trained", "predicted", "proxy"]
+    proxy: str
+    perplexity_of: str = ""
+    """Data, split and training that predicted perplexities are of; empty where nothing is predicted."""
+    sentence: str
+    """The answer in words. Differences have the 95 % interval of both sides, or are said not to be measurable."""
+    note: str = ""
+    """What a person should know: the search goes on, or looked within other limits."""
+    recommended: CandidateView | None = None
+    baseline: CandidateView | None = None
+    runners_up: tuple[RunnerUpView, ...] = ()
+    nearest: CandidateView | None = None
+    """What comes nearest to the limits, where nothing measured is within."""
+    moves: tuple[LimitMove, ...] = ()
+    """Each alone brings a model within; or both together, where one is not enough: see `sentence`."""
+    trained: tuple[TrainedView, ...] = ()
+    """Of the models shown, those that were trained alike."""
