@@ -24,7 +24,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +48,7 @@ from edgefront.core.search.problem import Problem
 from edgefront.core.search.registry import make
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.lts import LTS_GPT2
+from edgefront.core.spaces.space import SearchSpace
 
 SPACE = LTS_GPT2.narrow({"d_embed": ["d_model", 128, 256, 512], "div": [1, 2, 4]})
 BASELINES = (1, 4, 8, 16)
@@ -63,9 +64,12 @@ GP_LAUNCHES = 40
 
 
 class Here:
-    """This machine, measured as an agent does. A context manager."""
+    """This machine, measured as an agent does, and what it launched, in order. A context manager."""
 
     name, protocol = "here", MeasurementProtocol()
+
+    def __init__(self) -> None:
+        self.launched: list[Architecture] = []
 
     def __enter__(self) -> Here:
         self._folder = tempfile.TemporaryDirectory()
@@ -78,6 +82,7 @@ class Here:
 
     def launch(self, architecture: Architecture, seed: int) -> tuple[float, int]:
         """Median latency (ms) and peak memory (bytes); without end where it cannot be run."""
+        self.launched.append(architecture)
         result = self._measurer.measure(architecture, self.protocol, seed)
         if result.latency is None or result.memory is None:
             return np.inf, 1 << 50
@@ -144,10 +149,17 @@ def best_known(task: Task) -> float:
 # Searches: each yields (quality, latency, memory) launch by launch, after the baselines ------------------------------
 
 
-def ours(name: str, task: Task, seed: int, launches: int) -> Iterator[tuple[float, float, int]]:
-    algorithm = make(name, SETTINGS.get(name, {}), SPACE, None, task.problem)
+def ours(
+    name: str,
+    task: Task,
+    seed: int,
+    launches: int,
+    space: SearchSpace = SPACE,
+    depths: Sequence[int] = BASELINES,
+) -> Iterator[tuple[float, float, int]]:
+    algorithm = make(name, SETTINGS.get(name, {}), space, None, task.problem)
     baselines = []
-    for architecture in SPACE.baselines(BASELINES):
+    for architecture in space.baselines(depths):
         quality, latency, memory = task.launch(architecture, seed)
         baselines.append(Observation(architecture, latency, memory))
         yield quality, latency, memory

@@ -123,7 +123,7 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-@router.post(
+@hot_router.post(
     "/leases/{lease_id}/heartbeat",
     operation_id="heartbeat",
     summary="Extend a lease",

@@ -1,8 +1,8 @@
 """Routes that agents call very often: handled without FastAPI's resolution of dependencies.
 
 At hundreds of requests a second, resolving parameters and dependencies costs more of the interpreter's time than the
-service's own work. The parameters of such an endpoint are fixed: the body, the requesting device, the application's
-context. Its OpenAPI document is like that of any other route.
+service's own work. The parameters of such an endpoint are fixed: the path's, the body, the requesting device, the
+application's context. Its OpenAPI document is like that of any other route.
 """
 
 from __future__ import annotations
@@ -20,29 +20,37 @@ from edgefront.api.http.json_body import JsonRoute, read_json
 
 
 class HotRoute(JsonRoute):
-    """A route to an endpoint of the parameters `body`, `device_id`, `here` and, if it is a coroutine, `request`.
+    """A route to an endpoint of the parameters `device_id`, `here`, those of its path, `body` if it takes one, and
+    `request` if it is a coroutine.
 
     It must return a `Response`. Functions that are not coroutines run in a thread, as usual.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint: Callable[..., Any] = self.endpoint
-        field = self.body_field
-        assert field is not None, f"{self.path} takes no body"
+        in_path, in_body = self.dependant.path_params, self.body_field
         is_coroutine = inspect.iscoroutinefunction(endpoint)
 
         async def handle(request: Request) -> Response:
-            device_id, here = device_of(request), request.app.state.context
-            value = await read_json(request)
-            if value is None:
-                missing = {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
-                raise RequestValidationError([missing], body=None)
-            body, wrong = field.validate(value, {}, loc=("body",))
-            if wrong:
-                raise RequestValidationError(wrong, body=value)
+            values = {"device_id": device_of(request), "here": request.app.state.context}
+            for field in in_path:
+                values[field.name] = _valid(field, request.path_params[field.alias], ("path", field.alias))
+            if in_body is not None:
+                value = await read_json(request)
+                if value is None:
+                    missing = {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
+                    raise RequestValidationError([missing], body=None)
+                values["body"] = _valid(in_body, value, ("body",))
             if is_coroutine:
-                answer: Response = await endpoint(body=body, device_id=device_id, request=request, here=here)
+                answer: Response = await endpoint(request=request, **values)
                 return answer
-            return await run_in_threadpool(endpoint, body=body, device_id=device_id, here=here)
+            return await run_in_threadpool(endpoint, **values)
 
         return handle
+
+
+def _valid(field: Any, value: Any, place: tuple[str, ...]) -> Any:
+    found, wrong = field.validate(value, {}, loc=place)
+    if wrong:
+        raise RequestValidationError(wrong, body=value)
+    return found
