@@ -25,14 +25,14 @@ _IN_WORDS = {
     "bool_type": "true or false",
     "bool_parsing": "true or false",
 }
-"""What is allowed, for those of pydantic's kinds of errors that tell it in words of Python."""
+"""What is allowed, for those of pydantic's errors whose own message uses Python's terms."""
 
 _SHOULD = re.compile(r"^\w+ should (be )?")
 _FORMS: dict[str, str] = {}
 
 
 def form(pattern: str, words: str) -> str:
-    """The pattern of a text field, which errors tell in these words."""
+    """The pattern of a text field, which errors describe in these words."""
     _FORMS[pattern] = words
     return pattern
 
@@ -62,7 +62,7 @@ def fault(
         return kind(f"{name} is missing", field=field, allowed="a value for it: it has no default")
     if item["type"] == "extra_forbidden":
         return kind(f"{name}: there is no such field", field=field, value=value, allowed="leave it out")
-    if item["type"] == "value_error":  # a rule between fields, told as a sentence of its own
+    if item["type"] == "value_error":  # a rule between fields: a sentence of its own
         rule = str(cause)
         return kind(f"{name}: {rule}", field=field, value=value, allowed=rule)
     allowed, given = _allowed(item), short(value)
@@ -74,7 +74,7 @@ def fault(
 
 
 def _allowed(item: Mapping[str, Any]) -> str:
-    """What would be accepted, in words that go on after `must be`, or that begin with `have` or `match`."""
+    """What would be accepted, to follow `must be`, or beginning with `have` or `match`."""
     kind = item["type"]
     if kind in ("too_short", "too_long"):
         bound, count = ("at least", "min_length") if kind == "too_short" else ("at most", "max_length")
@@ -88,7 +88,7 @@ def _allowed(item: Mapping[str, Any]) -> str:
 
 
 def _wrong_tag(kind: type[InvalidInput], part: Sequence[str], context: Mapping[str, Any]) -> InvalidInput:
-    """A part whose kind is unknown or missing, told as an error of that field."""
+    """A part whose kind is unknown or missing, as an error of that field."""
     field = (*part, context["discriminator"].strip("'"))
     name = ".".join(field)
     if "tag" not in context:

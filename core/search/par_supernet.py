@@ -54,9 +54,9 @@ class ParSupernetSettings(SearchSettings):
         Field(description="Prepared data set of the service; the recipe's own if absent."),
     ] = None
     recipe: Annotated[str, Field(max_length=64, description="Of the supernet's weights.")] = "quick"
-    overrides: Annotated[
-        dict[str, Any], Field(max_length=64, description="Fields of the recipe that are to be others.")
-    ] = Field(default_factory=dict)
+    overrides: Annotated[dict[str, Any], Field(max_length=64, description="Fields of the recipe to override.")] = Field(
+        default_factory=dict
+    )
     steps: Annotated[
         Annotated[StrictInt, Field(ge=4, le=1 << 40)] | None,
         Field(description="Of each seed's search; the recipe's if absent."),
@@ -69,15 +69,15 @@ class ParSupernetSettings(SearchSettings):
         Literal["cpu", "cuda"] | None, Field(description="Of the supernet; the service's choice if absent.")
     ] = None
     samples: Annotated[
-        StrictInt, Field(ge=0, le=10_000, description="Stacks drawn from the final probabilities besides.")
+        StrictInt, Field(ge=0, le=10_000, description="Further stacks, drawn from the final probabilities.")
     ] = 20
     rule_p: Annotated[
         Annotated[StrictInt, Field(ge=1, le=512)] | None,
-        Field(description="p of the PAR rule whose stack is measured beside; none if null."),
+        Field(description="p of the PAR rule, whose stack is measured too; null: it is not."),
     ] = 5
     latency_weight: Annotated[
         Annotated[StrictFloat, Field(gt=0, le=1e6, allow_inf_nan=False)] | None,
-        Field(description="Adds the target's latency to the loss; nats that the latency of even odds is worth."),
+        Field(description="Weight of latency in the loss: nats for the latency of a stack of equal probabilities."),
     ] = None
     latency_target_ms: Annotated[
         Annotated[StrictFloat, Field(gt=0, le=1e9, allow_inf_nan=False)] | None,
@@ -97,7 +97,7 @@ class _Shape:
 
 
 class ParSupernet:
-    """Proposes what a supernet found. `given` tells it what that was."""
+    """Proposes what a supernet found, which is given as `given`."""
 
     note = ""
 

@@ -167,7 +167,7 @@ class ReportRequest(_Message):
 class ReportReceipt(_Message):
     """accepted: counted. duplicate: the same report came before, answered as then. conflict: another report has
     settled this launch; drop yours. unknown: no such launch (its job was deleted); drop yours. cancelled: the job
-    wants it no more; the measurement is kept all the same.
+    no longer wants it; the measurement is kept all the same.
     """
 
     launch_id: Identifier

@@ -219,7 +219,7 @@ def test_where_there_is_no_room_to_note_it_an_unsupported_protocol_costs_attempt
         (item,) = world.claim(device).items  # the same device is asked again
         (receipt,) = world.report(device, (item, unsupported()))
         told.append((receipt.outcome, receipt.detail))
-    again = ("accepted", "an attempt is spent; it will be launched again")
+    again = ("accepted", "an attempt is used up; it will be launched again")
     assert told == [again, again, ("accepted", "")]
     assert (world.launch(launch).state, world.launch(launch).attempts) == ("failed", 3)
     assert world.row(Measurement, measurement).reason == "3 attempts; the last: unsupported: no such provider"

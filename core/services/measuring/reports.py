@@ -28,12 +28,12 @@ from edgefront.core.wire.agent import LaunchReport, ReportReceipt, ReportRequest
 
 _COUNTS = frozenset({"done", "infeasible", "failed", "again", "elsewhere"})
 _ACCEPTED: dict[Verdict, str] = {
-    "again": "an attempt is spent; it will be launched again",
+    "again": "an attempt is used up; it will be launched again",
     "elsewhere": "it goes to another device; skipped on this device until its agent restarts",
 }
 _REFUSED = {
-    "duplicate": "this report came before and counted then",
-    "conflict": "another report has settled this launch, or answers for it; drop this one",
+    "duplicate": "this report was received and counted before",
+    "conflict": "another report has settled this launch, or is about to; drop this one",
     "unknown": "no such launch of this device; its job was deleted",
 }
 
@@ -69,7 +69,7 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
     found = {row.id: _Launch(row) for row in locked if row.device_key in device_keys(device)}
     for position, report in enumerate(request.reports):
         with within("reports", position):
-            _check_ruler(found, report)
+            _check_memory_method(found, report)
     facts = device.facts
     verdicts = [_judge(device, found.get(report.launch_id), report, now) for report in request.reports]
     if device.facts is not facts:
@@ -89,8 +89,8 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
     )
 
 
-def _check_ruler(found: dict[str, _Launch], report: LaunchReport) -> None:
-    """Figures of different memory methods never share a frontier: refuse what another ruler took."""
+def _check_memory_method(found: dict[str, _Launch], report: LaunchReport) -> None:
+    """Figures of different memory methods never share a frontier: refuses those of another method."""
     launch, memory = found.get(report.launch_id), report.result.memory
     if launch is None or memory is None:
         return
@@ -152,6 +152,6 @@ def _receipt(report: LaunchReport, verdict: Verdict | None, launch: _Launch | No
     if verdict == "duplicate" or verdict == "conflict":
         return ReportReceipt(launch_id=report.launch_id, outcome=verdict, detail=_REFUSED[verdict])
     if not launch.is_wanted:
-        detail = "the job wants it no more; the measurement is kept"
+        detail = "the job no longer wants it; the measurement is kept"
         return ReportReceipt(launch_id=report.launch_id, outcome="cancelled", detail=detail)
     return ReportReceipt(launch_id=report.launch_id, outcome="accepted", detail=_ACCEPTED.get(verdict, ""))
