@@ -8,14 +8,13 @@ order.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction import calibration, regression, residual
 from edgefront.core.prediction.checks import enough_different, positive
@@ -133,19 +132,6 @@ class LatencyPredictor:
         named = [(index, kind) for index, kind in enumerate(kinds)]
         parts = [self._part(index, kind, found[index]) for index, kind in named]
         return (*parts, self._part(None, "ends", found[-1]))
-
-    def widened(self, by: float) -> LatencyPredictor:
-        """The same with intervals that are wider by this factor, at least 1."""
-        if not by >= 1:
-            raise InvalidInput(f"by must be at least 1, not {by}", field="by", value=by, allowed="at least 1")
-        return replace(self, half_width=self.half_width * by)
-
-    def audited(self, shapes: Shapes, latency_ms: ArrayLike) -> LatencyPredictor:
-        """The same, its intervals widened as launches ask for that were predicted before they were made."""
-        measured = positive("latency_ms", latency_ms, len(shapes))
-        predicted = self.predict(shapes)
-        errors = np.log(measured / predicted.ms)
-        return self.widened(calibration.widening(errors, np.log(predicted.high / predicted.ms)))
 
     def _predict(self, shapes: Shapes) -> Prediction:
         counted = features(shapes, self.protocol)

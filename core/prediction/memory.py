@@ -9,7 +9,7 @@ error.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -18,7 +18,6 @@ from scipy.optimize import nnls
 
 from edgefront.core.cost.costs import BYTES
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.calibration import half_width
 from edgefront.core.prediction.checks import enough_different, positive
@@ -86,12 +85,6 @@ class MemoryPredictor:
         low = np.maximum(known, mean * np.exp(-self.half_width))
         high = mean * np.exp(self.half_width)
         return rounded(mean, _DIGITS), rounded(low, _DIGITS), rounded(high, _DIGITS)
-
-    def widened(self, by: float) -> MemoryPredictor:
-        """The same with intervals that are wider by this factor, at least 1."""
-        if not by >= 1:
-            raise InvalidInput(f"by must be at least 1, not {by}", field="by", value=by, allowed="at least 1")
-        return replace(self, half_width=self.half_width * by)
 
 
 def weight_bytes(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.prediction.calibration import widening
 from edgefront.core.prediction.features import NAMES, features
 from edgefront.core.prediction.latency import LatencyPredictor
 from edgefront.core.prediction.spread import spread
@@ -191,27 +192,28 @@ def test_no_architectures_are_predicted_as_none() -> None:
 # Audits --------------------------------------------------------------------------------------------------------------
 
 
+def audited(measured: np.ndarray, rows: slice) -> float:
+    """By what factor these audits ask intervals to be wider."""
+    predicted = of_hybrids().predict(hybrids()[1].take(rows))
+    return widening(np.log(measured[rows] / predicted.ms), np.log(predicted.high / predicted.ms))
+
+
 def test_audits_that_hold_change_nothing() -> None:
-    _, shapes, latency = hybrids()
-    predictor = of_hybrids()
-    assert predictor.audited(shapes.take(slice(40, 60)), latency[40:]).half_width == pytest.approx(predictor.half_width)
+    assert audited(hybrids()[2], slice(40, 60)) == pytest.approx(1)
 
 
 def test_audits_of_a_device_that_changed_widen_until_they_hold() -> None:
     _, shapes, latency = hybrids()
-    predictor, audits = of_hybrids(), shapes.take(slice(40, 50))
     jumped = latency * np.where(np.arange(60) % 3, 1.0, 1.6)
-    widened = predictor.audited(audits, jumped[40:50])
-    predicted = widened.predict(shapes.take(slice(50, 60)))
-    assert widened.half_width > 3 * predictor.half_width
-    assert np.mean((predicted.low <= jumped[50:]) & (jumped[50:] <= predicted.high)) >= 0.9
-    assert (predicted.ms == predictor.predict(shapes.take(slice(50, 60))).ms).all()
+    by = audited(jumped, slice(40, 50))
+    assert by > 3
+    predicted = of_hybrids().predict(shapes.take(slice(50, 60)))
+    missed = np.abs(np.log(jumped[50:] / predicted.ms))
+    assert np.mean(missed <= by * np.log(predicted.high / predicted.ms)) >= 0.9
 
 
-def test_intervals_are_never_made_narrower() -> None:
-    for by in (0.5, float("nan")):
-        with pytest.raises(InvalidInput, match="by must be at least 1"):
-            of_hybrids().widened(by)
+def test_no_audit_asks_for_nothing() -> None:
+    assert widening(np.zeros(0), np.zeros(0)) == 1
 
 
 # What is refused -----------------------------------------------------------------------------------------------------

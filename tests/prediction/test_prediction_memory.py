@@ -46,14 +46,6 @@ def test_ten_launches_tell_what_a_runtime_holds(protocol: MeasurementProtocol) -
     assert (low >= weight_bytes(shapes, protocol) * 0.999999).all()
 
 
-def test_wider_on_request_and_never_narrower() -> None:
-    shapes, protocol = Shapes.of(drawn("lts-gpt2", 6)), PROTOCOLS[0]
-    predictor = MemoryPredictor.fit(shapes, protocol, weight_bytes(shapes, protocol) * 1.1)
-    assert predictor.widened(2).half_width == 2 * predictor.half_width
-    with pytest.raises(InvalidInput, match="by must be at least 1"):
-        predictor.widened(0.9)
-
-
 def test_wrong_peaks_name_their_row() -> None:
     shapes = Shapes.of(drawn("lts-gpt2", 4))
     with pytest.raises(InvalidInput, match=r"peak_bytes\.2: must be a number above zero"):
