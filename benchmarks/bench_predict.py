@@ -6,9 +6,12 @@ over them. `spread` chooses the launches as the search does (`core.prediction.sp
     python benchmarks/bench_predict.py [--data FOLDER]                      # the six devices of HW-GPT-Bench
     python benchmarks/bench_predict.py --table CSV --column NAME [--json]   # any table of that form
     python benchmarks/bench_predict.py --here [--minutes 30]                # this CPU, real launches
+    python benchmarks/bench_predict.py --here --repeats 20                  # how far its launches repeat
 
 `--here` adds launches to `results/predict_here.jsonl.gz` for as many minutes (0: none, what is there is replayed) and
 resumes where it stopped: both runtimes, forward passes and decoding, `lts-gpt2` and `hybrid`, each architecture once.
+`--repeats` launches so many architectures of each setting three times instead, in turns: the error that remains when
+the expected latency is known is the least that any predictor could reach.
 """
 
 from __future__ import annotations
@@ -143,6 +146,28 @@ def collect(wanted: Sequence[Setting], launches: int, minutes: float) -> list[di
                 break
     if added:
         write_log(rows)
+    return rows
+
+
+def repeated(wanted: Sequence[Setting], architectures: int) -> list[dict[str, Any]]:
+    """For each setting the mean relative error of knowing an architecture's latency from its two other launches.
+
+    Two launches give the mean with an error of its own, which is taken out: √(3/2) more than knowing it exactly.
+    """
+    found: dict[Setting, list[list[float]]] = {one: [[] for _ in range(architectures)] for one in wanted}
+    queues = {one: [next(queue) for _ in range(architectures)] for one in wanted for queue in [one.architectures()]}
+    with tempfile.TemporaryDirectory(prefix="edgefront-predict-") as folder, Measurer(Path(folder)) as measurer:
+        for turn in range(3 * architectures):
+            for one, queue in queues.items():
+                result = measurer.measure(queue[turn % architectures], one.protocol, SEED)
+                if result.latency is not None:
+                    found[one][turn % architectures].append(median(result.latency.samples_ms))
+    rows = []
+    for one, launches in found.items():
+        complete = np.array([values for values in launches if len(values) == 3])
+        others = (complete.sum(axis=1, keepdims=True) - complete) / 2
+        error = float(np.abs(others / complete - 1).mean() / np.sqrt(1.5))
+        rows.append({"runtime": one.runtime, "mode": one.mode, "space": one.space, "least error": f"{error:.2%}"})
     return rows
 
 
@@ -281,6 +306,11 @@ def judge_published(options: argparse.Namespace) -> None:
 
 def judge_here(options: argparse.Namespace) -> None:
     wanted = settings(options.spaces, options.runtimes, options.modes)
+    if options.repeats:
+        rows = repeated(wanted, options.repeats)
+        table("the error of knowing the expected latency", rows)
+        append("predict", {"here": True, "repeats": options.repeats, "settings": rows})
+        return
     log = collect(wanted, options.launches, options.minutes) if options.minutes else read_log()
     lines, memory, kept = [], [], []
     for one in wanted:
@@ -312,6 +342,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="the JSON line alone")
     parser.add_argument("--here", action="store_true")
     parser.add_argument("--minutes", type=float, default=30.0, help="of launches; 0 replays the log")
+    parser.add_argument("--repeats", type=int, help="launch so many architectures of each setting three times")
     parser.add_argument("--launches", type=int, default=200, help="at most so many of each setting")
     parser.add_argument("--spaces", nargs="+", choices=tuple(NARROWED), default=list(NARROWED))
     parser.add_argument("--runtimes", nargs="+", choices=("onnxruntime", "pytorch"), default=["onnxruntime", "pytorch"])
