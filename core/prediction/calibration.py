@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 LEVEL = 0.95
 _FOLDS = 40
-_UNSEEN = 6.0
+_UNSEEN = 0.14
 _AUDITS_OF_DOUBT = 4.0
 """As many audits as the predictor's own word counts for."""
 _NORMAL_HALF_WIDTH = 1.96
@@ -36,12 +36,12 @@ def folds(features: Floats, latency_ms: Floats) -> NDArray[np.int64]:
     return found
 
 
-def half_width(scores: Floats) -> float:
+def half_width(scores: Floats, terms: int) -> float:
     """How many standard deviations hold 95 %, from n errors in standard deviations.
 
     The (n + 1)·0.95-th smallest, which holds 95 % of further ones in the mean. Below 19 the greatest is not enough, and
-    Student's t may ask for more; and so few launches may lack something that others have, which a small factor stands
-    for.
+    Student's t may ask for more; and so few launches may lack something that others have, the more so the more `terms`
+    they had to determine, which a factor stands for.
     """
     ordered = np.sort(np.abs(scores))
     count = len(ordered)
@@ -50,7 +50,7 @@ def half_width(scores: Floats) -> float:
         return float(np.interp(rank, np.arange(1, count + 1), ordered))
     spread = math.sqrt(float(np.mean(ordered**2)))
     asked = max(float(ordered[-1]), t_quantile((1 + LEVEL) / 2, max(1, count - 1)) * spread)
-    return asked * (1 + 1 / count + _UNSEEN / count**2)
+    return asked * (1 + 1 / count + _UNSEEN * (terms / count) ** 2)
 
 
 def widening(errors: Floats, half_widths: Floats) -> float:

@@ -109,7 +109,8 @@ class LatencyPredictor:
         # A process has to earn its place.
         best = min(tried, key=lambda trial: trial.error * (_EARNED if trial.model.process.learnt else 1.0))
         model = best.model
-        reach = max(calibration.half_width(best.scores), _LEAST_HALF_WIDTH / float(np.sqrt(model.noise)))
+        terms = int((counted > 0).any(axis=0).sum())
+        reach = max(calibration.half_width(best.scores, terms), _LEAST_HALF_WIDTH / float(np.sqrt(model.noise)))
         return cls(protocol, len(measured), model.costs, model.process, model.noise, reach, best.error)
 
     def predict(self, shapes: Shapes) -> Prediction:

@@ -71,7 +71,7 @@ class MemoryPredictor:
             seen = np.arange(len(order)) != row
             copies = _solve(counted[seen], known[seen], measured[seen])
             errors[row] = np.log(measured[row] / (known[row] + counted[row] @ copies))
-        reach = max(half_width(errors), _LEAST_HALF_WIDTH)
+        reach = max(half_width(errors, counted.shape[1]), _LEAST_HALF_WIDTH)
         error = float(np.mean(np.abs(np.expm1(errors))))
         return cls(protocol, len(order), _solve(counted, known, measured), reach, error)
 
