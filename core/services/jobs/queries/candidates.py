@@ -40,7 +40,8 @@ class Point(NamedTuple):
     proxy: float
     latency_ms: float
     memory_bytes: int
-    latency_half_width_ms: float | None = None
+    latency_half_width_ms: float | None
+    digest: str
 
 
 _POINT = (
@@ -50,6 +51,7 @@ _POINT = (
     Candidate.latency_ms,
     Candidate.memory_bytes,
     Candidate.latency_half_width_ms,
+    Candidate.digest,
 )
 _IS_BASELINE = and_(Candidate.number < MAX_BASELINES, Candidate.role == "baseline")
 
@@ -109,18 +111,19 @@ def baseline_points(session: Session, target_ids: Collection[str]) -> dict[str, 
     return _points(session, target_ids, _BASELINE_POINTS)
 
 
-def dominated_points(session: Session, target_id: str, corners: Sequence[Point]) -> list[Point]:
-    """In-bounds search candidates off the frontier that one of these points dominates or equals."""
+def dominated_points(session: Session, target_id: str, corners: Sequence[tuple[float, float, float]]) -> list[Point]:
+    """In-bounds search candidates off the frontier that one of these corners (proxy, latency_ms, memory_bytes)
+    dominates or equals."""
     if not corners:
         return []
     below = or_(
         *(
             and_(
-                Candidate.proxy <= corner.proxy,
-                Candidate.latency_ms >= corner.latency_ms,
-                Candidate.memory_bytes >= corner.memory_bytes,
+                Candidate.proxy <= proxy,
+                Candidate.latency_ms >= latency_ms,
+                Candidate.memory_bytes >= memory_bytes,
             )
-            for corner in corners
+            for proxy, latency_ms, memory_bytes in corners
         )
     )
     condition = and_(Candidate.state == "measured", Candidate.role == "search", Candidate.on_frontier == false(), below)
@@ -143,9 +146,9 @@ _BASELINE_POINTS = _points_where(and_(_IS_BASELINE, Candidate.state.in_(MEASURED
 def _points(session: Session, target_ids: Collection[str], query: Any) -> dict[str, list[Point]]:
     rows = session.execute(query, {"targets": list(target_ids)}).all()
     found: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
-    for target_id, id_, parameters, proxy, latency, memory, half_width in rows:
+    for target_id, id_, parameters, proxy, latency, memory, half_width, digest in rows:
         if latency is not None and memory is not None:
-            found[target_id].append(Point(id_, parameters, proxy, latency, memory, half_width))
+            found[target_id].append(Point(id_, parameters, proxy, latency, memory, half_width, digest))
     return found
 
 
