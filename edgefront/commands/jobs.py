@@ -296,8 +296,10 @@ def recommend(
 ) -> None:
     """Show the best model within limits that a job has measured, and what others trade for it.
 
-    Answered from what is known, also while the job runs. Limits that are not given are the job's own.
+    Answered from what is known, also while the job runs. Limits that are not given are the job's own. If nothing fits:
+    what comes nearest, and which limit to move by how much (exit code 10).
     """
+    from edgefront import exits
     from edgefront.show.recommendation import show
 
     client = session.client
@@ -312,6 +314,8 @@ def recommend(
             show(view, session.out)
 
     session.put(found[0] if target else found, say)
+    if any(view.recommended is None for view in found):
+        raise typer.Exit(exits.NOTHING_FITS)
 
 
 @command(app, "extend")

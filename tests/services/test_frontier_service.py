@@ -37,8 +37,8 @@ class World:
         self.database, self.epsilon = database, epsilon
         with database.write() as session:
             job = Job(
-                name="j", owner="ann", request={**REQUEST, "epsilon": epsilon}, request_digest="0" * 64, state="running", created_at=NOW,
-                updated_at=NOW,
+                name="j", owner="ann", request={**REQUEST, "epsilon": epsilon}, request_digest="0" * 64,
+                state="running", created_at=NOW, updated_at=NOW,
             )  # fmt: skip
             session.add(job)
             session.flush()
