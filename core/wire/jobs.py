@@ -342,6 +342,8 @@ class FrontierView(View):
     points: tuple[CandidateView, ...]
     baseline: tuple[CandidateView, ...]
     summary: str
+    note: str = ""
+    """What a person should know: that the target was added later, and how few were measured there."""
     epsilon: float = 0.0
     proxy_trust: ProxyTrust = ProxyTrust()
     by: Quality = "proxy"

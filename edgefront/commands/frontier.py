@@ -74,6 +74,8 @@ def frontier(
             if view.summary:
                 session.out.print(view.summary, markup=False, soft_wrap=True)
                 session.out.print()
+            if view.note:
+                session.note(view.note)
             if view.by == "perplexity" and not view.trained:
                 session.note(f"no candidate is trained yet: edgefront train submit --frontier {view.job_id}")
             elif view.by == "proxy":

@@ -18,6 +18,7 @@ from edgefront.core.pareto.frontier import hypervolume
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs import events
+from edgefront.core.services.jobs.added import added_note
 from edgefront.core.services.jobs.comparison import as_baseline, baseline_of, summary_of
 from edgefront.core.services.jobs.dominance import dominance_of
 from edgefront.core.services.jobs.findings import Finding, take_in
@@ -194,6 +195,7 @@ def frontier_view(
         points=tuple(candidate_view(point, baseline) for point in shown),
         baseline=tuple(candidate_view(candidate, baseline) for candidate in beside),
         summary=summary_of(_points(members), baseline, row.proxy),
+        note="" if request is None else added_note(session, request, row),
         epsilon=epsilon,
         proxy_trust=ProxyTrust() if request is None else trust_of(session, request, row),
         by=by,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, and_, case, false, insert, literal, or_, select, true, update
+from sqlalchemy import ColumnElement, Row, and_, case, false, func, insert, literal, or_, select, true, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -236,14 +236,33 @@ def scored(session: Session, target_ids: Collection[str]) -> list[dict[str, Any]
     """Genome, architecture and proxy of the search candidates of these targets, but for those that have no score."""
     rows = session.execute(
         select(Candidate.genome, Candidate.architecture, Candidate.proxy)
-        .where(
-            any_of(Candidate.target_id, target_ids),
-            Candidate.role == "search",
-            or_(Candidate.state != "infeasible", Candidate.proxy != 0.0),
-        )
+        .where(_scored(target_ids))
         .order_by(Candidate.target_id, Candidate.number)
     )
     return [{"genome": row.genome, "architecture": row.architecture, "proxy": row.proxy} for row in rows]
+
+
+def architectures_scored(session: Session, target_ids: Collection[str]) -> int:
+    """Number of different architectures among those."""
+    return session.scalar(select(func.count(Candidate.digest.distinct())).where(_scored(target_ids))) or 0
+
+
+def _scored(target_ids: Collection[str]) -> ColumnElement[bool]:
+    return and_(
+        any_of(Candidate.target_id, target_ids),
+        Candidate.role == "search",
+        or_(Candidate.state != "infeasible", Candidate.proxy != 0.0),
+    )
+
+
+def measured_by_operator(session: Session, target_id: str) -> dict[str, int]:
+    """Operator → number of measured search candidates, in bounds or out."""
+    query = (
+        select(Candidate.operator, func.count())
+        .where(_measured(target_id), Candidate.role == "search")
+        .group_by(Candidate.operator)
+    )
+    return {operator: count for operator, count in session.execute(query).tuples()}
 
 
 def measured_since(session: Session, target_id: str, generation: int) -> bool:
