@@ -32,8 +32,8 @@ ProxyName = Literal[
 
 Goal = Literal["frontier", "best_within_limits"]
 
-EPSILON = 0.01
-"""About what separates two launches, or two trainings, of one model."""
+EPSILON = 0.02
+"""The precision that a protocol asks of a latency unless it says otherwise."""
 
 Positive = Annotated[StrictFloat, Field(gt=0, le=1e15, allow_inf_nan=False)]
 

@@ -106,7 +106,7 @@ def submit(
         float | None,
         typer.Option(
             help="Relative differences in quality, latency and memory up to which candidates count as alike. "
-            "Default: 0.01."
+            "Default: 0.02."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed proposes the same candidates.")] = 0,

@@ -83,7 +83,7 @@ def test_requests_from_before_epsilon_count_every_difference(store: sqlite3.Conn
     assert "epsilon" not in old
     assert JOB_REQUEST.read(old).epsilon == 0
     assert dominance_of(Job(request=old)).epsilon == 0
-    assert JobRequest.model_validate(request().model_dump(exclude={"epsilon"})).epsilon == 0.01, "of a new one"
+    assert JobRequest.model_validate(request().model_dump(exclude={"epsilon"})).epsilon == 0.02, "of a new one"
 
 
 @pytest.mark.parametrize("wrong", [-0.01, 0.5, float("nan"), float("inf"), "0.1", True, None])
