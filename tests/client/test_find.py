@@ -129,6 +129,7 @@ def test_the_papers_search_by_a_preset(running: Running) -> None:
         edgefront("job", "submit", "--preset", "lts-paper", "--candidates", "2", "--json", home=running.home).stdout
     )
     asked = job["request"]
+    assert preset("lts-paper", "auto", {}, "auto")["epsilon"] == 0
     assert (asked["proxy"], asked["algorithm"]["name"]) == ("decoder_parameters", "lts")
     assert asked["algorithm"]["settings"] == dict(PRESETS["lts-paper"]["algorithm"]["settings"])
     assert (asked["space"]["narrow"], asked["epsilon"]) == ({}, 0.0)
