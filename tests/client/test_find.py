@@ -64,6 +64,9 @@ def test_limits_in_answer_out(running: Running) -> None:
     seconds = edgefront("find", "--device-class", BOARD, *SMALL, "--max-latency-ms", "0.01", home=running.home)
     assert seconds.returncode == exits.REFUSED
     assert "if it was meant in seconds, it is 10 ms" in seconds.stderr
+    negative = edgefront("job", "recommend", found["job"], "--max-memory-mb", "-1", home=running.home)
+    assert negative.returncode == exits.REFUSED
+    assert "max_memory_mb" in negative.stderr
     narrow = edgefront("find", "--device-class", BOARD, *SMALL, "--max-latency-ms", "50", *FEW_MIB, home=running.home)
     assert narrow.returncode == exits.NOTHING_FITS, narrow.stderr
     assert "raise the memory limit from" in narrow.stdout
