@@ -262,7 +262,7 @@ def measured_by_operator(session: Session, target_id: str) -> dict[str, int]:
         .where(_measured(target_id), Candidate.role == "search")
         .group_by(Candidate.operator)
     )
-    return dict(session.execute(query).tuples().all())
+    return {row[0]: row[1] for row in session.execute(query)}
 
 
 def measured_since(session: Session, target_id: str, generation: int) -> bool:
