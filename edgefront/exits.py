@@ -22,6 +22,8 @@ NOT_FOUND = 3
 NO_ACCESS = 4
 SERVER_AWAY = 5
 REFUSED = 6
+NOTHING_FITS = 10
+"""7 to 9 are the agent's."""
 INTERRUPTED = 130
 
 TABLE = (
@@ -32,6 +34,7 @@ TABLE = (
     (NO_ACCESS, "no valid API key, or the key lacks the permission"),
     (SERVER_AWAY, "the server cannot be reached or is unavailable: try again"),
     (REFUSED, "the input is invalid, or the operation is not possible in the current state"),
+    (NOTHING_FITS, "nothing that was measured is within the limits: the answer says what comes nearest"),
     (INTERRUPTED, "interrupted (Ctrl-C)"),
 )
 

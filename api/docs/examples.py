@@ -162,6 +162,7 @@ FRONTIER = _json(
         points=(_CANDIDATE_VIEW,),
         baseline=(),
         summary=_JOB_TARGET.summary,
+        epsilon=0.02,
         proxy_trust=_JOB_VIEW.proxy_trust,
     )
 )

@@ -22,6 +22,7 @@ PREDICTIONS: dict[str, Any] = predictions.PredictionsView(
     memory_error=0.004,
     hard_to_predict=False,
     note="",
+    perplexity_of="WikiText-103, validation split",
     predictions=(
         predictions.PredictionView(
             digest=COSTS["digest"],

@@ -166,7 +166,8 @@ def extend_job(
     """The baselines and about ten spread-out candidates of the job are measured there, all of its candidates are
     predicted, and of those the frontier (or the best within the limits) is measured. A finished job is running again.
     It begins when the job's own targets have ended."""
-    job = extend(here.database, person, job_id, request)
+    in_reach = partial(check_latency_limits, here.database, person, fits=here.fits)
+    job = extend(here.database, person, job_id, request, in_reach)
     here.changed()
     return job
 

@@ -22,7 +22,7 @@ _MAXIMISE = (True, False, False)
 
 def nondominated(points: ArrayLike) -> Mask:
     """Which of the points (n, 3) no other dominates; of equal points all. ValueError if one is not finite."""
-    checked = _checked(points)
+    checked = checked_points(points)
     if not len(checked):
         return np.zeros(0, dtype=bool)
     mask: Mask = np.asarray(moocore.is_nondominated(checked, maximise=_MAXIMISE, keep_weakly=True), dtype=bool)
@@ -37,13 +37,14 @@ def hypervolume(points: ArrayLike, reference: Mapping[str, float]) -> float:
         reference: `proxy` (the least one), `latency_ms` and `memory_bytes` (the worst ones) are the reference point;
             the ideal corner is (`proxy_scale`, 0, 0). A proxy above `proxy_scale` can make the volume exceed 1.
     """
-    checked = _checked(points)
+    checked = checked_points(points)
     if not len(checked):
         return 0.0
     return _hypervolume(_normalised(checked, reference))
 
 
-def _checked(points: Any) -> Points:
+def checked_points(points: Any) -> Points:
+    """Points as an array (n, 3) of finite numbers; ValueError if they are not."""
     array = np.asarray(points, dtype=np.float64)
     array = array.reshape(0, 3) if array.size == 0 else array
     if array.ndim != 2 or array.shape[1] != 3:

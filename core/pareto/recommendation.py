@@ -251,8 +251,8 @@ def _unit(options: Sequence[Option], limits: Limits) -> str:
     """A hint where a limit is so far below everything that it was probably meant in another unit."""
     fastest, smallest = (min(one.latency.value for one in options), min(one.memory.value for one in options) / MIB)
     hints = []
-    if limits.latency_ms is not None and limits.latency_ms * UNIT_MISTAKEN < fastest:
+    if limits.latency_ms is not None and limits.latency_ms * UNIT_MISTAKEN <= fastest:
         hints.append(f" If the latency was meant in seconds, it is {limits.latency_ms * 1000:g} ms.")
-    if limits.memory_mb is not None and limits.memory_mb * UNIT_MISTAKEN < smallest:
+    if limits.memory_mb is not None and limits.memory_mb * UNIT_MISTAKEN <= smallest:
         hints.append(f" If the memory was meant in GiB, it is {limits.memory_mb * 1024:g} MiB.")
     return "".join(hints)

@@ -28,6 +28,8 @@ class Proxy:
     cost: Cost
     needs_data: bool = False
     """It has no value without a prepared data set."""
+    logarithmic: bool = False
+    """Its score is a logarithm: equal differences of it are equal ratios of quality."""
 
     def oriented(self, value: float) -> float:
         """The score as an objective: higher is better."""

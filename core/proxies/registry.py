@@ -92,6 +92,7 @@ _PROXIES = (
         higher_is_better=True,
         uses=("law",),
         cost=_nothing,
+        logarithmic=True,
     ),
     Proxy(
         name="grad_norm",
@@ -166,6 +167,7 @@ _PROXIES = (
         uses=("data", "steps", "recipe"),
         cost=_training,
         needs_data=True,
+        logarithmic=True,
     ),
 )
 

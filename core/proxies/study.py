@@ -17,7 +17,8 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.correlation import LEAST, best, common_ratio, interval, kendall, spearman
 from edgefront.core.proxies.proxy import Proxy
 from edgefront.core.proxies.settings import ProxySettings
-from edgefront.core.proxies.table import Quality, Row, architecture_of, number_in, value_of
+from edgefront.core.proxies.table import Quality, Row, architecture_of, missing_fields, number_in, value_of
+from edgefront.core.proxies.trained import described
 from edgefront.core.spaces.architecture import Architecture
 
 SHARES = (100, 50, 30, 10)
@@ -61,6 +62,8 @@ class Study:
     models: int
     left_out: int
     """Rows without a number in the column of quality."""
+    first_left_out: int | None
+    """The first of them, from 1."""
     proxies: tuple[ProxyStudy, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -81,18 +84,23 @@ def study(
     A proxy's values are the table's where it has them, and else come from `score`. `latency` names a column: with it
     the frontiers are compared too. Models that a proxy cannot score count for the others only.
 
-    Raises `InvalidInput` if there are fewer than three models with a quality, or a proxy has no value for as many.
+    Raises `InvalidInput` if there are fewer than three models with a quality, all are alike or equally good, or a proxy
+    has no value for as many; it names a row (from 1) where one is at fault.
     """
-    known = [row for row in rows if number_in(row, quality.column) is not None]
+    numbered = list(enumerate(rows, 1))
+    known = [(number, row) for number, row in numbered if number_in(row, quality.column) is not None]
+    first = next((number for number, row in numbered if number_in(row, quality.column) is None), None)
     if len(known) < LEAST:
+        fault = "" if first is None else f"; row {first}: {quality.column} is {rows[first - 1].get(quality.column)!r}"
         raise InvalidInput(
-            f"{len(known)} rows have a number in {quality.column}: a ranking needs at least {LEAST}",
-            field="table",
+            f"{len(known)} rows have a number in {quality.column}: a ranking needs at least {LEAST}{fault}",
+            field="table" if first is None else f"rows.{first}.{quality.column}",
             value=len(known),
             allowed=f"at least {LEAST} trained models",
         )
+    _check_differ(known, quality)
     found = tuple(_of_one(known, quality, proxy, score, settings, latency) for proxy in proxies)
-    return Study(quality.column, quality.higher_is_better, len(known), len(rows) - len(known), found)
+    return Study(quality.column, quality.higher_is_better, len(known), len(rows) - len(known), first, found)
 
 
 def slices_of(truth: ArrayLike, values: ArrayLike, shares: Sequence[int] = SHARES) -> tuple[Slice, ...]:
@@ -120,13 +128,38 @@ def d_avg(
     return float(np.mean(np.abs(p[mine] - p[nearest]) / np.abs(p[nearest])))
 
 
+def _check_differ(numbered: Sequence[tuple[int, Row]], quality: Quality) -> None:
+    (first, row), (second, _) = numbered[:2]
+    if len({number_in(row, quality.column) for _, row in numbered}) == 1:
+        raise InvalidInput(
+            f"row {second} has the {quality.column} of row {first}, {row[quality.column]:g}, as do all {len(numbered)} "
+            "rows: there is nothing to rank",
+            field=f"rows.{second}.{quality.column}",
+            value=row[quality.column],
+            allowed="models that came out differently",
+        )
+    digests = {None if one is None else one.digest for one in (described(*each) for each in numbered)}
+    if len(digests) == 1 and None not in digests:
+        raise InvalidInput(
+            f"row {second} describes the model of row {first}, as do all {len(numbered)} rows: nothing to rank",
+            field=f"rows.{second}.architecture",
+            allowed="different models",
+        )
+
+
 def _of_one(
-    rows: Sequence[Row], quality: Quality, proxy: Proxy, score: Score, settings: ProxySettings, latency: str | None
+    numbered: Sequence[tuple[int, Row]],
+    quality: Quality,
+    proxy: Proxy,
+    score: Score,
+    settings: ProxySettings,
+    latency: str | None,
 ) -> ProxyStudy:
     values, costs, from_column = [], [], True
     used: list[Row] = []
+    lacking: list[str] = []
     reason = ""
-    for row in rows:
+    for number, row in numbered:
         value, architecture = value_of(row, proxy.name), architecture_of(row)
         if architecture is not None:
             costs.append(proxy.cost(architecture, settings))
@@ -136,13 +169,15 @@ def _of_one(
                 value = score(architecture, proxy)
             except InvalidInput as error:
                 reason = error.detail
+        elif value is None:
+            lacking.append(f"row {number}: {', '.join(missing_fields(row))} is missing")
         if value is not None:
             values.append(proxy.oriented(value))
             used.append(row)
     if len(used) < LEAST:
-        because = reason or f"the rows have neither an architecture nor a column {proxy.name}"
+        because = reason or f"the rows have neither an architecture nor a column {proxy.name} ({lacking[0]})"
         raise InvalidInput(
-            f"{proxy.name} has a value for {len(used)} of {len(rows)} models: {because}",
+            f"{proxy.name} has a value for {len(used)} of {len(numbered)} models: {because}",
             field="proxy",
             value=proxy.name,
             allowed=f"a table with an architecture or a column {proxy.name} in each row",

@@ -83,10 +83,7 @@ def read_table(path: Path) -> list[Row]:
     except UnicodeDecodeError:
         raise _wrong(path, "not UTF-8 text", _KINDS) from None
     if kind == ".csv":
-        rows: list[Any] = [
-            {name: _number(value) for name, value in row.items()}
-            for row in csv.DictReader(io.StringIO(text, newline=""))
-        ]
+        rows = _cells(path, text)
     elif kind == ".json":
         rows = _list(path, text)
     else:
@@ -280,6 +277,14 @@ def _flat(row: Mapping[str, Any]) -> Row:
         else:
             flat[name] = value
     return flat
+
+
+def _cells(path: Path, text: str) -> list[Any]:
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    for number, row in enumerate(rows, 1):
+        if None in row:
+            raise _wrong(path, f"row {number} has more cells than the header has columns", "a cell for each column")
+    return [{name: _number(value) for name, value in row.items()} for row in rows]
 
 
 def _line(path: Path, number: int, line: str) -> Any:

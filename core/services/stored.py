@@ -83,7 +83,12 @@ def _name_defaults(request: dict[str, Any]) -> dict[str, Any]:
     return {"proxy": "decoder_parameters", **request, "algorithm": algorithm}
 
 
-JOB_REQUEST = Stored("request", JobRequest, (_name_defaults,))
+def _count_every_difference(request: dict[str, Any]) -> dict[str, Any]:
+    """Version 2 knew no ε: whatever was better, by however little, was better."""
+    return {"epsilon": 0.0, **request}
+
+
+JOB_REQUEST = Stored("request", JobRequest, (_name_defaults, _count_every_difference))
 TRAINING_REQUEST = Stored("request", TrainingRequest)
 PROTOCOL = Stored("protocol", MeasurementProtocol)
 """Protocols of targets and measurements. Their digests are stored too, and do not change with the version."""

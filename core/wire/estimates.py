@@ -73,3 +73,5 @@ class JobEstimate(View):
     """Of the job's log, which the event stream and the pages read."""
     model_bytes: int | None
     """A candidate's model file in float32, in the mean; made when it is downloaded. None if the job is refused."""
+    note: str = ""
+    """What a person should know: that the quality law is of other data than the job's."""

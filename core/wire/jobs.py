@@ -32,6 +32,9 @@ ProxyName = Literal[
 
 Goal = Literal["frontier", "best_within_limits"]
 
+EPSILON = 0.02
+"""The precision that a protocol asks of a latency unless it says otherwise."""
+
 Positive = Annotated[StrictFloat, Field(gt=0, le=1e15, allow_inf_nan=False)]
 
 
@@ -134,6 +137,9 @@ class JobRequest(Request):
     """The batch that models are scored on (rows, length, data); of partial_training data, recipe and steps."""
     proxy_seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 0
     """Of the random weights and tokens that models are scored with."""
+    epsilon: Annotated[StrictFloat, Field(ge=0, lt=0.5, allow_inf_nan=False)] = EPSILON
+    """The relative error of measurement: smaller differences in quality, latency or peak memory put no candidate on the
+    frontier beside another. 0: every difference counts."""
     seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 0
 
 
@@ -324,7 +330,8 @@ class FrontierView(View):
     """The non-dominated candidates of a target, by rising decoder parameters, with the baseline beside them.
 
     `by` says what stands for quality: the job's proxy, or the perplexity of those that were trained alike, in whose
-    frontier are no others. Hypervolume, reference and summary are those by the proxy.
+    frontier are no others. Hypervolume, reference and summary are those by the proxy. `epsilon` is the relative
+    difference in quality, latency or peak memory up to which two candidates count as alike.
     """
 
     job_id: Identifier
@@ -335,6 +342,9 @@ class FrontierView(View):
     points: tuple[CandidateView, ...]
     baseline: tuple[CandidateView, ...]
     summary: str
+    note: str = ""
+    """What a person should know: that the target was added later, and how few were measured there."""
+    epsilon: float = 0.0
     proxy_trust: ProxyTrust = ProxyTrust()
     by: Quality = "proxy"
     trained: tuple[TrainedView, ...] = ()

@@ -86,4 +86,6 @@ class PredictionsView(View):
     """The device's latencies scatter, or jump, more than predictions can follow: their intervals are wide."""
     note: str
     """What a person should know of them; mostly empty."""
+    perplexity_of: str = ""
+    """Data, split and training that predicted perplexities are of; empty where none is predicted."""
     predictions: tuple[PredictionView, ...]

@@ -65,8 +65,9 @@ def find(
 
     Searches by prediction and measures only what can be the answer. Prints the model with the best predicted
     perplexity that was measured within the limits, beside the largest stock model under the same limits, and what the
-    next best models trade. If nothing fits: what comes nearest, and which limit to move by how much.
+    next best models trade. If nothing fits: what comes nearest, and which limit to move by how much (exit code 10).
     """
+    from edgefront import exits
     from edgefront.core.errors import InvalidInput
     from edgefront.requests.find import check_limits, find_request
     from edgefront.requests.jobs import narrowing
@@ -112,6 +113,8 @@ def find(
 
     answers = [{"recommendation": view, "commands": commands(view)} for view in found]
     session.put({"job": job.id, "state": ended.state, "targets": answers}, say)
+    if any(view.recommended is None for view in found):
+        raise typer.Exit(exits.NOTHING_FITS)
 
 
 def followed(session: Session, job: JobView) -> JobView:

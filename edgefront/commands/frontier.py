@@ -35,7 +35,10 @@ def frontier(
         Path | None, typer.Option(metavar="FILE", help="Plot the frontier to a PNG, SVG or PDF file (extra: demo).")
     ] = None,
 ) -> None:
-    """Show the frontier of a job: models that no other one beats in quality, latency and memory at once."""
+    """Show the frontier of a job: models that no other one beats in quality, latency and memory at once.
+
+    Differences up to the job's epsilon, the error of measurement, do not count.
+    """
     from edgefront.core.validation import one_of
     from edgefront.core.wire.jobs import Quality
     from edgefront.show.tables import frontier_csv, frontier_table
@@ -71,6 +74,8 @@ def frontier(
             if view.summary:
                 session.out.print(view.summary, markup=False, soft_wrap=True)
                 session.out.print()
+            if view.note:
+                session.note(view.note)
             if view.by == "perplexity" and not view.trained:
                 session.note(f"no candidate is trained yet: edgefront train submit --frontier {view.job_id}")
             elif view.by == "proxy":

@@ -35,6 +35,7 @@ app = group("Search jobs: estimate, submit, watch, extend, control.")
 
 _PANELS = {
     "Search": "preset space narrow goal algorithm setting candidates minutes min_parameters max_parameters seed",
+    "Frontier": "epsilon",
     "Measuring": "target mode sequence_length memory_length dtype weights precision",
     "Limits": "max_latency_ms max_memory_mb",
     "Proxy": "proxy proxy_setting",
@@ -72,7 +73,9 @@ def submit(
     precision: Annotated[float | None, typer.Option(help="Wanted 95 % half-width, relative: 0.02.")] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="lts-paper: search by LTS as published: its algorithm, proxy, population and iterations."),
+        typer.Option(
+            help="lts-paper: search by LTS as published: its algorithm, proxy, population, iterations; epsilon 0."
+        ),
     ] = None,
     goal: Annotated[str, typer.Option(help="frontier, or best_within_limits.")] = "frontier",
     algorithm: Annotated[
@@ -99,6 +102,13 @@ def submit(
     minutes: Annotated[float | None, typer.Option(help="Wall-clock minutes for each target.")] = None,
     min_parameters: Annotated[int | None, typer.Option(help="Minimum number of decoder parameters.")] = None,
     max_parameters: Annotated[int | None, typer.Option(help="Maximum number of decoder parameters.")] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Relative differences in quality, latency and memory up to which candidates count as alike. "
+            "Default: 0.02."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed proposes the same candidates.")] = 0,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Submitting again with the same key returns the same job.")
@@ -135,6 +145,7 @@ def submit(
                 "targets": targets,
                 "goal": goal,
                 **chosen,
+                **({} if epsilon is None else {"epsilon": epsilon}),
                 "proxy_settings": submission.settings(proxy_setting or []),
                 "budget": {"candidates": candidates, "minutes": minutes},
                 "parameters": {"min_decoder": min_parameters, "max_decoder": max_parameters},
@@ -285,8 +296,10 @@ def recommend(
 ) -> None:
     """Show the best model within limits that a job has measured, and what others trade for it.
 
-    Answered from what is known, also while the job runs. Limits that are not given are the job's own.
+    Answered from what is known, also while the job runs. Limits that are not given are the job's own. If nothing fits:
+    what comes nearest, and which limit to move by how much (exit code 10).
     """
+    from edgefront import exits
     from edgefront.show.recommendation import show
 
     client = session.client
@@ -301,6 +314,8 @@ def recommend(
             show(view, session.out)
 
     session.put(found[0] if target else found, say)
+    if any(view.recommended is None for view in found):
+        raise typer.Exit(exits.NOTHING_FITS)
 
 
 @command(app, "extend")

@@ -104,9 +104,8 @@ def _notes(session: Session, found: PredictionsView) -> None:
         f"of {found.measurements} measurements, which it misses by {found.latency_error:.1%} (latency) and "
         f"{found.memory_error:.1%} (memory) if each is predicted from the others"
     )
-    laws = sorted({one.predicted.law for one in found.predictions if one.predicted.law})
-    if laws:
-        session.note(f"perplexity by the quality law {', '.join(laws)}: see `edgefront quality show {laws[0]}`")
+    if found.perplexity_of:
+        session.note(f"predicted perplexity is that of {found.perplexity_of}")
     if any(one.beyond_measured for one in found.predictions):
         session.note("extrapolated: it does much more, or much less, than anything that was measured there")
     if found.note:

@@ -237,7 +237,10 @@ def _show(session: Session, found: Study, name: str) -> None:
         if one.d_avg is not None:
             session.out.print(f"{one.proxy}: frontier {one.d_avg:.2%} from the true one in {found.quality} (d_avg)")
     if found.left_out:
-        session.note(f"{found.left_out} rows without a {found.quality} were left out")
+        session.note(
+            f"{found.left_out} rows without a number in {found.quality} were left out: the first is row "
+            f"{found.first_left_out}"
+        )
 
 
 def _chosen(names: Sequence[str] | None) -> list[Proxy]:

@@ -83,13 +83,14 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
             "settings": {"population": 100, "parents": 20, "mutants": 40, "crossovers": 40, "iterations": 30},
         },
         "proxy": "decoder_parameters",
+        "epsilon": 0.0,
     },
 }
 """Published searches. Of LTS (arXiv 2203.02094, Appendix B); its embedding, k = 4, is the default of its spaces."""
 
 
 def preset(name: str | None, algorithm: str, given: Mapping[str, Any], proxy: str) -> dict[str, Any]:
-    """Algorithm and proxy of a job: those of a preset, or those given. `InvalidInput` where both are."""
+    """Algorithm and proxy of a job: those of a preset, with its ε, or those given. `InvalidInput` where both are."""
     if name is None:
         return {"algorithm": {"name": algorithm, "settings": dict(given)}, "proxy": proxy}
     if name not in PRESETS:

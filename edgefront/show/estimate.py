@@ -47,6 +47,8 @@ def show_estimate(out: Console, err: Console, found: JobEstimate) -> None:
     for one in found.targets:
         said = " ".join(text for text in (f"time: {_SOURCES[one.seconds_from]}.", one.note) if text)
         err.print(f"{one.name}: {said}", style="dim", markup=False, soft_wrap=True)
+    if found.note:
+        err.print(found.note, markup=False, soft_wrap=True)
     for refusal in found.refusals:
         err.print(f"would be refused: {refusal.detail}", markup=False, soft_wrap=True)
 

@@ -63,10 +63,11 @@ def frontier_table(view: FrontierView, *, baseline: bool = True) -> Table:
 
 
 def _title(view: FrontierView) -> str:
+    alike = f" (alike up to {100 * view.epsilon:g} %)" if view.epsilon else ""
     if view.by == "perplexity":
         data = f" on {view.trained[0].dataset} by {view.trained[0].recipe}" if view.trained else ""
-        return f"{view.target}: {len(view.points)} of {len(view.trained)} models trained{data} on the frontier"
-    return f"{view.target}: {len(view.points)} models on the frontier, hypervolume {view.hypervolume:.4f}"
+        return f"{view.target}: {len(view.points)} of {len(view.trained)} models trained{data} on the frontier{alike}"
+    return f"{view.target}: {len(view.points)} models on the frontier{alike}, hypervolume {view.hypervolume:.4f}"
 
 
 def _cells(point: CandidateView) -> list[str]:

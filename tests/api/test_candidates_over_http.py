@@ -96,6 +96,7 @@ def test_frontier(client: httpx.Client, path: str) -> None:
     assert view.points
     assert view.baseline
     assert view.hypervolume > 0
+    assert view.epsilon == client.get(path).json()["request"]["epsilon"] == 0.02
     slowest = max(point.latency_ms for point in view.points)  # type: ignore[type-var]
     few = client.get(f"{path}/frontier", params={"max_latency_ms": slowest * 0.99, "target": view.target_id}).json()
     assert 0 < len(few["points"]) < len(view.points)

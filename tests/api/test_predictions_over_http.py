@@ -51,7 +51,20 @@ def test_an_estimate_lists_every_refusal(sqlite_service: Service) -> None:
         (404, "targets.0.device"),
         (422, "targets.1.protocol.threads"),
     ]
+    other = job(proxy="quality_law", algorithm={"name": "auto"}, proxy_settings={"data": "letters"})
+    assert "not on letters" in client.post("/v1/jobs/estimate", json=other).json()["note"]
     assert client.get("/v1/jobs").json()["items"] == []
+    for epsilon in (-0.1, 0.5, "0.01"):
+        refused = client.post("/v1/jobs", json=job(epsilon=epsilon))
+        assert problem(refused, 422)["field"] == "epsilon"
+    for limits, field in (
+        ({"latency_ms": -1.0}, "latency_ms"),
+        ({"latency_ms": 0.0}, "latency_ms"),
+        ({"memory_mb": -5.0}, "memory_mb"),
+        ({"memory_mb": 0.01}, "memory_mb"),
+    ):
+        refused = client.post("/v1/jobs", json=job(targets=[{"device_class": CLASS, "limits": limits}]))
+        assert problem(refused, 422)["field"] == f"targets.0.limits.{field}"
     assert problem(client.post("/v1/jobs/estimate", json={"targets": []}), 422)["field"] == "targets"
 
 

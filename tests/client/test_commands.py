@@ -280,6 +280,19 @@ def test_an_estimate_submits_nothing(running: Running, tmp_path: Path) -> None:
     assert shown.stdout == dry.stdout
     assert "launches" in shown.stdout
     assert "predicted from what was measured there" in shown.stderr
+    other = edgefront(
+        "job", "estimate", *flags, "--proxy", "quality_law", "--proxy-set", "data=letters", home=running.home
+    )
+    assert "not on letters" in other.stderr
+    for option, value, words in (
+        ("--epsilon", "nan", "epsilon"),
+        ("--epsilon", "0.5", "epsilon"),
+        ("--max-latency-ms", "-1", "targets.0.limits.latency_ms"),
+        ("--max-memory-mb", "0.01", "MiB of weights"),
+    ):
+        refused = edgefront("job", "estimate", *flags, option, value, home=running.home)
+        assert refused.returncode == exits.REFUSED, refused.stdout
+        assert words in refused.stderr
     file = tmp_path / "job.json"
     file.write_text(
         json.dumps(

@@ -17,6 +17,8 @@ from edgefront.requests.find import check_limits, find_request
 from edgefront.requests.jobs import PRESETS, preset
 
 SMALL = ("--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64")
+FEW_MIB = ("--max-memory-mb", "15", "--candidates", "4")
+"""The weights of the smallest model fit, but not what a pass needs beside them."""
 BUDGET = {"candidates": 5}
 
 
@@ -53,12 +55,21 @@ def test_limits_in_answer_out(running: Running) -> None:
         assert words in shown.stdout
 
     impossible = edgefront("job", "recommend", found["job"], "--max-latency-ms", "0.0001", home=running.home)
-    assert impossible.returncode == exits.OK
+    assert impossible.returncode == exits.NOTHING_FITS
     assert "Nothing that was measured is within 0.0001 ms and 60 MiB" in impossible.stdout
     assert "raise the latency limit" in impossible.stdout
+    as_json = edgefront("job", "recommend", found["job"], "--max-latency-ms", "0.0001", "--json", home=running.home)
+    assert as_json.returncode == exits.NOTHING_FITS
+    assert [move["limit"] for move in json.loads(as_json.stdout)[0]["moves"]] == ["latency_ms"]
     seconds = edgefront("find", "--device-class", BOARD, *SMALL, "--max-latency-ms", "0.01", home=running.home)
     assert seconds.returncode == exits.REFUSED
     assert "if it was meant in seconds, it is 10 ms" in seconds.stderr
+    negative = edgefront("job", "recommend", found["job"], "--max-memory-mb", "-1", home=running.home)
+    assert negative.returncode == exits.REFUSED
+    assert "max_memory_mb" in negative.stderr
+    narrow = edgefront("find", "--device-class", BOARD, *SMALL, "--max-latency-ms", "50", *FEW_MIB, home=running.home)
+    assert narrow.returncode == exits.NOTHING_FITS, narrow.stderr
+    assert "raise the memory limit from" in narrow.stdout
     other = running.client.jobs.recommendation(found["job"], max_memory_mb=30)
     assert (other.limits.latency_ms, other.limits.memory_mb) == (50, 30)
 
@@ -121,9 +132,10 @@ def test_the_papers_search_by_a_preset(running: Running) -> None:
         edgefront("job", "submit", "--preset", "lts-paper", "--candidates", "2", "--json", home=running.home).stdout
     )
     asked = job["request"]
+    assert preset("lts-paper", "auto", {}, "auto")["epsilon"] == 0
     assert (asked["proxy"], asked["algorithm"]["name"]) == ("decoder_parameters", "lts")
     assert asked["algorithm"]["settings"] == dict(PRESETS["lts-paper"]["algorithm"]["settings"])
-    assert asked["space"]["narrow"] == {}
+    assert (asked["space"]["narrow"], asked["epsilon"]) == ({}, 0.0)
     running.client.jobs.cancel(job["id"])
     assert preset("lts-paper", "auto", {"iterations": 3}, "auto")["algorithm"]["settings"]["iterations"] == 3
     for wrong in (("lts", "auto", "auto"), ("lts-paper", "nsga2", "auto"), ("lts-paper", "auto", "snip")):

@@ -218,6 +218,7 @@ TINY = ProxySettings(rows=2, length=3)
         ("a.json", '{"ppl": 1}', "no list of JSON objects"),
         ("a.json", "[", "not JSON"),
         ("a.csv", "ppl,layers\n", "no rows"),
+        ("a.csv", "ppl,layers\n9,1\n8,2,3\n", "row 2 has more cells than the header has columns"),
         ("a.jsonl", b"\xff\xfe\x00", "not UTF-8 text"),
     ],
 )
@@ -251,5 +252,34 @@ def test_quality_must_be_known_or_given() -> None:
     assert quality_of(rows, "x", higher_is_better=True) == Quality("x", True)
     with pytest.raises(InvalidInput, match="1 rows have a number in x: a ranking needs at least 3"):
         study(rows, Quality("x", True), COUNTS, lambda *_: 0.0, SMALL)
-    with pytest.raises(InvalidInput, match="decoder_parameters has a value for 0 of 3 models: the rows have neither"):
-        study(rows * 3, Quality("x", True), COUNTS, lambda *_: 0.0, SMALL)
+    three: list[Row] = [{"x": 1.0}, {"x": 2.0}, {"x": 3.0}]
+    with pytest.raises(InvalidInput, match=r"has a value for 0 of 3 models: the rows have neither .* \(row 1: arch"):
+        study(three, Quality("x", True), COUNTS, lambda *_: 0.0, SMALL)
+
+
+def test_rows_that_tell_nothing_are_named(trained: list[Row]) -> None:
+    """Missing, equal, or no numbers: each error says in which row and column."""
+    some = trained[:4]
+
+    def refused(rows: list[Row]) -> InvalidInput:
+        with pytest.raises(InvalidInput) as caught:
+            study(rows, Quality("valid_ppl", False), COUNTS, lambda *_: 0.0, SMALL)
+        return caught.value
+
+    alike = refused([{**row, "valid_ppl": 30.0} for row in some])
+    assert (alike.field, alike.value) == ("rows.2.valid_ppl", 30.0)
+    assert "row 2 has the valid_ppl of row 1, 30, as do all 4 rows" in alike.detail
+    same = refused([{**some[0], "valid_ppl": 30.0 + n} for n in range(4)])
+    assert (same.field, same.detail) == (
+        "rows.2.architecture",
+        "row 2 describes the model of row 1, as do all 4 rows: nothing to rank",
+    )
+    short = refused([*some[:2], {**some[2], "valid_ppl": float("nan")}])
+    assert short.field == "rows.3.valid_ppl"
+    assert "row 3: valid_ppl is nan" in short.detail
+    wrong = refused([*some[:3], {**some[3], "n_layer": "five"}])
+    assert (wrong.field, wrong.detail[:5]) == ("rows.4.n_layer", "row 4")
+    left = study(
+        [some[0], {**some[1], "valid_ppl": None}, *some[2:]], Quality("valid_ppl", False), COUNTS, lambda *_: 0.0, SMALL
+    )
+    assert (left.left_out, left.first_left_out) == (1, 2)

@@ -10,7 +10,9 @@ from simulated_service import Service, request
 from sqlalchemy import select
 
 from edgefront.core.errors import Conflict, InvalidInput, NotFound
+from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.jobs.extending import extend_job
+from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.jobs.plan import SearchPlan
 from edgefront.core.store.tables import Candidate, Target
 from edgefront.core.wire.jobs import AddedTargetRequest, JobRequest, JobView
@@ -74,6 +76,16 @@ def test_it_measures_few_and_comes_to_the_same_frontier(
     assert operators.count("spread") == 10
     assert "predicted" in operators
     assert added.hypervolume > 0.97 * first.hypervolume
+    spread, predicted = operators.count("spread"), operators.count("predicted")
+    note = (
+        f"Added to the job later: {len(chosen)} of its {first.candidates - 3} candidates were measured here "
+        f"({spread} spread out to learn from, {predicted} predicted to matter), the others only predicted."
+    )
+    with service.database.read() as session:
+        for target, expected in ((first, ""), (added, note)):
+            assert frontier_view(session, service.user, job.id, target.id).note == expected
+            known = recommendation.read(session, service.user, job.id, target.id)
+            assert known.recommendation().note == expected
 
 
 def test_the_best_within_limits_there(service: Service, board: SimulatedAgent, tablet: SimulatedAgent) -> None:

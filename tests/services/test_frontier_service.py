@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 
@@ -30,12 +31,14 @@ REFERENCE = {"proxy": 0.0, "proxy_scale": 8.0, "latency_ms": 9.0, "memory_bytes"
 class World:
     """One target with `size` candidates that wait; proxies repeat so that ties happen."""
 
-    def __init__(self, database: Database, size: int, limits: dict[str, float] | None = None) -> None:
-        self.database = database
+    def __init__(
+        self, database: Database, size: int, limits: dict[str, float] | None = None, epsilon: float = 0.0
+    ) -> None:
+        self.database, self.epsilon = database, epsilon
         with database.write() as session:
             job = Job(
-                name="j", owner="ann", request=REQUEST, request_digest="0" * 64, state="running", created_at=NOW,
-                updated_at=NOW,
+                name="j", owner="ann", request={**REQUEST, "epsilon": epsilon}, request_digest="0" * 64,
+                state="running", created_at=NOW, updated_at=NOW,
             )  # fmt: skip
             session.add(job)
             session.flush()
@@ -86,12 +89,14 @@ class World:
             rows = session.scalars(select(Candidate).where(Candidate.role == "search")).all()
             eligible = [row for row in rows if row.state == "measured"]
             expected = {
-                row.id for row in eligible if not any(_dominates(other, row) for other in eligible if other is not row)
+                row.id
+                for row in eligible
+                if not any(_comes_before(other, row, self.epsilon) for other in eligible if other is not row)
             }
             assert {row.id for row in rows if row.on_frontier} == expected
             target = session.get_one(Target, self.target_id)
             assert target.frontier_size == len(expected)
-            points = [(row.proxy, row.latency_ms, row.memory_bytes) for row in eligible]
+            points = [(row.proxy, row.latency_ms, row.memory_bytes) for row in eligible if row.id in expected]
             assert target.hypervolume == pytest.approx(hypervolume(points, REFERENCE))
             assert target.settled == sum(row.state != "waiting" for row in session.scalars(select(Candidate)))
             replayed: set[str] = set()
@@ -100,6 +105,24 @@ class World:
                     replayed = (replayed | set(entry.data["joined"])) - set(entry.data["left"])
                     assert len(replayed) == entry.data["size"]
             assert replayed == expected
+
+
+def _comes_before(a: Candidate, b: Candidate, epsilon: float) -> bool:
+    """Whether `a` keeps `b` off the frontier."""
+    if epsilon == 0:
+        return _dominates(a, b)
+    (box, rest), (other, other_rest) = _box(a, epsilon), _box(b, epsilon)
+    if box == other:
+        return (rest, a.digest) < (other_rest, b.digest)
+    return all(x >= y for x, y in zip(box, other, strict=True))
+
+
+def _box(row: Candidate, epsilon: float) -> tuple[list[int], float]:
+    """The box of a candidate, and the square of its distance from the box's best corner."""
+    width = math.log1p(epsilon)
+    logs = (750 + math.log(row.proxy), -math.log(row.latency_ms or 0), -math.log(row.memory_bytes or 0))
+    box = [math.floor(value / width) for value in logs]
+    return box, sum((corner + 1 - value / width) ** 2 for corner, value in zip(box, logs, strict=True))
 
 
 def _dominates(a: Candidate, b: Candidate) -> bool:
@@ -116,6 +139,7 @@ _RESULT = st.one_of(
 @given(
     rounds=st.lists(st.dictionaries(st.integers(0, 11), _RESULT, min_size=1, max_size=5), min_size=1, max_size=14),
     limit=st.sampled_from([None, 5.0]),
+    epsilon=st.sampled_from([0.0, 0.3]),
 )
 @settings(max_examples=25)
 def test_flags_equal_brute_force_after_any_sequence(
@@ -123,12 +147,13 @@ def test_flags_equal_brute_force_after_any_sequence(
     sqlite_template: object,
     rounds: list[dict[int, tuple[str, float | None, int | None]]],
     limit: float | None,
+    epsilon: float,
 ) -> None:
     path = tmp_path_factory.mktemp("frontier") / "db.sqlite"
     path.write_bytes(sqlite_template.read_bytes())  # type: ignore[attr-defined]
     database = Database(f"sqlite:///{path}")
     try:
-        world = World(database, 12, {"latency_ms": limit} if limit else None)
+        world = World(database, 12, {"latency_ms": limit} if limit else None, epsilon)
         for news in rounds:
             world.settle({world.ids[number]: result for number, result in news.items()})
             world.check()
@@ -145,6 +170,24 @@ def test_a_member_that_gets_worse_lets_others_join_the_frontier(database: Databa
     world.check()
     world.settle({two: ("infeasible", None, None), three: ("measured", 5.0, 1)})
     world.check()
+
+
+def test_what_differs_by_less_than_the_error_of_measurement_is_one_point(database: Database) -> None:
+    world = World(database, 4, epsilon=0.01)
+    same = {id_: ("measured", 10.0 + n / 1000, 1000) for n, id_ in enumerate(world.ids[1:])}
+    world.settle({world.ids[0]: ("measured", 8.0, 1000), **same})  # type: ignore[dict-item]
+    world.check()
+    with database.read() as session:
+        view = frontier_view(session, USER, world.job_id)
+        assert view.epsilon == 0.01
+        assert [point.proxy for point in view.points] == [1.0, 4.0], "of three of one latency the largest"
+    with database.write() as session:
+        for row in session.scalars(select(Candidate).where(Candidate.id.in_(world.ids))):
+            row.proxy = 4.0
+    world.settle(same)  # type: ignore[arg-type]
+    world.check()
+    with database.read() as session:
+        assert [point.latency_ms for point in frontier_view(session, USER, world.job_id).points] == [8.0]
 
 
 def test_the_baseline_is_shown_beside_the_frontier(database: Database) -> None:

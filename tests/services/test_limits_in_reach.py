@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from simulated_agent import CLASS, SimulatedAgent, by_size
 from simulated_service import SMALL, Service, request
 
 from edgefront.core.cost.costs import costs
 from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.search.smallest import smallest
 from edgefront.core.services.jobs.checks import checked
+from edgefront.core.services.jobs.extending import extend_job
+from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.prediction.limits import check_latency_limits
 from edgefront.core.spaces.catalogue import space, spaces
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.units import MIB
-from edgefront.core.wire.jobs import JobRequest
+from edgefront.core.wire.jobs import AddedTargetRequest, JobRequest, Limits
 
 
 def limited(**limits: float) -> JobRequest:
@@ -43,8 +48,26 @@ def test_a_latency_in_seconds_is_refused_by_what_the_device_takes(service: Servi
     for fine in (1.5, 3.0, 1e6):
         check(service, limited(latency_ms=fine))
     check(service, limited(memory_mb=500))
+    (refusal,) = estimate(service.database, service.user, limited(latency_ms=0.003), Fits()).refusals
+    assert (refusal.status, refusal.field) == (422, "targets.0.limits.latency_ms")
     unknown = request(targets=[{"device_class": "elsewhere", "limits": {"latency_ms": 0.003}}])
     check(service, unknown)  # its submission says what is wrong
+
+
+def test_a_target_is_not_added_with_a_latency_out_of_its_reach(service: Service) -> None:
+    agent = SimulatedAgent(service.database, by_size())
+    job = service.submit(request(budget={"refinement": 0.0}))
+    service.run(agent)
+    asked = AddedTargetRequest(device=agent.name, limits=Limits(latency_ms=0.003))
+    in_reach = partial(check_latency_limits, service.database, service.user, fits=Fits())
+    extend_job(service.database, service.user, job.id, asked, in_reach)  # nothing is known of this one device yet
+    service.run(agent)
+    again = asked.model_copy(update={"protocol": MeasurementProtocol(precision=0.5), "device": None})
+    again = again.model_copy(update={"device_class": CLASS})
+    with pytest.raises(InvalidInput) as raised:
+        extend_job(service.database, service.user, job.id, again, in_reach)
+    assert raised.value.field == "limits.latency_ms"
+    assert raised.value.detail.startswith("limits.latency_ms 0.003 is below every model of lts-gpt2")
 
 
 def test_a_memory_below_the_smallest_model_names_the_smallest() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from simulated_agent import CLASS, SimulatedAgent, done, principal
@@ -14,8 +15,11 @@ from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs import recommendation
+from edgefront.core.services.prediction.estimates import estimate
+from edgefront.core.services.prediction.fits import Fits
+from edgefront.core.services.quality.expected import law_note
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.store.tables import Candidate
+from edgefront.core.store.tables import Candidate, Evaluation
 from edgefront.core.units import MIB
 from edgefront.core.wire.jobs import JobRequest, JobView
 from edgefront.core.wire.recommendations import RecommendationView
@@ -35,7 +39,7 @@ def agent(service: Service) -> SimulatedAgent:
     return SimulatedAgent(service.database, measure=by_work)
 
 
-def asked(latency_ms: float = 1.34, memory_mb: float = 36.0) -> JobRequest:
+def asked(latency_ms: float = 1.34, memory_mb: float = 36.0, **changes: Any) -> JobRequest:
     return JobRequest.model_validate(
         {
             "goal": "best_within_limits",
@@ -45,6 +49,7 @@ def asked(latency_ms: float = 1.34, memory_mb: float = 36.0) -> JobRequest:
             "budget": {"candidates": 15, "refinement": 0.5},
             "seed": 7,
         }
+        | changes
     )
 
 
@@ -119,6 +124,48 @@ def test_where_nothing_fits_the_answer_says_what_to_move(service: Service, agent
     assert move.limit == "latency_ms"
     moved = recommended(service, job, max_latency_ms=move.to)
     assert moved.recommended is not None, moved.sentence
+
+
+def test_epsilon_takes_no_model_from_the_answer(service: Service, agent: SimulatedAgent) -> None:
+    """With the coarsest of all frontiers the best is still the best of all that were measured."""
+    job = finished(service, agent, asked(epsilon=0.49))
+    view = recommended(service, job)
+    assert view.recommended is not None
+    with service.database.read() as session:
+        rows = session.scalars(select(Candidate).where(Candidate.state == "measured")).all()
+    assert view.recommended.proxy == max(one.proxy for one in rows)
+    searched = [one for one in rows if one.role == "search"]
+    assert 0 < sum(one.on_frontier for one in searched) < len(searched) / 2
+    assert job.request.epsilon == 0.49
+
+
+def test_a_law_of_other_data_says_so(service: Service, agent: SimulatedAgent) -> None:
+    job = finished(service, agent, asked(proxy="quality_law", proxy_settings={"data": "letters"}))
+    said = "Predicted perplexity is that of models trained on WikiText-103 (law lts-gpt2-wikitext103), not on letters"
+    assert said in recommended(service, job).note
+    assert said in job.proxy_trust.sentence
+    assert said in estimate(service.database, service.user, job.request, Fits()).note
+    for agrees in ({}, {"data": "wikitext-103"}, {"data": "WikiText103_bpe"}):
+        assert law_note(asked(proxy="quality_law", proxy_settings=agrees)) == ""
+    assert "not on letters, words:" in law_note(asked(), ["words", "letters", "wikitext-103"])
+    other = law_note(asked(proxy="quality_law", proxy_settings={"law": "lts-transformer-xl-wikitext103"}))
+    assert "learnt from models of the family transformer-xl" in other
+    assert law_note(asked(space={"name": "bert"}), ["letters"]) == "", "no law is about encoders"
+
+
+def test_data_that_models_were_trained_on_count_too(service: Service, agent: SimulatedAgent) -> None:
+    job = finished(service, agent, asked())
+    best = recommended(service, job).recommended
+    assert best is not None
+    with service.database.write() as session:
+        session.add(
+            Evaluation(
+                digest=best.digest, dataset="letters", split="test", metric="perplexity", value=3.0,
+                details={"recipe": "quick"}, created_at=best.created_at,
+            )
+        )  # fmt: skip
+    assert "not on letters" in recommended(service, job).note
+    assert recommended(service, job).by == "trained"
 
 
 def test_while_a_job_runs_and_before_anything_is_measured(service: Service, agent: SimulatedAgent) -> None:

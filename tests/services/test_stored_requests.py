@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from simulated_agent import SimulatedAgent
 from simulated_service import Service, request
 from sqlalchemy import update
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.services.jobs import lifecycle
+from edgefront.core.services.jobs.dominance import dominance_of
 from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.stored import JOB_REQUEST, TRAINING_REQUEST, VERSION, Stored
 from edgefront.core.store.database import Database
@@ -57,7 +58,7 @@ def old_request(store: sqlite3.Connection, name: str) -> dict[str, Any]:
 def test_values_in_the_current_form_are_read_unchanged() -> None:
     asked = request(budget={"minutes": 2.0}, proxy="snip")
     stored = JOB_REQUEST.versioned(asked.model_dump(mode="json"))
-    assert stored == {**asked.model_dump(mode="json"), "stored_version": 2}
+    assert stored == {**asked.model_dump(mode="json"), "stored_version": 3}
     assert JOB_REQUEST.read(json.loads(json.dumps(stored))) == asked
 
 
@@ -72,6 +73,23 @@ def test_absent_fields_have_their_defaults(store: sqlite3.Connection) -> None:
     """Schema 0003 knew no proxies."""
     old = {key: value for key, value in old_request(store, "under way").items() if not key.startswith("proxy")}
     assert JOB_REQUEST.read(old) == JOB_REQUEST.read(old_request(store, "under way"))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_requests_from_before_epsilon_count_every_difference(store: sqlite3.Connection, version: int) -> None:
+    old = old_request(store, "under way")
+    if version == 2:
+        old = {"proxy": "quality_law", "algorithm": {"name": "surrogate"}, **old, VERSION: 2}
+    assert "epsilon" not in old
+    assert JOB_REQUEST.read(old).epsilon == 0
+    assert dominance_of(Job(request=old)).epsilon == 0
+    assert JobRequest.model_validate(request().model_dump(exclude={"epsilon"})).epsilon == 0.02, "of a new one"
+
+
+@pytest.mark.parametrize("wrong", [-0.01, 0.5, float("nan"), float("inf"), "0.1", True, None])
+def test_an_epsilon_that_makes_no_sense_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValidationError, match="epsilon"):
+        request(epsilon=wrong)
 
 
 class _Renamed(BaseModel):
@@ -124,9 +142,9 @@ def test_a_value_that_was_renamed_is_upgraded_inside_too(store: sqlite3.Connecti
     assert kind.read({**old_request(store, "int8"), VERSION: 2}).targets[0].protocol.weights == "int8"
 
 
-@pytest.mark.parametrize("version", [3, 0, "1", True, None])
+@pytest.mark.parametrize("version", [4, 0, "1", True, None])
 def test_a_version_that_is_not_known_is_named(version: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"request\.stored_version: this release reads 1 to 2, not") as caught:
+    with pytest.raises(InvalidInput, match=r"request\.stored_version: this release reads 1 to 3, not") as caught:
         JOB_REQUEST.read({**request().model_dump(mode="json"), VERSION: version})
     assert caught.value.field == "request.stored_version"
 

@@ -80,10 +80,15 @@ def _checks(request: JobRequest, settings: Settings | None) -> Iterator[Callable
     yield partial(supernet_plan.check, request, settings)
 
 
-def check_target(request: JobRequest, target: TargetRequest) -> None:
-    """As `checked`, of one target that is added to a job; paths are those within the target."""
+def check_target(
+    request: JobRequest, target: TargetRequest, in_reach: Callable[[JobRequest], None] | None = None
+) -> None:
+    """As `checked`, of one target that is added to a job; paths are those within the target. `in_reach` as in
+    `submit_job`."""
     try:
         _check_search(request, target, 0)
+        if in_reach is not None:
+            in_reach(request.model_copy(update={"targets": (target,)}))
     except InvalidInput as error:
         if error.path[:2] == ("targets", "0"):
             raise error.at(*error.path[2:]) from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, InvalidInput
@@ -22,9 +24,16 @@ MOST = 16
 """Targets of a job, as when it is submitted."""
 
 
-def extend_job(database: Database, principal: Principal, job_id: str, asked: AddedTargetRequest) -> JobView:
+def extend_job(
+    database: Database,
+    principal: Principal,
+    job_id: str,
+    asked: AddedTargetRequest,
+    in_reach: Callable[[JobRequest], None] | None = None,
+) -> JobView:
     """Adds a target that measures the job's baselines and, of its candidates, about ten spread-out ones and those that
-    are predicted to matter there. A finished job is running again. Planned before, in no transaction.
+    are predicted to matter there. A finished job is running again. Planned before, in no transaction. `in_reach`
+    refuses limits that nothing can meet there (`prediction.limits`).
 
     Raises:
         InvalidInput: the target makes no sense, or the job measures there by this protocol already; names the field.
@@ -37,7 +46,7 @@ def extend_job(database: Database, principal: Principal, job_id: str, asked: Add
         _must_be_extensible(job)
         request = JOB_REQUEST.read(job.request)
     target = _target(request, asked)
-    check_target(request, target)
+    check_target(request, target, in_reach)
     with database.write() as session:
         job = job_of(session, principal, job_id)
         targets = rows.lock_targets(session, job.id)

@@ -1,22 +1,26 @@
 """The frontier of a target: updated when reports are settled, and shown beside the baseline.
 
-The frontier is the non-dominated set (proxy up, latency down, peak memory down) of the target's measured, in-bounds
-*search* candidates. Baselines are not members: the frontier is compared with them.
+The frontier is the non-dominated set (proxy up, latency down, peak memory down; see `core.pareto.dominance`) of the
+target's measured, in-bounds *search* candidates. Baselines are not members: the frontier is compared with them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.pareto.frontier import hypervolume, nondominated
+from edgefront.core.pareto.dominance import Dominance
+from edgefront.core.pareto.frontier import hypervolume
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs import events
+from edgefront.core.services.jobs.added import added_note
 from edgefront.core.services.jobs.comparison import as_baseline, baseline_of, summary_of
+from edgefront.core.services.jobs.dominance import dominance_of
 from edgefront.core.services.jobs.findings import Finding, take_in
 from edgefront.core.services.jobs.queries import candidates as repository
 from edgefront.core.services.jobs.queries.candidates import Point
@@ -24,7 +28,7 @@ from edgefront.core.services.jobs.views import candidate_news, candidate_view, t
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
 from edgefront.core.services.stored import JOB_REQUEST
-from edgefront.core.store.tables import Candidate, Target
+from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.units import MIB
 from edgefront.core.wire.jobs import FrontierView, ProxyTrust, Quality
 
@@ -64,7 +68,8 @@ def candidate_settled(
         if not changed:
             events.append_all(session, target.job_id, entries, now)
             return FrontierChange((), (), target.frontier_size, target.hypervolume)
-        current = _frontier_after(session, target, members, changed)
+        dominance = dominance_of(session.get_one(Job, target.job_id))
+        current = _frontier_after(session, target, members, changed, dominance)
     joined = tuple(sorted(current.keys() - members.keys()))
     left = tuple(sorted(members.keys() - current.keys()))
     target.frontier_size = len(current)
@@ -95,22 +100,28 @@ def candidate_settled(
 
 
 def _frontier_after(
-    session: Session, target: Target, members: dict[str, Point], changed: Sequence[Candidate]
+    session: Session,
+    target: Target,
+    members: dict[str, Point],
+    changed: Sequence[Candidate],
+    dominance: Dominance,
 ) -> dict[str, Point]:
     """The members now, by id.
 
-    A candidate that is not on the frontier is dominated by a member. It can only join if each member that dominated it
-    got worse or left, so only candidates that the former points of those members dominate are checked.
+    A candidate that is not on the frontier is kept off it by a member. It can only join if each such member got worse
+    or left, so only candidates within reach of the former points of those members are checked.
     """
     moved = {point.id: point for point in map(_eligible, changed) if point is not None}
     touched = {candidate.id for candidate in changed}
     pool = [point for id_, point in members.items() if id_ not in touched]
     pool += moved.values()
     corners = [
-        members[id_] for id_ in touched & members.keys() if not (id_ in moved and _as_good(moved[id_], members[id_]))
+        dominance.reach(former.proxy, former.latency_ms, former.memory_bytes)
+        for id_, former in members.items()
+        if id_ in touched and not (id_ in moved and _as_good(moved[id_], former))
     ]
     pool += [point for point in repository.dominated_points(session, target.id, corners) if point.id not in touched]
-    kept = nondominated(_objectives(pool))
+    kept = dominance.frontier(_objectives(pool), [point.digest for point in pool])
     return {point.id: point for point, keep in zip(pool, kept, strict=True) if keep}
 
 
@@ -130,6 +141,7 @@ def _point(candidate: Candidate) -> Point | None:
         candidate.latency_ms,
         candidate.memory_bytes,
         candidate.latency_half_width_ms,
+        candidate.digest,
     )
 
 
@@ -168,10 +180,11 @@ def frontier_view(
     row = target_of(session, job, target)
     members = repository.frontier(session, row.id)
     trained = trained_of(session, row.id, dataset)
-    points = _by_perplexity(session, trained) if by == "perplexity" else members
+    request = JOB_REQUEST.read_or(job.request, None)
+    epsilon = 0.0 if request is None else request.epsilon
+    points = _by_perplexity(session, trained, epsilon) if by == "perplexity" else members
     beside = repository.baselines(session, row.id)
     baseline = as_baseline(_points(beside))
-    request = JOB_REQUEST.read_or(job.request, None)
     shown = [point for point in points if _within(point, max_latency_ms, max_memory_mb)]
     return FrontierView(
         job_id=job.id,
@@ -182,18 +195,21 @@ def frontier_view(
         points=tuple(candidate_view(point, baseline) for point in shown),
         baseline=tuple(candidate_view(candidate, baseline) for candidate in beside),
         summary=summary_of(_points(members), baseline, row.proxy),
+        note="" if request is None else added_note(session, request, row),
+        epsilon=epsilon,
         proxy_trust=ProxyTrust() if request is None else trust_of(session, request, row),
         by=by,
         trained=trained_views(trained),
     )
 
 
-def _by_perplexity(session: Session, trained: Sequence[Trained]) -> list[Candidate]:
+def _by_perplexity(session: Session, trained: Sequence[Trained], epsilon: float) -> list[Candidate]:
     """The non-dominated trained candidates within the limits, by rising decoder parameters."""
     scores = {one.candidate_id: one.value for one in trained if one.joins_frontiers}
     candidates = [candidate for candidate in repository.by_ids(session, scores) if _point(candidate)]
-    rows = [(-scores[one.id], one.latency_ms or 0.0, float(one.memory_bytes or 0)) for one in candidates]
-    kept = [candidate for candidate, keep in zip(candidates, nondominated(rows), strict=True) if keep]
+    rows = [(-math.log(scores[one.id]), one.latency_ms or 0.0, float(one.memory_bytes or 0)) for one in candidates]
+    mask = Dominance(epsilon, logarithmic=True).frontier(rows, [one.digest for one in candidates])
+    kept = [candidate for candidate, keep in zip(candidates, mask, strict=True) if keep]
     return sorted(kept, key=lambda candidate: (candidate.decoder_parameters, candidate.id))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -10,18 +9,19 @@ from sqlalchemy.orm import Session
 from edgefront.core.pareto import recommendation as pure
 from edgefront.core.pareto.ratio import Figure
 from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Option, Recommendation, recommend
-from edgefront.core.quality.shipped import shipped_laws
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
+from edgefront.core.services.jobs.added import added_note
 from edgefront.core.services.jobs.comparison import baseline_of
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.views import candidate_view, trained_views
+from edgefront.core.services.quality.expected import law_note, perplexity_of
 from edgefront.core.services.quality.trust import trained_of
-from edgefront.core.services.stored import LIMITS
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS
 from edgefront.core.spaces.words import layers_in_words, stack_in_words
 from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.units import MIB
-from edgefront.core.wire.jobs import CandidateView, Limits, TrainedView
+from edgefront.core.wire.jobs import CandidateView, JobRequest, Limits, TrainedView
 from edgefront.core.wire.recommendations import LimitMove, RecommendationView, RunnerUpView
 
 MOST = 500
@@ -40,6 +40,10 @@ class Known:
     active: bool
     own_limits: Limits
     limits: Limits
+    added: str
+    """How a target that was added later came to its candidates."""
+    request: JobRequest | None
+    """None where it cannot be read."""
     candidates: tuple[CandidateView, ...]
     """Baselines, and measured models within the limits or nearest to them."""
     trained: tuple[TrainedView, ...]
@@ -67,7 +71,7 @@ class Known:
             limits=self.limits,
             by=found.by,
             proxy=self.proxy,
-            perplexity_of=_perplexity_of(shown),
+            perplexity_of=perplexity_of(one.predicted.law for one in shown if one is not None and one.predicted),
             sentence=found.sentence,
             note=self._note(),
             recommended=view(found.best),
@@ -79,6 +83,10 @@ class Known:
         )
 
     def _note(self) -> str:
+        law = "" if self.request is None else law_note(self.request, {one.dataset for one in self.trained})
+        return " ".join(text for text in (self._limits_note(), self.added, law) if text)
+
+    def _limits_note(self) -> str:
         if self.active:
             return "The search is not finished: this is what is known by now."
         if self.limits != self.own_limits:
@@ -109,6 +117,7 @@ def read(
     searched = rows.best_within(session, row.id, limits.latency_ms, most_bytes, MOST)
     searched = searched or rows.nearest_to(session, row.id, limits.latency_ms, most_bytes, NEAREST)
     baseline = baseline_of(session, row.id)
+    request = JOB_REQUEST.read_or(job.request, None)
     candidates = [*rows.baselines(session, row.id), *searched]
     return Known(
         job_id=job.id,
@@ -118,6 +127,8 @@ def read(
         active=row.state in ACTIVE_TARGETS,
         own_limits=own,
         limits=limits,
+        added="" if request is None else added_note(session, request, row),
+        request=request,
         candidates=tuple(candidate_view(one, baseline) for one in candidates),
         trained=trained_views(trained_of(session, row.id)),
     )
@@ -139,13 +150,4 @@ def _option(candidate: CandidateView, trained: float | None) -> Option:
         if predicted is None or predicted.perplexity is None
         else Figure.between(predicted.perplexity, predicted.perplexity_low, predicted.perplexity_high),
         trained=trained,
-    )
-
-
-def _perplexity_of(candidates: Sequence[CandidateView | None]) -> str:
-    """What the law of these models' predictions was learnt from."""
-    names = {one.predicted.law for one in candidates if one is not None and one.predicted is not None}
-    origins = [law.origin for name, law in shipped_laws().items() if name in names]
-    return "; ".join(
-        f"{one.data}, {one.split} split, per {one.tokens}; trained {one.trained}; law {one.name}" for one in origins
     )

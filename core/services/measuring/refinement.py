@@ -1,8 +1,9 @@
 """Further launches, where they can change the frontier.
 
 A candidate's place is uncertain while the 95 % interval of its latency is wider than the protocol wants, and it is on
-the frontier or would be at the fast end of its interval. Such candidates, and baselines that are as uncertain, get
-further launches from devices that have nothing else to do: behind a generation's barrier, and after the search.
+the frontier or could be, beyond the job's ε, at the fast end of its interval. Such candidates, and baselines that are
+as uncertain, get further launches from devices that have nothing else to do: behind a generation's barrier, and after
+the search.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, relative_half_width
 from edgefront.core.services.fleet.capability import can_run, device_keys
 from edgefront.core.services.fleet.queries import OwnDevice
+from edgefront.core.services.jobs.dominance import dominance_of
 from edgefront.core.services.jobs.progress import refinement_budget
 from edgefront.core.services.jobs.queries import demand, jobs
 from edgefront.core.services.measuring.queries import measurements
@@ -66,12 +68,13 @@ def uncertain(session: Session, target: Target) -> list[str]:
     """
     if target.state not in REFINABLE_TARGETS:
         return []
-    left = _left(session.get_one(Job, target.job_id), target)
+    job = session.get_one(Job, target.job_id)
+    left = _left(job, target)
     if left < 1:
         return []
     protocol = PROTOCOL.read(target.protocol)
     variance = measurements.launch_variance(session, target.device_key, target.protocol_digest)
-    return measurements.refinable(session, target.id, optimism(protocol, variance), left)
+    return measurements.refinable(session, target.id, optimism(protocol, variance), left, dominance_of(job))
 
 
 def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[int, float]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import EdgefrontError
+from edgefront.core.errors import EdgefrontError, InvalidInput
 from edgefront.core.search.surrogate import Surrogate
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.device_keys import key_of_class, parsed
@@ -25,7 +25,9 @@ from edgefront.core.services.measuring.queries.measurements import launch_varian
 from edgefront.core.services.measuring.refinement import optimism
 from edgefront.core.services.prediction import queries
 from edgefront.core.services.prediction.fits import Fits, ToFit
+from edgefront.core.services.prediction.limits import check_latency_limits
 from edgefront.core.services.prediction.pace import PastLaunches, past_launches
+from edgefront.core.services.quality.expected import law_note
 from edgefront.core.services.settings import Settings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
@@ -63,6 +65,10 @@ def estimate(
     """Takes up to seconds, as a submission does. `settings` as in `submit_job`."""
     principal.require("user")
     request, errors = checks.refusals(request, settings)
+    try:
+        check_latency_limits(database, principal, request, fits)
+    except InvalidInput as error:
+        errors.append(error)
     plans = [] if errors else [plan_for(request, one.protocol, one.limits) for one in request.targets]
     baselines = [{one.digest for one in plan_.baselines()} for plan_ in plans]
     known: list[tuple[int, Place, _Known]] = []
@@ -92,6 +98,7 @@ def estimate(
         ),
         candidates=stored,
         event_bytes=Count(expected=stored.expected * bytes_each, at_most=stored.at_most * bytes_each),
+        note=law_note(request),
         model_bytes=_mean([plans[0].costs(one).total_parameters * 4 for one in every]) if every else None,
     )
 

@@ -23,7 +23,7 @@ from edgefront.core.services.jobs.placement import check_runtime, find_devices
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.services.prediction import queries
 from edgefront.core.services.prediction.fits import DeviceFit, Fits
-from edgefront.core.services.quality.expected import perplexities
+from edgefront.core.services.quality.expected import perplexities, perplexity_of
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
 from edgefront.core.store.database import Database
@@ -64,6 +64,7 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
         check_runtime(place, devices, label)
         with database.read() as session:
             raise _too_few(session, device_key, label, protocol, asked.extent.measurements, devices[0].device_class)
+    predictions = _predictions(fit, architectures, protocol, known, variance)
     return PredictionsView(
         device=label,
         protocol=protocol,
@@ -73,7 +74,8 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
         memory_error=fit.memory.error,
         hard_to_predict=fit.hard_to_predict,
         note=fit.note,
-        predictions=_predictions(fit, architectures, protocol, known, variance),
+        perplexity_of=perplexity_of(one.predicted.law for one in predictions),
+        predictions=predictions,
     )
 
 

@@ -1,13 +1,18 @@
-"""What perplexity a quality law expects of architectures, as views and rows hold it."""
+"""What perplexity a quality law expects of architectures, as views and rows hold it, and on which data."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.quality.law import QualityLaw
+from edgefront.core.quality.shipped import NAMES, family, law_for, law_named, shipped_laws
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.wire.jobs import JobRequest
 
 
 def perplexities(law: QualityLaw | None, architectures: Sequence[Architecture]) -> list[dict[str, Any]]:
@@ -26,3 +31,50 @@ def perplexities(law: QualityLaw | None, architectures: Sequence[Architecture]) 
         }
         for median, low, high, beyond in columns
     ]
+
+
+def perplexity_of(laws: Iterable[str | None]) -> str:
+    """What predictions by the laws of these names are the perplexity of, and how long trained."""
+    names = set(laws)
+    origins = [law.origin for name, law in shipped_laws().items() if name in names]
+    return "; ".join(
+        f"{one.data}, {one.split} split, per {one.tokens}; trained {one.trained}; law {one.name}" for one in origins
+    )
+
+
+def law_note(request: JobRequest, datasets: Iterable[str] = ()) -> str:
+    """What a person should know where the law of a job's predictions is of other data or models than the job's.
+
+    `datasets` are names of those that its models were trained on, beside the one that its proxy settings name. Empty
+    where all agree, and where no law is about the job's space.
+    """
+    space = spaces().get(request.space.name)
+    law = None if space is None else _law_of(request, space)
+    if space is None or law is None:
+        return ""
+    origin = law.origin
+    notes = []
+    named = {request.proxy_settings.get("data"), *datasets}
+    others = sorted(str(one) for one in named if one is not None and not _is_of(origin.data, str(one)))
+    if others:
+        notes.append(
+            f"Predicted perplexity is that of models trained on {origin.data} (law {origin.name}), not on "
+            f"{', '.join(others)}: compare predictions with each other, not with what is reached there."
+        )
+    if origin.family not in ("", family(space.baselines([1])[0])):
+        notes.append(
+            f"The law {origin.name} was learnt from models of the family {origin.family}, which those of {space.name} "
+            "are not."
+        )
+    return " ".join(notes)
+
+
+def _law_of(request: JobRequest, space: SearchSpace) -> QualityLaw | None:
+    named = request.proxy_settings.get("law")
+    return law_named(named) if request.proxy == "quality_law" and named in NAMES else law_for(space)
+
+
+def _is_of(data: str, dataset: str) -> bool:
+    """Whether a data set has the name of a law's data, as `wikitext-103-bpe` has that of WikiText-103."""
+    wanted, name = (re.sub(r"[^a-z0-9]", "", one.lower()) for one in (data, dataset))
+    return wanted == "notstated" or name.startswith(wanted)

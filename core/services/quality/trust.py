@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.proxies.table import QUALITIES
 from edgefront.core.proxies.trust import Live, Trust, live_of, trust
 from edgefront.core.services.quality import queries as rows
+from edgefront.core.services.quality.expected import law_note
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.store.tables import Target
 from edgefront.core.wire.jobs import JobRequest, LiveTrust, ProxyTrust, SpaceRequest
@@ -16,13 +17,13 @@ from edgefront.core.wire.jobs import JobRequest, LiveTrust, ProxyTrust, SpaceReq
 
 def published_trust(request: JobRequest) -> ProxyTrust:
     """Published figures on the proxy in the job's space, without the models that the service has trained."""
-    return _view(trust(request.space.name, request.proxy, caveat_of(request.space)))
+    return _view(trust(request.space.name, request.proxy, caveat_of(request.space)), request)
 
 
 def trust_of(session: Session, request: JobRequest, target: Target) -> ProxyTrust:
     """The same, with the rank correlation over the target's candidates that were trained."""
     live = _live(rows.trained(session, target.id))
-    return _view(trust(request.space.name, request.proxy, caveat_of(request.space), live))
+    return _view(trust(request.space.name, request.proxy, caveat_of(request.space), live), request)
 
 
 def trained_of(session: Session, target_id: str, dataset: str | None = None) -> list[rows.Trained]:
@@ -63,11 +64,14 @@ def _live(trained: Iterable[rows.Trained]) -> Live | None:
     return None
 
 
-def _view(found: Trust) -> ProxyTrust:
+def _view(found: Trust, request: JobRequest) -> ProxyTrust:
     known, live = found.known, found.live
+    note = ""
+    if found.proxy == "quality_law":
+        note = law_note(request, () if live is None else (live.dataset,))
     return ProxyTrust(
         proxy=found.proxy,
-        sentence=found.sentence,
+        sentence=" ".join(text for text in (found.sentence, note) if text),
         caveat=found.caveat,
         spearman=None if known is None else known.spearman,
         best_tenth=None if known is None else known.best_tenth,

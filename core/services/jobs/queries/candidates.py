@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, and_, case, false, insert, literal, or_, select, true, update
+from sqlalchemy import ColumnElement, Row, and_, case, false, func, insert, literal, or_, select, true, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -40,7 +40,8 @@ class Point(NamedTuple):
     proxy: float
     latency_ms: float
     memory_bytes: int
-    latency_half_width_ms: float | None = None
+    latency_half_width_ms: float | None
+    digest: str
 
 
 _POINT = (
@@ -50,6 +51,7 @@ _POINT = (
     Candidate.latency_ms,
     Candidate.memory_bytes,
     Candidate.latency_half_width_ms,
+    Candidate.digest,
 )
 _IS_BASELINE = and_(Candidate.number < MAX_BASELINES, Candidate.role == "baseline")
 
@@ -109,18 +111,19 @@ def baseline_points(session: Session, target_ids: Collection[str]) -> dict[str, 
     return _points(session, target_ids, _BASELINE_POINTS)
 
 
-def dominated_points(session: Session, target_id: str, corners: Sequence[Point]) -> list[Point]:
-    """In-bounds search candidates off the frontier that one of these points dominates or equals."""
+def dominated_points(session: Session, target_id: str, corners: Sequence[tuple[float, float, float]]) -> list[Point]:
+    """In-bounds search candidates off the frontier that one of these corners (proxy, latency_ms, memory_bytes)
+    dominates or equals."""
     if not corners:
         return []
     below = or_(
         *(
             and_(
-                Candidate.proxy <= corner.proxy,
-                Candidate.latency_ms >= corner.latency_ms,
-                Candidate.memory_bytes >= corner.memory_bytes,
+                Candidate.proxy <= proxy,
+                Candidate.latency_ms >= latency_ms,
+                Candidate.memory_bytes >= memory_bytes,
             )
-            for corner in corners
+            for proxy, latency_ms, memory_bytes in corners
         )
     )
     condition = and_(Candidate.state == "measured", Candidate.role == "search", Candidate.on_frontier == false(), below)
@@ -143,9 +146,9 @@ _BASELINE_POINTS = _points_where(and_(_IS_BASELINE, Candidate.state.in_(MEASURED
 def _points(session: Session, target_ids: Collection[str], query: Any) -> dict[str, list[Point]]:
     rows = session.execute(query, {"targets": list(target_ids)}).all()
     found: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
-    for target_id, id_, parameters, proxy, latency, memory, half_width in rows:
+    for target_id, id_, parameters, proxy, latency, memory, half_width, digest in rows:
         if latency is not None and memory is not None:
-            found[target_id].append(Point(id_, parameters, proxy, latency, memory, half_width))
+            found[target_id].append(Point(id_, parameters, proxy, latency, memory, half_width, digest))
     return found
 
 
@@ -233,14 +236,33 @@ def scored(session: Session, target_ids: Collection[str]) -> list[dict[str, Any]
     """Genome, architecture and proxy of the search candidates of these targets, but for those that have no score."""
     rows = session.execute(
         select(Candidate.genome, Candidate.architecture, Candidate.proxy)
-        .where(
-            any_of(Candidate.target_id, target_ids),
-            Candidate.role == "search",
-            or_(Candidate.state != "infeasible", Candidate.proxy != 0.0),
-        )
+        .where(_scored(target_ids))
         .order_by(Candidate.target_id, Candidate.number)
     )
     return [{"genome": row.genome, "architecture": row.architecture, "proxy": row.proxy} for row in rows]
+
+
+def architectures_scored(session: Session, target_ids: Collection[str]) -> int:
+    """Number of different architectures among those."""
+    return session.scalar(select(func.count(Candidate.digest.distinct())).where(_scored(target_ids))) or 0
+
+
+def _scored(target_ids: Collection[str]) -> ColumnElement[bool]:
+    return and_(
+        any_of(Candidate.target_id, target_ids),
+        Candidate.role == "search",
+        or_(Candidate.state != "infeasible", Candidate.proxy != 0.0),
+    )
+
+
+def measured_by_operator(session: Session, target_id: str) -> dict[str, int]:
+    """Operator → number of measured search candidates, in bounds or out."""
+    query = (
+        select(Candidate.operator, func.count())
+        .where(_measured(target_id), Candidate.role == "search")
+        .group_by(Candidate.operator)
+    )
+    return {row[0]: row[1] for row in session.execute(query)}
 
 
 def measured_since(session: Session, target_id: str, generation: int) -> bool:

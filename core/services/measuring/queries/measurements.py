@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from sqlalchemy import ColumnElement, bindparam, case, func, or_, select, true
 from sqlalchemy.orm import Session, aliased, defer
 
 from edgefront.core.measurement.statistics import LaunchVariance
+from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, LIVE_LAUNCHES, REFINABLE_TARGETS
 from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.bulk import write_back
@@ -115,12 +117,15 @@ def candidates_of(session: Session, measurement_ids: Collection[str]) -> Sequenc
     return session.scalars(_CANDIDATES_OF, {"ids": list(measurement_ids)}).all()
 
 
-def refinable(session: Session, target_id: str, optimism: Mapping[int, float], limit: int) -> list[str]:
+def refinable(
+    session: Session, target_id: str, optimism: Mapping[int, float], limit: int, dominance: Dominance
+) -> list[str]:
     """Measurements of baselines, and of candidates that are on the target's frontier or could be with a lower latency.
 
     Args:
         optimism: number of launches → factor from a latency to the lower end of its interval. Measurements with any
         other number of launches need no more.
+        dominance: what counts as better: one that a member keeps off the frontier even so is not named.
 
     Frontier members and baselines come first, then the fewest launches, i.e. the widest intervals. Measurements with a
     live launch are left out.
@@ -129,12 +134,13 @@ def refinable(session: Session, target_id: str, optimism: Mapping[int, float], l
         return []
     member = aliased(Candidate)
     hopeful = Candidate.latency_ms * case(optimism, value=Measurement.launches, else_=1.0)
+    factor = 1.0 + dominance.epsilon
     dominated = select(member.id).where(
         member.target_id == target_id,
         member.on_frontier == true(),
-        member.proxy >= Candidate.proxy,
-        member.memory_bytes <= Candidate.memory_bytes,
-        member.latency_ms <= hopeful,
+        _raised(member.proxy, dominance) >= Candidate.proxy,
+        member.memory_bytes <= Candidate.memory_bytes * factor,
+        member.latency_ms <= hopeful * factor,
     )
     coming = select(Launch.id).where(Launch.measurement_id == Measurement.id, Launch.state.in_(LIVE_LAUNCHES))
     return list(
@@ -156,6 +162,14 @@ def refinable(session: Session, target_id: str, optimism: Mapping[int, float], l
             .limit(limit)
         )
     )
+
+
+def _raised(proxy: Any, dominance: Dominance) -> Any:
+    """The column, better by ε."""
+    factor = 1.0 + dominance.epsilon
+    if dominance.logarithmic:
+        return proxy + math.log(factor)
+    return case((proxy > 0, proxy * factor), else_=proxy / factor)
 
 
 def refinement_targets(session: Session, device_keys: Collection[str]) -> list[tuple[Target, Job]]:

@@ -109,6 +109,8 @@ async function loadJob() {
 function showJob() {
   if (!job.targets.some((target) => target.id === chosen)) chosen = wantedTarget() ?? job.targets[0].id;
   chart.proxy = job.request.proxy;
+  const percent = Number((100 * job.request.epsilon).toPrecision(3));
+  setText(byId("epsilon"), percent ? `For the frontier, differences up to ${percent} % count as none: they are within the error of measurement (ε).` : "");
   document.title = `${job.name} · edgefront`;
   setText(byId("job-name"), job.name);
   const badge = byId("job-state");
