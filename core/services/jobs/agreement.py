@@ -89,7 +89,8 @@ def _sentence(latency: Agreement, memory: Agreement, widening: float) -> str:
     parts = ["This device is hard to predict."] if latency.hard else []
     parts.append(
         f"Within the 95 % interval that was predicted before are {latency.held} of {latency.measured} latencies "
-        f"(mean error {100 * latency.error:.1f} %) and {memory.held} of {memory.measured} peak memories ({100 * memory.error:.1f} %)."
+        f"(mean error {100 * latency.error:.1f} %) and {memory.held} of {memory.measured} peak memories "
+        f"({100 * memory.error:.1f} %)."
     )
     if latency.hard and len(latency.spans) > 1:
         missed = [

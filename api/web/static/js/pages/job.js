@@ -1,11 +1,14 @@
 // A job's live page: loads the job and its candidates, then follows its events.
 
-import { eachPage, patiently, pause, Refused, request, showAccount } from "../shared/api.js";
+import { Away, eachPage, patiently, pause, Refused, request, showAccount } from "../shared/api.js";
+import { AgreementCharts } from "../job/agreement.js";
+import { Answer } from "../job/answer.js";
 import { Candidates, isMeasured, parametersOf, qualityAxis } from "../job/candidates.js";
 import { FrontierChart } from "../job/chart.js";
-import { byId, element, setNotice, setText, throttled } from "../shared/dom.js";
+import { byId, debounced, element, setNotice, setText, throttled } from "../shared/dom.js";
 import { latency, mebibytes, millions, moment, whole } from "../shared/format.js";
 import { followLive, setLive } from "../shared/live.js";
+import { LimitControls } from "../job/limits.js";
 import { CandidateTable } from "../job/table.js";
 import { TargetTabs } from "../job/tabs.js";
 import { showTarget } from "../job/target.js";
@@ -16,6 +19,8 @@ import { splitTitle } from "../training/view.js";
 const ENDED = new Set(["finished", "cancelled", "failed"]);
 const JOB_REFRESH_MS = 1000; // While events arrive; agents that come and go make none, hence the slow round too.
 const SLOW_ROUND_MS = 10000;
+const ANSWER_REFRESH_MS = 2000; // While events arrive.
+const SLIDING_MS = 120; // A slider at rest for so long is asked about.
 
 const id = document.body.dataset.job;
 const path = `/v1/jobs/${encodeURIComponent(id)}`;
@@ -26,6 +31,7 @@ let job = null;
 let chosen = null; // target id
 let selected = null; // candidate id
 let stream = null;
+let asked = 0; // questions for a recommendation; only the latest is answered
 
 const chart = new FrontierChart(byId("chart"), byId("legend"), pick);
 const table = new CandidateTable(byId("candidates"), {
@@ -40,15 +46,23 @@ const trained = new Trained(id, () => {
   showChosen();
   drawTable();
   loadFrontier(chosen);
+  loadAnswer();
 });
 const dialog = new TrainDialog(() => trained.lookNow());
 const drawTable = throttled(() => table.show(candidates.of(chosen)), () => 250);
 const drawChart = throttled(() => chart.draw(candidates.of(chosen), selected), () => chart.restMs);
+const agreement = new AgreementCharts(pick);
+const drawAgreement = throttled(() => agreement.draw(candidates.of(chosen)), () => agreement.restMs);
+const answer = new Answer({ onPick: pick, onTrain: trainOf, onMove: (moved) => limits.set(moved) });
+const limits = new LimitControls(askForLimits);
+const loadLimited = debounced(() => loadAnswer(), SLIDING_MS);
+const refreshAnswer = throttled(() => Promise.all([loadAnswer(), loadAgreement()]), () => ANSWER_REFRESH_MS);
 const refresh = throttled(() => loadJob().catch(unlessRefused), () => JOB_REFRESH_MS);
 
 function redraw() {
   drawTable();
   drawChart();
+  drawAgreement();
 }
 
 function pick(candidateId) {
@@ -58,13 +72,65 @@ function pick(candidateId) {
   drawChart();
 }
 
+const recordOf = (candidateId) => candidates.of(chosen).find((each) => each.id === candidateId);
+
 function train() {
-  dialog.open(candidates.of(chosen).find((each) => each.id === selected));
+  dialog.open(recordOf(selected));
+}
+
+function trainOf(candidateId) {
+  pick(candidateId);
+  train();
+}
+
+/** The recommendation for the limits that are set, from what is known by now. */
+async function loadAnswer() {
+  const measured = candidates.of(chosen).filter(isMeasured);
+  if (measured.length === 0) return;
+  const [question, target] = [++asked, job.targets.find(({ id }) => id === chosen)];
+  limits.know(target.limits, measured);
+  try {
+    const query = new URLSearchParams({ target: target.id, ...limits.parameters });
+    const view = await request(`${path}/recommendation?${query}`);
+    if (question !== asked) return;
+    byId("answer").hidden = false;
+    const best = view.recommended?.id ?? null;
+    answer.show(view, recordOf(best), target.protocol);
+    table.recommend(best);
+    if (chart.recommended === best) return;
+    chart.recommended = best;
+    drawChart();
+  } catch (error) {
+    unlessPassing(error);
+  }
+}
+
+/** Other limits, for this target alone: the address holds them, so that a link shows the same. */
+function askForLimits() {
+  history.replaceState(null, "", addressOf(location.hash));
+  loadLimited();
+}
+
+function addressOf(hash) {
+  const query = new URLSearchParams(limits.parameters).toString();
+  return `${location.pathname}${query && `?${query}`}${hash}`;
+}
+
+async function loadAgreement() {
+  const target = chosen;
+  try {
+    const view = await request(`${path}/agreement?target=${encodeURIComponent(target)}`);
+    if (target !== chosen) return;
+    agreement.know(view);
+    drawAgreement();
+  } catch (error) {
+    unlessPassing(error);
+  }
 }
 
 /** The selected candidate, and its actions. */
 function showChosen() {
-  const candidate = candidates.of(chosen).find((each) => each.id === selected);
+  const candidate = recordOf(selected);
   byId("chosen").hidden = !candidate;
   if (!candidate) return;
   setText(byId("chosen-title"), `Candidate ${whole(candidate.number)}`);
@@ -81,14 +147,23 @@ function choose(targetId) {
   showChosen();
   showByPerplexity(null);
   loadFrontier(chosen);
-  history.replaceState(null, "", `#target=${encodeURIComponent(targetId)}`);
+  byId("answer").hidden = true;
+  agreement.know(null);
+  limits.set({});
+  history.replaceState(null, "", addressOf(`#target=${encodeURIComponent(targetId)}`));
   showJob();
   redraw();
+  refreshAnswer();
 }
 
 /** A refusal has been shown by then. */
 function unlessRefused(error) {
   if (!(error instanceof Refused)) throw error;
+}
+
+/** What the next refresh makes good is not worth a word: the badge of the event stream tells of a lost connection. */
+function unlessPassing(error) {
+  if (!(error instanceof Away || error instanceof Refused)) throw error;
 }
 
 const lost = (error) => setLive("lost", `${error.message}; trying again`);
@@ -195,7 +270,10 @@ function showExports() {
 function hear(event) {
   if (event.kind === "candidate") candidates.put(event.data);
   if (event.kind === "frontier") candidates.moveFrontier(event.target_id, event.data.joined ?? [], event.data.left ?? []);
-  if (event.target_id === chosen) redraw();
+  if (event.target_id === chosen) {
+    redraw();
+    refreshAnswer();
+  }
   refresh();
 }
 
@@ -206,6 +284,7 @@ async function loadCandidates() {
   }
   showJob(); // An encoder is told by its candidates.
   redraw();
+  refreshAnswer();
 }
 
 function follow(after) {
