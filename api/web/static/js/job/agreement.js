@@ -1,6 +1,7 @@
 // Predicted against measured: one chart for latency and one for memory, on both axes the same logarithmic scale.
 
 import { byId, colour, element, setText } from "../shared/dom.js";
+import { isMeasured } from "./candidates.js";
 import { mebibytes, milliseconds, whole } from "../shared/format.js";
 
 const MIB = 2 ** 20;
@@ -34,7 +35,7 @@ export class AgreementCharts {
   /** Draws the candidates that were predicted and are measured; hides the section where there is none. */
   async draw(candidates) {
     this.last = candidates;
-    const points = candidates.filter(({ predicted, latency_ms, memory_bytes }) => predicted?.latency_ms && latency_ms && memory_bytes);
+    const points = candidates.filter(isChecked);
     byId("agreement").hidden = points.length === 0;
     if (points.length === 0 || this.drawing) return;
     this.drawing = true;
@@ -62,6 +63,9 @@ export class AgreementCharts {
     if (first) node.on("plotly_click", ({ points: [point] }) => point.customdata && this.onPick(point.customdata));
   }
 }
+
+/** Whether it was predicted, and is measured. */
+export const isChecked = (candidate) => Boolean(candidate.predicted?.latency_ms) && isMeasured(candidate);
 
 const CONFIG = {
   displaylogo: false,

@@ -34,10 +34,9 @@ export class Answer {
       ...(extrapolated ? ["* beyond the models that the law was learnt from."] : []), view.note,
     ].join(" "));
     this.#showMoves();
-    byId("answer-next").hidden = !recommended;
-    if (!recommended) return;
-    const links = candidate ? modelLinks(candidate, protocol) : [];
-    byId("answer-files").replaceChildren(...links);
+    byId("answer-next").hidden = !candidate;
+    if (!candidate) return;
+    byId("answer-files").replaceChildren(...modelLinks(candidate, protocol));
     setText(byId("answer-commands"), [
       `edgefront model download ${recommended.id} --format onnx`, `edgefront train submit --candidate ${recommended.id} --watch`,
     ].join("\n"));

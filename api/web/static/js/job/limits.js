@@ -15,6 +15,7 @@ export class LimitControls {
     this.onChange = onChange;
     this.own = {};
     this.asked = read(new URLSearchParams(location.search)); // name → value; absent: the target's own
+    this.left = new Map(); // target id → what was asked of it, while another is shown
     this.ranges = new Map(); // name → [least, most] on its slider
     for (const limit of LIMITS) {
       byId(`${limit.id}-slider`).addEventListener("input", (event) => this.#slide(limit, Number(event.target.value)));
@@ -35,6 +36,13 @@ export class LimitControls {
     byId("limits-problem").hidden = true;
     this.#show();
     this.onChange();
+  }
+
+  /** Turns from one target to another: each keeps what was asked of it. */
+  turn(from, to) {
+    this.left.set(from, this.asked);
+    this.asked = this.left.get(to) ?? {};
+    byId("limits-problem").hidden = true;
   }
 
   /** Takes the target's own limits, and the range of what was measured there. */

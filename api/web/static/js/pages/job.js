@@ -1,7 +1,7 @@
 // A job's live page: loads the job and its candidates, then follows its events.
 
-import { Away, eachPage, patiently, pause, Refused, request, showAccount } from "../shared/api.js";
-import { AgreementCharts } from "../job/agreement.js";
+import { eachPage, patiently, pause, Refused, request, showAccount } from "../shared/api.js";
+import { AgreementCharts, isChecked } from "../job/agreement.js";
 import { Answer } from "../job/answer.js";
 import { Candidates, isMeasured, parametersOf, qualityAxis } from "../job/candidates.js";
 import { FrontierChart } from "../job/chart.js";
@@ -54,8 +54,11 @@ const drawChart = throttled(() => chart.draw(candidates.of(chosen), selected), (
 const agreement = new AgreementCharts(pick);
 const drawAgreement = throttled(() => agreement.draw(candidates.of(chosen)), () => agreement.restMs);
 const answer = new Answer({ onPick: pick, onTrain: trainOf, onMove: (moved) => limits.set(moved) });
-const limits = new LimitControls(askForLimits);
-const loadLimited = debounced(() => loadAnswer(), SLIDING_MS);
+const limits = new LimitControls(() => loadLimited());
+const loadLimited = debounced(() => {
+  history.replaceState(null, "", addressOf(location.hash));
+  loadAnswer();
+}, SLIDING_MS);
 const refreshAnswer = throttled(() => Promise.all([loadAnswer(), loadAgreement()]), () => ANSWER_REFRESH_MS);
 const refresh = throttled(() => loadJob().catch(unlessRefused), () => JOB_REFRESH_MS);
 
@@ -91,7 +94,7 @@ async function loadAnswer() {
   limits.know(target.limits, measured);
   try {
     const query = new URLSearchParams({ target: target.id, ...limits.parameters });
-    const view = await request(`${path}/recommendation?${query}`);
+    const view = await patiently(`${path}/recommendation?${query}`);
     if (question !== asked) return;
     byId("answer").hidden = false;
     const best = view.recommended?.id ?? null;
@@ -101,16 +104,11 @@ async function loadAnswer() {
     chart.recommended = best;
     drawChart();
   } catch (error) {
-    unlessPassing(error);
+    unlessRefused(error);
   }
 }
 
-/** Other limits, for this target alone: the address holds them, so that a link shows the same. */
-function askForLimits() {
-  history.replaceState(null, "", addressOf(location.hash));
-  loadLimited();
-}
-
+/** The page's address, with the limits of the chosen target, so that a link shows the same. */
 function addressOf(hash) {
   const query = new URLSearchParams(limits.parameters).toString();
   return `${location.pathname}${query && `?${query}`}${hash}`;
@@ -118,13 +116,14 @@ function addressOf(hash) {
 
 async function loadAgreement() {
   const target = chosen;
+  if (!candidates.of(target).some(isChecked)) return;
   try {
-    const view = await request(`${path}/agreement?target=${encodeURIComponent(target)}`);
+    const view = await patiently(`${path}/agreement?target=${encodeURIComponent(target)}`);
     if (target !== chosen) return;
     agreement.know(view);
     drawAgreement();
   } catch (error) {
-    unlessPassing(error);
+    unlessRefused(error);
   }
 }
 
@@ -142,6 +141,7 @@ function showChosen() {
 }
 
 function choose(targetId) {
+  limits.turn(chosen, targetId);
   chosen = targetId;
   selected = null;
   showChosen();
@@ -149,21 +149,16 @@ function choose(targetId) {
   loadFrontier(chosen);
   byId("answer").hidden = true;
   agreement.know(null);
-  limits.set({});
   history.replaceState(null, "", addressOf(`#target=${encodeURIComponent(targetId)}`));
   showJob();
   redraw();
-  refreshAnswer();
+  loadAnswer();
+  loadAgreement();
 }
 
 /** A refusal has been shown by then. */
 function unlessRefused(error) {
   if (!(error instanceof Refused)) throw error;
-}
-
-/** What the next refresh makes good is not worth a word: the badge of the event stream tells of a lost connection. */
-function unlessPassing(error) {
-  if (!(error instanceof Away || error instanceof Refused)) throw error;
 }
 
 const lost = (error) => setLive("lost", `${error.message}; trying again`);
