@@ -57,6 +57,7 @@ def counts(api: httpx.Client, job: dict[str, Any], target: int = 0) -> dict[str,
         "dominated": searched.count("measured") - len(frontier["points"]),
         "baseline": len(measured) - len(searched),
         "outside": searched.count("out_of_bounds"),
+        "recommended": 1 if measured else 0,
         "selected": 0,
     }
 
