@@ -10,6 +10,7 @@ from edgefront.core.cost.costs import costs
 from edgefront.core.errors import InvalidInput
 from edgefront.core.search.smallest import smallest
 from edgefront.core.services.jobs.checks import checked
+from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.prediction.limits import check_latency_limits
 from edgefront.core.spaces.catalogue import space, spaces
@@ -42,6 +43,8 @@ def test_a_latency_in_seconds_is_refused_by_what_the_device_takes(service: Servi
     assert "seconds" not in raised.value.detail
     for fine in (1.5, 3.0, 1e6):
         check(service, limited(latency_ms=fine))
+    (refusal,) = estimate(service.database, service.user, limited(latency_ms=0.003), Fits()).refusals
+    assert (refusal.field, refusal.value) == ("targets.0.limits.latency_ms", 0.003)
     check(service, limited(memory_mb=500))
     unknown = request(targets=[{"device_class": "elsewhere", "limits": {"latency_ms": 0.003}}])
     check(service, unknown)  # its submission says what is wrong

@@ -46,7 +46,9 @@ def test_a_search_is_estimated_then_submitted(
     api.delete(f"/v1/jobs/{job['id']}").raise_for_status()
 
 
-def test_what_would_be_refused_is_said_at_its_field(watch: Watch, member: BrowserContext, agent: RemoteAgent) -> None:
+def test_what_would_be_refused_is_said_at_its_field(
+    watch: Watch, member: BrowserContext, predicted: dict[str, Any]
+) -> None:
     seen = watch(member, "/new")
     submit = seen.page.get_by_role("button", name="Start the search")
     expect(submit).to_be_enabled()
@@ -58,6 +60,10 @@ def test_what_would_be_refused_is_said_at_its_field(watch: Watch, member: Browse
     memory.fill("-3")
     expect(seen.page.locator("#memory-problem")).to_have_text("Must be a number above 0, or empty.")
     memory.fill("")
+    expect(submit).to_be_enabled()
+    seen.page.get_by_label("Latency at most (ms)").fill("0.0001")
+    expect(seen.page.locator("#latency-problem")).to_contain_text("is below every model of lts-gpt2")
+    seen.page.get_by_label("Latency at most (ms)").fill("")
     expect(submit).to_be_enabled()
     expect(seen.page.locator("#memory-problem")).to_have_text("")
     seen.page.get_by_label("Threads").fill("99")

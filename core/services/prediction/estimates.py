@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import EdgefrontError
+from edgefront.core.errors import EdgefrontError, InvalidInput
 from edgefront.core.search.surrogate import Surrogate
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.device_keys import key_of_class, parsed
@@ -25,6 +25,7 @@ from edgefront.core.services.measuring.queries.measurements import launch_varian
 from edgefront.core.services.measuring.refinement import optimism
 from edgefront.core.services.prediction import queries
 from edgefront.core.services.prediction.fits import Fits, ToFit
+from edgefront.core.services.prediction.limits import check_latency_limits
 from edgefront.core.services.prediction.pace import PastLaunches, past_launches
 from edgefront.core.services.settings import Settings
 from edgefront.core.spaces.architecture import Architecture
@@ -65,13 +66,14 @@ def estimate(
     request, errors = checks.refusals(request, settings)
     plans = [] if errors else [plan_for(request, one.protocol, one.limits) for one in request.targets]
     baselines = [{one.digest for one in plan_.baselines()} for plan_ in plans]
+    out_of_reach = _out_of_reach(database, principal, request, fits)
     known: list[tuple[int, Place, _Known]] = []
     with database.read() as session:
         places = try_places(session, request)
         for index, place in enumerate(places):
-            if isinstance(place, Place) and plans:
+            if isinstance(place, Place) and plans and not out_of_reach:
                 known.append((index, place, _known(session, database, request, index, place, baselines[index], fits)))
-    errors += [one for one in places if isinstance(one, EdgefrontError)]
+    errors += [*out_of_reach, *(one for one in places if isinstance(one, EdgefrontError))]
     examples = [plans[index].examples(EXAMPLES) for index, _, _ in known]
     targets = [
         _target(request, index, plans[index], place, found, drawn, fits)
@@ -94,6 +96,14 @@ def estimate(
         event_bytes=Count(expected=stored.expected * bytes_each, at_most=stored.at_most * bytes_each),
         model_bytes=_mean([plans[0].costs(one).total_parameters * 4 for one in every]) if every else None,
     )
+
+
+def _out_of_reach(database: Database, principal: Principal, request: JobRequest, fits: Fits) -> list[EdgefrontError]:
+    try:
+        check_latency_limits(database, principal, request, fits)
+    except InvalidInput as error:
+        return [error]
+    return []
 
 
 def _known(
