@@ -1,4 +1,4 @@
-"""Routes of the web pages: `/` (job list), `/new`, `/jobs/{id}`, `/trainings`, `/trainings/{id}`, `/login`, `/static/…`.
+"""Routes of the web pages: `/` (jobs), `/new`, `/jobs/{id}`, `/trainings`, `/trainings/{id}`, `/login`, `/static/…`.
 
 The pages contain no data: their scripts fetch it from `/v1` with the session cookie. So a page is not secret. Without a
 cookie a browser is redirected to `/login`; an expired cookie is detected by the first response of `/v1`.
