@@ -32,12 +32,12 @@ export class AgreementCharts {
     byId("agreement-sentence").className = view?.hard_to_predict ? "notice warn" : "hint";
   }
 
-  /** Draws the candidates that were predicted and are measured; hides the section where there is none. */
+  /** Draws the candidates that were predicted and are measured, once it is known which of them missed; else hides the section. */
   async draw(candidates) {
     this.last = candidates;
     const points = candidates.filter(isChecked);
-    byId("agreement").hidden = points.length === 0;
-    if (points.length === 0 || this.drawing) return;
+    byId("agreement").hidden = points.length === 0 || !this.view?.latency;
+    if (byId("agreement").hidden || this.drawing) return;
     this.drawing = true;
     const began = performance.now();
     try {
@@ -51,15 +51,16 @@ export class AgreementCharts {
 
   async #drawOne(kind, points) {
     const node = byId(`agreement-${kind.name}`);
-    const missed = new Set(this.view?.[kind.name]?.missed);
+    const view = this.view[kind.name];
+    const missed = new Set(view.missed);
     const [held, outside] = [points.filter(({ id }) => !missed.has(id)), points.filter(({ id }) => missed.has(id))];
-    node.setAttribute("aria-label", `${kind.title} as predicted against measured: ${whole(held.length)} within their interval, ${whole(outside.length)} outside.`);
+    node.setAttribute("aria-label", `Predicted against measured ${kind.title}: ${within(view)}.`);
     if (!window.Plotly) {
       node.replaceChildren(element("p", { class: "empty", text: "The chart could not be loaded. The exports below have every number." }));
       return;
     }
     const first = !node.data;
-    await window.Plotly.react(node, traces(kind, held, outside), layout(kind, held.length, outside.length), CONFIG);
+    await window.Plotly.react(node, traces(kind, held, outside), layout(kind, view), CONFIG);
     if (first) node.on("plotly_click", ({ points: [point] }) => point.customdata && this.onPick(point.customdata));
   }
 }
@@ -105,7 +106,9 @@ function hover({ value, low, high, text }, point) {
   return `<b>#${whole(point.number)}</b><br>predicted ${text(predicted[value])} (${text(predicted[low])} to ${text(predicted[high])})<br>measured ${text(point[value])}`;
 }
 
-function layout({ title, unit }, held, outside) {
+const within = ({ held, measured }) => `${whole(held)} of ${whole(measured)} within the interval`;
+
+function layout({ title, unit }, view) {
   const [ink, soft, line] = [colour("ink"), colour("soft"), colour("line")];
   const axis = (text) => ({
     type: "log", title: { text: `${text} (${unit})`, font: { size: 13, color: ink }, standoff: 8 }, tickfont: { size: 11, color: soft },
@@ -113,7 +116,7 @@ function layout({ title, unit }, held, outside) {
   });
   return {
     uirevision: "kept", // What the reader zoomed outlives every redraw.
-    title: { text: `${title}: ${whole(held)} of ${whole(held + outside)} within the interval`, font: { size: 14, color: ink }, x: 0.02, xanchor: "left" },
+    title: { text: `${title}: ${within(view)}`, font: { size: 14, color: ink }, x: 0.02, xanchor: "left" },
     showlegend: false,
     margin: { l: 8, r: 12, t: 40, b: 8 },
     paper_bgcolor: "rgba(0,0,0,0)",
