@@ -35,13 +35,13 @@ export class AgreementCharts {
   /** Draws the candidates that were predicted and are measured, once it is known which of them missed; else hides the section. */
   async draw(candidates) {
     this.last = candidates;
-    const points = candidates.filter(isChecked);
-    byId("agreement").hidden = points.length === 0 || !this.view?.latency;
+    const [points, view] = [candidates.filter(isChecked), this.view];
+    byId("agreement").hidden = points.length === 0 || !view?.latency;
     if (byId("agreement").hidden || this.drawing) return;
     this.drawing = true;
     const began = performance.now();
     try {
-      for (const kind of KINDS) await this.#drawOne(kind, points);
+      for (const kind of KINDS) await this.#drawOne(kind, points, view[kind.name]);
     } finally {
       this.drawing = false;
     }
@@ -49,9 +49,8 @@ export class AgreementCharts {
     if (this.last !== candidates) await this.draw(this.last);
   }
 
-  async #drawOne(kind, points) {
+  async #drawOne(kind, points, view) {
     const node = byId(`agreement-${kind.name}`);
-    const view = this.view[kind.name];
     const missed = new Set(view.missed);
     const [held, outside] = [points.filter(({ id }) => !missed.has(id)), points.filter(({ id }) => missed.has(id))];
     node.setAttribute("aria-label", `Predicted against measured ${kind.title}: ${within(view)}.`);
