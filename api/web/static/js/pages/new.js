@@ -77,14 +77,17 @@ function refuse(id, text) {
   if (id) byId(id).setAttribute("aria-invalid", true);
 }
 
-const inputOf = (path) => FIELDS.find(([begin]) => path === begin || path.startsWith(`${begin}.`))?.[1];
+/** The same by the path of what is refused, which stands at its field and not in the text. */
+function refuseAt(path, text) {
+  const id = FIELDS.find(([begin]) => path === begin || path.startsWith(`${begin}.`))?.[1];
+  refuse(id, id && text.startsWith(`${path}: `) ? text.slice(path.length + 2) : text);
+}
 
 /** What would be refused, and what it would take. */
 async function estimate() {
   const question = ++asked;
   byId("submit").disabled = true;
-  byId("estimate").hidden = true;
-  if (!isReadable()) return setText(byId("estimate-says"), "Some fields cannot be read.");
+  if (!isReadable()) return none("Some fields cannot be read.");
   setText(byId("estimate-says"), "Estimating…");
   try {
     const found = await patiently(() => request("/v1/jobs/estimate", { method: "POST", body: wanted() }));
@@ -92,16 +95,21 @@ async function estimate() {
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     if (question !== asked) return;
-    setText(byId("estimate-says"), "The search would be refused.");
-    refuse(inputOf(error.field), error.message);
+    none("The search would be refused.");
+    refuseAt(error.field, error.message);
   }
 }
 
+function none(text) {
+  byId("estimate").hidden = true;
+  setText(byId("estimate-says"), text);
+}
+
 function show({ refusals, targets, launches, minutes, minutes_at_most: most, candidates, event_bytes: log, model_bytes: file }) {
-  for (const { field, detail } of refusals) refuse(inputOf(field), detail);
+  for (const { field, detail } of refusals) refuseAt(field, detail);
   byId("submit").disabled = refusals.length > 0;
-  byId("estimate").hidden = targets.length === 0;
-  if (targets.length === 0) return setText(byId("estimate-says"), "The search would be refused.");
+  if (targets.length === 0) return none("The search would be refused.");
+  byId("estimate").hidden = false;
   const [{ baseline_launches: baselines, seconds_from: source, note }] = targets;
   setText(byId("estimate-launches"), range(launches));
   setText(byId("estimate-time"), minutes === null ? MISSING : upTo(duration(60 * minutes), duration(60 * most)));
@@ -127,7 +135,8 @@ async function submit() {
     location.assign(`/jobs/${encodeURIComponent(job.id)}`);
   } catch (error) {
     if (!(error instanceof Away || error instanceof Refused)) throw error;
-    refuse(error instanceof Refused ? inputOf(error.field) : undefined, `Not submitted: ${error.message}`);
+    refuseAt(error.field ?? "", error.message);
+    setText(byId("estimate-says"), "The search was not submitted.");
     byId("submit").disabled = false;
   }
 }
