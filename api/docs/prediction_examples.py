@@ -106,7 +106,7 @@ AGREEMENT: dict[str, Any] = predictions.JobAgreementView(
         held=8,
         error=0.021,
         widening=1.0,
-        spans=(predictions.SpanView(low=11.2, high=48.9, measured=9, held=8),),
+        spans=(predictions.SpanView(low=11.2, high=48.9, measured=9, held=8, error=0.021),),
         missed=(_CHOSEN,),
     ),
     memory=predictions.AgreementView(
@@ -114,7 +114,7 @@ AGREEMENT: dict[str, Any] = predictions.JobAgreementView(
         held=9,
         error=0.004,
         widening=1.0,
-        spans=(predictions.SpanView(low=61_300_000.0, high=298_000_000.0, measured=9, held=9),),
+        spans=(predictions.SpanView(low=61_300_000.0, high=298_000_000.0, measured=9, held=9, error=0.004),),
         missed=(),
     ),
     hard_to_predict=False,

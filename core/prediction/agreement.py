@@ -31,12 +31,14 @@ class Checked(NamedTuple):
 
 @dataclass(frozen=True)
 class Span:
-    """Predictions from `low` to `high`: how many were measured, and how many of these lie in their interval."""
+    """Predictions from `low` to `high`: how many were measured, how many of these lie in their interval, and their mean
+    relative error."""
 
     low: float
     high: float
     measured: int
     held: int
+    error: float
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Agreement:
         return cls(
             measured=len(order),
             held=sum(one.held for one in order),
-            error=float(np.mean([abs(one.measured / one.predicted - 1) for one in order])),
+            error=_error(order),
             spans=tuple(_span([order[row] for row in rows]) for rows in parts),
             missed=tuple(one.id for one in order if not one.held),
         )
@@ -73,4 +75,9 @@ class Agreement:
 
 
 def _span(checked: Sequence[Checked]) -> Span:
-    return Span(checked[0].predicted, checked[-1].predicted, len(checked), sum(one.held for one in checked))
+    held = sum(one.held for one in checked)
+    return Span(checked[0].predicted, checked[-1].predicted, len(checked), held, _error(checked))
+
+
+def _error(checked: Sequence[Checked]) -> float:
+    return float(np.mean([abs(one.measured / one.predicted - 1) for one in checked]))

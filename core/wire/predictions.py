@@ -96,6 +96,8 @@ class SpanView(View):
     high: float
     measured: int
     held: int
+    error: float
+    """Mean relative error."""
 
 
 class AgreementView(View):
@@ -110,7 +112,7 @@ class AgreementView(View):
     widening: float
     """Factor (on the logarithm) by which audits had made intervals wider when the latest of them was predicted."""
     spans: tuple[SpanView, ...]
-    """By rising prediction: where intervals hold, and where they do not."""
+    """By rising prediction: where predictions agree, and where they do not."""
     missed: tuple[Identifier, ...]
     """Candidates outside their interval."""
 

@@ -32,6 +32,7 @@ def test_a_device_that_jumps_is_hard_to_predict_and_where() -> None:
     assert found.hard
     assert [(one.measured, one.held) for one in found.spans] == [(10, 10), (10, 10), (10, 0)]
     assert found.spans[-1].low == 21
+    assert found.spans[-1].error == pytest.approx(0.3)
 
 
 def test_intervals_may_hold_and_a_device_be_hard_to_predict() -> None:

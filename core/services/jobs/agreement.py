@@ -79,7 +79,8 @@ def _agreement_view(found: Agreement, widening: float) -> AgreementView:
         error=found.error,
         widening=widening,
         spans=tuple(
-            SpanView(low=span.low, high=span.high, measured=span.measured, held=span.held) for span in found.spans
+            SpanView(low=span.low, high=span.high, measured=span.measured, held=span.held, error=span.error)
+            for span in found.spans
         ),
         missed=found.missed,
     )
@@ -93,11 +94,11 @@ def _sentence(latency: Agreement, memory: Agreement, widening: float) -> str:
         f"({100 * memory.error:.1f} %)."
     )
     if latency.hard and len(latency.spans) > 1:
-        missed = [
-            f"{one.measured - one.held} of {one.measured} predicted at {one.low:.3g} to {one.high:.3g} ms"
+        where = [
+            f"{100 * one.error:.0f} % from {one.low:.3g} to {one.high:.3g} ms ({one.held} of {one.measured} within)"
             for one in latency.spans
         ]
-        parts.append(f"Latencies outside: {', '.join(missed)}.")
+        parts.append(f"Mean error by predicted latency: {', '.join(where)}.")
     if widening >= WIDENED:
         parts.append(f"Audits have made the intervals of latency {widening:.3g} times as wide.")
     return " ".join(parts)

@@ -275,6 +275,7 @@ function hear(event) {
 async function loadCandidates() {
   for await (const page of eachPage(`${path}/candidates?limit=500`, lost)) {
     page.forEach((view) => candidates.put(view));
+    refreshAnswer(); // Asked before the chart is drawn, which takes the page's time.
     redraw();
   }
   showJob(); // An encoder is told by its candidates.

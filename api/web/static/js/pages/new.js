@@ -117,7 +117,7 @@ function show({ refusals, targets, launches, minutes, minutes_at_most: most, can
   setText(byId("estimate-log"), fileSize(log.expected));
   setText(byId("estimate-file"), file === null ? MISSING : fileSize(file));
   setText(byId("estimate-says"), [
-    ...(refusals.length ? ["The search would be refused."] : []), `${count(baselines, "launch", "es")} of them are of the stock model.`,
+    ...(refusals.length ? ["The search would be refused."] : []), `${count(baselines, "launch", "es")} of these for the stock model.`,
     SOURCES[source], note,
   ].join(" "));
 }
