@@ -102,7 +102,7 @@ async function loadAnswer() {
     table.recommend(best);
     if (chart.recommended === best) return;
     chart.recommended = best;
-    drawChart();
+    chart.draw(candidates.of(chosen), selected); // At once: whoever moves a slider watches.
   } catch (error) {
     unlessRefused(error);
   }
