@@ -50,10 +50,11 @@ def main() -> None:
 
 
 def _job(client: Client, wanted: str | None) -> tuple[str, str, int]:
-    """Path of the page, id of its chart, and how many points that has."""
+    """Path of the page, id of its chart, and how many points that has, the mark of the recommended one among them."""
     job = client.jobs.get(wanted) if wanted else next(iter(client.jobs.list(limit=1)))
     candidates = client.candidates.list(job.id, target=job.targets[0].id)
-    return f"/jobs/{job.id}", "chart", sum(each.latency_ms is not None for each in candidates)
+    marked = client.jobs.recommendation(job.id).recommended is not None
+    return f"/jobs/{job.id}", "chart", sum(each.latency_ms is not None for each in candidates) + marked
 
 
 def _training(client: Client, wanted: str | None) -> tuple[str, str, int]:

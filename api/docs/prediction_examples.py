@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefront.api.docs.examples import ARCHITECTURE, COSTS, JOB_REQUEST, PROTOCOL
+from edgefront.api.docs.examples import ARCHITECTURE, COSTS, JOB_REQUEST, PROTOCOL, RECOMMENDATION
 from edgefront.core.wire import estimates, jobs, predictions
 
 PREDICTION_REQUEST: dict[str, Any] = {
@@ -95,6 +95,32 @@ ESTIMATE: dict[str, Any] = estimates.JobEstimate(
     candidates=estimates.Count(expected=34, at_most=64),
     event_bytes=estimates.Count(expected=130_000, at_most=245_000),
     model_bytes=61_000_000,
+).model_dump(mode="json")
+
+_CHOSEN = RECOMMENDATION["recommended"]["id"]
+AGREEMENT: dict[str, Any] = predictions.JobAgreementView(
+    job_id=RECOMMENDATION["job_id"],
+    target_id=RECOMMENDATION["target_id"],
+    target=RECOMMENDATION["target"],
+    latency=predictions.AgreementView(
+        measured=9,
+        held=8,
+        error=0.021,
+        widening=1.0,
+        spans=(predictions.SpanView(low=11.2, high=48.9, measured=9, held=8, error=0.021),),
+        missed=(_CHOSEN,),
+    ),
+    memory=predictions.AgreementView(
+        measured=9,
+        held=9,
+        error=0.004,
+        widening=1.0,
+        spans=(predictions.SpanView(low=61_300_000.0, high=298_000_000.0, measured=9, held=9, error=0.004),),
+        missed=(),
+    ),
+    hard_to_predict=False,
+    sentence="Within the 95 % interval that was predicted before are 8 of 9 latencies (mean error 2.1 %) and 9 of 9 "
+    "peak memories (0.4 %).",
 ).model_dump(mode="json")
 
 ADDED_TARGET: dict[str, Any] = {"name": "tablet", "device": "lab-9", "limits": {"latency_ms": 80.0}}

@@ -23,7 +23,7 @@ MAX_SECRET = 200
 SESSION_PATH = "/v1/session"
 
 # Health, and the web pages, which contain no data. The login request has its key in the body.
-PUBLIC = frozenset({"/v1/health", "/v1/ready", "/", "/trainings", "/login", "/favicon.ico"})
+PUBLIC = frozenset({"/v1/health", "/v1/ready", "/", "/new", "/trainings", "/login", "/favicon.ico"})
 PUBLIC_BELOW = ("/static/", "/jobs/", "/trainings/")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 

@@ -17,14 +17,15 @@ from edgefront.api.http.auth import Here, Person
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId, LatencyBound, MemoryBound, TargetName
 from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.jobs import agreement, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
-from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.jobs.extending import extend_job as extend
 from edgefront.core.services.prediction import estimates
 from edgefront.core.services.prediction.limits import check_latency_limits
 from edgefront.core.states import JobState
 from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest, JobView
+from edgefront.core.wire.predictions import JobAgreementView
 from edgefront.core.wire.recommendations import RecommendationView
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
@@ -115,6 +116,23 @@ def get_recommendation(
             session, person, job_id, target, max_latency_ms=max_latency_ms, max_memory_mb=max_memory_mb
         )
     return known.recommendation()
+
+
+@router.get(
+    "/{job_id}/agreement",
+    operation_id="get_agreement",
+    summary="Predicted against measured",
+    responses={**answer(prediction_examples.AGREEMENT), **errors(404)},
+)
+def get_agreement(job_id: JobId, person: Person, here: Here, target: TargetName = None) -> JobAgreementView:
+    """Of the candidates that were predicted before they were measured: how many lie in their 95 % interval, where they
+    do not, and whether the device is hard to predict. Each candidate has the figures themselves, in `predicted`.
+
+    Without `target`, that of the job's first.
+    """
+    with here.database.read() as session:
+        known = agreement.read(session, person, job_id, target)
+    return known.agreement()
 
 
 @router.post(

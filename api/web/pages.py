@@ -1,4 +1,4 @@
-"""Routes of the web pages: `/` (job list), `/jobs/{id}`, `/trainings`, `/trainings/{id}`, `/login`, `/static/…`.
+"""Routes of the web pages: `/` (jobs), `/new`, `/jobs/{id}`, `/trainings`, `/trainings/{id}`, `/login`, `/static/…`.
 
 The pages contain no data: their scripts fetch it from `/v1` with the session cookie. So a page is not secret. Without a
 cookie a browser is redirected to `/login`; an expired cookie is detected by the first response of `/v1`.
@@ -54,6 +54,11 @@ router = APIRouter(include_in_schema=False)
 @router.get("/")
 def jobs_page(request: Request) -> Response:
     return _page(request, "jobs.html")
+
+
+@router.get("/new")
+def new_page(request: Request) -> Response:
+    return _page(request, "new.html")
 
 
 @router.get("/jobs/{job_id}")

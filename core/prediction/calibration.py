@@ -18,6 +18,8 @@ from edgefront.core.measurement.interval import t_quantile
 Floats = NDArray[np.float64]
 
 LEVEL = 0.95
+HARD = 0.05
+"""Mean relative error above which a device is hard to predict."""
 _FOLDS = 40
 _UNSEEN = 0.14
 _AUDITS_OF_DOUBT = 4.0
@@ -66,12 +68,13 @@ def widening(errors: Floats, half_widths: Floats) -> float:
     count = len(ratios)
     squares = float(((_NORMAL_HALF_WIDTH * ratios) ** 2).sum())
     asked = max(1.0, math.sqrt((_AUDITS_OF_DOUBT + squares) / (_AUDITS_OF_DOUBT + count)))
-    if _chance(int((ratios > 1).sum()), count) < 1 - LEVEL:
+    if beyond_chance(int((ratios > 1).sum()), count):
         rank = min(count, math.ceil((count + 1) * LEVEL))
         asked = max(asked, float(ratios[rank - 1]))
     return asked
 
 
-def _chance(misses: int, count: int) -> float:
-    """That at least so many of `count` intervals of 95 % miss."""
-    return sum(math.comb(count, k) * (1 - LEVEL) ** k * LEVEL ** (count - k) for k in range(misses, count + 1))
+def beyond_chance(misses: int, count: int) -> bool:
+    """Whether so many of `count` intervals of 95 % (at most 1000) miss as chance makes in less than one case of 20."""
+    chance = sum(math.comb(count, k) * (1 - LEVEL) ** k * LEVEL ** (count - k) for k in range(misses, count + 1))
+    return chance < 1 - LEVEL

@@ -14,6 +14,7 @@ from edgefront.core.states import ENDED_JOBS
 from edgefront.core.validation import invalid_input
 from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.jobs import AddedTargetRequest, EventView, JobPage, JobRequest, JobView
+from edgefront.core.wire.predictions import JobAgreementView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.resources.logs import follow_log
 from edgefront.transport import Transport, segment
@@ -101,6 +102,13 @@ class Jobs:
         params = {"target": target, "max_latency_ms": max_latency_ms, "max_memory_mb": max_memory_mb}
         response = self._transport.request("GET", f"/v1/jobs/{segment(job_id)}/recommendation", params=params)
         return RecommendationView.model_validate_json(response.content)
+
+    def agreement(self, job_id: str, *, target: str | None = None) -> JobAgreementView:
+        """How the measurements of a target (of the job's first if absent) agree with what was predicted before."""
+        path = f"/v1/jobs/{segment(job_id)}/agreement"
+        return JobAgreementView.model_validate_json(
+            self._transport.request("GET", path, params={"target": target}).content
+        )
 
     def pause(self, job_id: str) -> JobView:
         return self._steer(job_id, "pause")

@@ -73,6 +73,23 @@ def finished(service: EmbeddedService, agent: RemoteAgent) -> dict[str, Any]:
         return agent.finish(client, job["id"])
 
 
+@pytest.fixture(scope="module")
+def predicted(service: EmbeddedService, agent: RemoteAgent) -> dict[str, Any]:
+    """A finished job that searched by prediction, on one target without limits."""
+    headers = {"Authorization": f"Bearer {service.key}"}
+    request = {
+        "name": "by prediction",
+        "space": {"narrow": {"n_layer": [2, 3], "d_model": {"min": 64, "max": 192, "step": 64}}},
+        "targets": [{"device": agent.name}],
+        "algorithm": {"settings": {"initial": 6, "batch": 4, "population": 200, "steps": 3}},
+        "budget": {"candidates": 22, "refinement": 0},
+        "seed": 3,
+    }
+    with httpx.Client(base_url=service.url, headers=headers, timeout=60) as client:
+        job = client.post("/v1/jobs", json=request).raise_for_status().json()
+        return agent.finish(client, job["id"])
+
+
 @pytest.fixture
 def api(service: EmbeddedService) -> Iterator[httpx.Client]:
     """The service, asked with the admin's key."""

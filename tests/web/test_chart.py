@@ -59,6 +59,7 @@ def _wait_for_frontier(seen: WatchedPage, job: dict[str, Any]) -> None:
     size = job["targets"][0]["frontier_size"]
     seen.until(f"{POINTS}.frontier", size)
     seen.until(ROWS, size)
+    expect(seen.page.locator("#answer")).to_be_visible()
 
 
 def _drag(page: Page, chart: Locator) -> None:

@@ -57,6 +57,7 @@ def counts(api: httpx.Client, job: dict[str, Any], target: int = 0) -> dict[str,
         "dominated": searched.count("measured") - len(frontier["points"]),
         "baseline": len(measured) - len(searched),
         "outside": searched.count("out_of_bounds"),
+        "recommended": 1 if measured else 0,
         "selected": 0,
     }
 
@@ -212,7 +213,7 @@ def test_shape_and_downloads_are_in_sight_at_1280_pixels(
     seen.page.set_viewport_size({"width": 1280, "height": 700})
     seen.until(ROWS, finished["targets"][0]["frontier_size"])
     for name in ("Shape", "Download (untrained weights)"):
-        heading = seen.page.get_by_role("columnheader", name=name)
+        heading = seen.page.locator("#candidates").get_by_role("columnheader", name=name)
         expect(heading).to_be_visible()
         seen.eventually(lambda heading=heading: heading.evaluate(IN_SIGHT), True, name)
 
@@ -257,7 +258,7 @@ def test_lineage_names_the_parents_by_number(
     child = next(item for item in items if item["parents"])
     seen = watch(member, f"/jobs/{job['id']}")
     seen.page.locator("#filter").select_option("all")
-    row = seen.page.locator(f"tr[data-id='{child['id']}']")
+    row = seen.page.locator(f"#candidates tr[data-id='{child['id']}']")
     parent = numbers[child["parents"][0]]
     expect(row).to_contain_text(f"generation {child['generation']}, {child['operator']} of #{parent}")
     expect(row).to_contain_text(child["digest"][:10])

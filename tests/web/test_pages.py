@@ -37,7 +37,9 @@ def insider(service: EmbeddedService) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.mark.parametrize("path", ["/", "/jobs/job_1", "/jobs/job_1?x=1&y=2", "/trainings?digest=0", "/trainings/trn_1"])
+@pytest.mark.parametrize(
+    "path", ["/", "/new", "/jobs/job_1", "/jobs/job_1?x=1&y=2", "/trainings?digest=0", "/trainings/trn_1"]
+)
 def test_without_a_session_a_page_leads_to_the_login_and_back(stranger: httpx.Client, path: str) -> None:
     answer = stranger.get(path)
     assert answer.status_code == 303
@@ -57,7 +59,7 @@ def test_session_cookie_is_out_of_reach_of_scripts(stranger: httpx.Client, servi
     assert "samesite=strict" in cookie
 
 
-@pytest.mark.parametrize("path", ["/", "/jobs/job_1", "/trainings", "/trainings/trn_1", "/login"])
+@pytest.mark.parametrize("path", ["/", "/new", "/jobs/job_1", "/trainings", "/trainings/trn_1", "/login"])
 def test_pages_forbid_inline_scripts_other_origins_and_frames(insider: httpx.Client, path: str) -> None:
     answer = insider.get(path)
     assert answer.status_code == 200

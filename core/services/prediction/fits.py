@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.prediction.calibration import HARD
 from edgefront.core.prediction.features import descriptors, features
 from edgefront.core.prediction.latency import LatencyPredictor
 from edgefront.core.prediction.memory import MemoryPredictor
@@ -23,10 +24,8 @@ from edgefront.core.services.search import device_data
 from edgefront.core.services.search.device_data import DeviceData
 
 KEPT = 32
-HARD = 0.05
-"""Mean relative error above which a device is hard to predict, ..."""
 TELLING = 20
-"""... where it is that of at least so many measurements: few alone explain a larger one."""
+"""Measurements from which a large error says that a device is hard to predict: few alone explain one."""
 FAR = 1.5
 """Products, as a factor beyond the most or below the least of what was measured, from which it says little."""
 

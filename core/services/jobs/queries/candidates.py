@@ -200,6 +200,16 @@ def nearest_to(
     return list(found.values())
 
 
+def measured_with_predictions(session: Session, target_id: str, most: int) -> Sequence[Row[Any]]:
+    """What was predicted, if anything, and measured of the `most` latest search candidates; the latest first."""
+    return session.execute(
+        select(Candidate.id, Candidate.predicted, Candidate.latency_ms, Candidate.memory_bytes)
+        .where(_measured(target_id), Candidate.role == "search")
+        .order_by(Candidate.number.desc())
+        .limit(most)
+    ).all()
+
+
 def _measured(target_id: str) -> ColumnElement[bool]:
     return and_(
         Candidate.target_id == target_id,

@@ -21,6 +21,7 @@ export class FrontierChart {
     this.drawing = false;
     this.lastDrawMs = 0;
     this.proxy = "decoder_parameters";
+    this.recommended = null; // id of the candidate that is marked as such
     this.trained = null; // or {perplexities: Map of id → value, frontier: Set of ids}: these alone, by perplexity
     if (!hasWebGl()) this.#say("This browser has no WebGL, which the chart needs. The table below has every number.");
     else if (!window.Plotly) this.#say("The chart could not be loaded. The table below has every number.");
@@ -57,7 +58,7 @@ export class FrontierChart {
     const quality = this.trained ? perplexityAxis(this.trained.perplexities) : qualityAxis(this.proxy, candidates[0]);
     this.node.setAttribute("aria-label", `Latency, peak memory and ${quality.name} of the candidates. The table below has every number.`);
     try {
-      await window.Plotly.react(this.node, traces(this.#byGroup(points), selectedId, quality), layout(camera, quality), CONFIG);
+      await window.Plotly.react(this.node, traces(this.#byGroup(points), this.recommended, selectedId, quality), layout(camera, quality), CONFIG);
     } finally {
       this.drawing = false;
     }
@@ -112,6 +113,7 @@ export class FrontierChart {
     this.legend.replaceChildren(
       ...items.map(({ name, title }) =>
         element("li", {}, element("span", { class: `swatch ${name}` }), `${title} (${whole(groups.get(name).length)})`)),
+      ...(points.some(({ id }) => id === this.recommended) ? [element("li", {}, element("span", { class: "swatch recommended" }), "Recommended")] : []),
     );
   }
 
@@ -178,12 +180,18 @@ const STYLES = {
   }),
 };
 
-function traces(groups, selectedId, quality) {
+function traces(groups, recommendedId, selectedId, quality) {
   groups.get("baseline").sort((a, b) => quality.value(a) - quality.value(b));
   const drawn = SHOWN.map((name) => trace(name, GROUPS.find((group) => group.name === name).title, groups.get(name), STYLES[name](), quality));
-  const selected = [...groups.values()].flat().filter((candidate) => candidate.id === selectedId);
-  const ring = { size: 11, symbol: "circle-open", color: colour("selected"), line: { width: 3, color: colour("selected") } };
-  return [...drawn, { ...trace("selected", "Selected", selected, { mode: "markers", marker: ring }, quality), hoverinfo: "skip" }];
+  const mark = (uid, name, id, marker) => {
+    const marked = [...groups.values()].flat().filter((candidate) => candidate.id === id);
+    return { ...trace(uid, name, marked, { mode: "markers", marker }, quality), hoverinfo: "skip" };
+  };
+  return [
+    ...drawn,
+    mark("recommended", "Recommended", recommendedId, { size: 8, symbol: "cross", color: colour("recommended"), line: { width: 1, color: colour("card") } }),
+    mark("selected", "Selected", selectedId, { size: 11, symbol: "circle-open", color: colour("selected"), line: { width: 3, color: colour("selected") } }),
+  ];
 }
 
 function trace(uid, name, points, style, quality) {

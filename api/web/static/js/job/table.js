@@ -26,7 +26,7 @@ const COLUMNS = [
   { name: "speedup", title: "Speed-up", number: true, value: (c) => c.versus_baseline?.speedup, text: (c) => versus(c, "speedup") },
   { name: "saving", title: "Memory ratio", number: true, value: (c) => c.versus_baseline?.memory_ratio, text: (c) => versus(c, "memory_ratio") },
   { name: "trained", title: "Perplexity", number: true, value: (c) => c.trained?.value, whenKnown: (c) => c.trained !== undefined },
-  { name: "state", title: "State", value: (c) => RANKS.get(groupOf(c)), text: stateText, wraps: true },
+  { name: "state", title: "State", value: (c) => RANKS.get(groupOf(c)), wraps: true },
   { name: "shape", title: "Shape", value: (c) => c.shape, text: (c) => c.shape, wraps: true },
   { name: "download", title: "Download (untrained weights)" },
   { name: "lineage", title: "Lineage", value: (c) => c.generation },
@@ -48,6 +48,7 @@ export class CandidateTable {
     this.group = "frontier";
     this.page = 0;
     this.selected = null;
+    this.recommended = null;
     this.#makeHead(table.tHead);
     this.#makeFilter();
     byId("previous").addEventListener("click", () => this.#turn(this.page - 1));
@@ -66,6 +67,13 @@ export class CandidateTable {
     if (candidate && this.group !== "all" && groupOf(candidate) !== this.group) this.#setGroup("all");
     const index = this.#wanted().findIndex((each) => each.id === id);
     if (index >= 0) this.page = Math.floor(index / PAGE);
+    this.#draw();
+  }
+
+  /** Marks the model that is recommended now; null: none. */
+  recommend(id) {
+    if (this.recommended === id) return;
+    this.recommended = id;
     this.#draw();
   }
 
@@ -111,6 +119,8 @@ export class CandidateTable {
       if (known.version !== candidate.version) this.#update(known.row, candidate);
       known.version = candidate.version;
       known.row.classList.toggle("selected", selected);
+      known.row.classList.toggle("recommended", candidate.id === this.recommended);
+      setText(cellsOf(known.row).state, `${candidate.id === this.recommended ? "Recommended · " : ""}${stateText(candidate)}`);
       known.row.querySelector("button.pick").setAttribute("aria-pressed", selected);
       rows.set(candidate.id, known);
       if (this.body.children[index] !== known.row) this.body.insertBefore(known.row, this.body.children[index] ?? null);
@@ -136,18 +146,14 @@ export class CandidateTable {
       type: "button", class: "train", text: "Train…", "aria-label": `Train candidate ${number}`, on: { click: () => this.onTrain() },
     });
     cells.number.append(pick, train);
-    const record = `/v1/candidates/${encodeURIComponent(candidate.id)}`;
+    const record = recordOf(candidate);
     cells.digest.append(
       element("a", { href: record, title: candidate.digest, "aria-label": `${candidate.digest.slice(0, 10)}, record of candidate ${number}` },
         element("code", { text: candidate.digest.slice(0, 10) })),
       " ",
       element("a", { href: `${record}/launches`, text: "samples", "aria-label": `raw samples of candidate ${number}` }),
     );
-    const protocol = this.protocolOf(candidate.target_id);
-    cells.download.append(element("span", { class: "links" }, ...FORMATS
-      .filter((each) => candidate.generates || !each.generates)
-      .filter((each) => !each.memory || (protocol.mode === "forward" && protocol.memory_length > 0))
-      .map((each) => downloadLink(record, each, number, numbersOf(protocol)))));
+    cells.download.append(element("span", { class: "links" }, ...modelLinks(candidate, this.protocolOf(candidate.target_id))));
     return row;
   }
 
@@ -229,6 +235,17 @@ function numbersOf({ runtime, dtype, weights }) {
   if (runtime !== "onnxruntime") return "float32";
   return weights === "full" ? dtype : "int8";
 }
+
+/** Links to the files of a candidate's model that suit the protocol it was measured by. */
+export function modelLinks(candidate, protocol) {
+  const record = recordOf(candidate);
+  return FORMATS
+    .filter((each) => candidate.generates || !each.generates)
+    .filter((each) => !each.memory || (protocol.mode === "forward" && protocol.memory_length > 0))
+    .map((each) => downloadLink(record, each, whole(candidate.number), numbersOf(protocol)));
+}
+
+const recordOf = (candidate) => `/v1/candidates/${encodeURIComponent(candidate.id)}`;
 
 function downloadLink(record, { format, label, what }, number, numbers) {
   const inOthers = format.startsWith("onnx") && numbers !== "float32";

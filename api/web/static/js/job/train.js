@@ -1,6 +1,6 @@
 // The dialog that has a candidate trained: data set, recipe and steps, and the service's word on them.
 
-import { Away, Refused, request } from "../shared/api.js";
+import { Away, randomKey, Refused, request } from "../shared/api.js";
 import { byId, element, setText } from "../shared/dom.js";
 import { count, whole } from "../shared/format.js";
 
@@ -24,7 +24,7 @@ export class TrainDialog {
 
   async open(candidate) {
     this.candidate = candidate;
-    this.key = random(); // A second click on the same question makes no second training.
+    this.key = randomKey(); // A second click on the same question makes no second training.
     setText(byId("training-title"), `Train candidate ${whole(candidate.number)}`);
     setText(byId("training-problem"), "");
     byId("training-go").disabled = true;
@@ -103,6 +103,3 @@ function fill(select, titles, first) {
   const values = titles.map(([value]) => value);
   select.value = [chosen, first, values[0]].find((value) => values.includes(value)) ?? "";
 }
-
-/** Also where a page has no `crypto.randomUUID`: over plain HTTP. */
-const random = () => [...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(36)).join("");

@@ -1,11 +1,14 @@
 // A job's live page: loads the job and its candidates, then follows its events.
 
 import { eachPage, patiently, pause, Refused, request, showAccount } from "../shared/api.js";
+import { AgreementCharts, isChecked } from "../job/agreement.js";
+import { Answer } from "../job/answer.js";
 import { Candidates, isMeasured, parametersOf, qualityAxis } from "../job/candidates.js";
 import { FrontierChart } from "../job/chart.js";
-import { byId, element, setNotice, setText, throttled } from "../shared/dom.js";
+import { byId, debounced, element, setNotice, setText, throttled } from "../shared/dom.js";
 import { latency, mebibytes, millions, moment, whole } from "../shared/format.js";
 import { followLive, setLive } from "../shared/live.js";
+import { LimitControls } from "../job/limits.js";
 import { CandidateTable } from "../job/table.js";
 import { TargetTabs } from "../job/tabs.js";
 import { showTarget } from "../job/target.js";
@@ -16,6 +19,8 @@ import { splitTitle } from "../training/view.js";
 const ENDED = new Set(["finished", "cancelled", "failed"]);
 const JOB_REFRESH_MS = 1000; // While events arrive; agents that come and go make none, hence the slow round too.
 const SLOW_ROUND_MS = 10000;
+const ANSWER_REFRESH_MS = 2000; // While events arrive.
+const SLIDING_MS = 120; // A slider at rest for so long is asked about.
 
 const id = document.body.dataset.job;
 const path = `/v1/jobs/${encodeURIComponent(id)}`;
@@ -26,6 +31,7 @@ let job = null;
 let chosen = null; // target id
 let selected = null; // candidate id
 let stream = null;
+let asked = 0; // questions for a recommendation; only the latest is answered
 
 const chart = new FrontierChart(byId("chart"), byId("legend"), pick);
 const table = new CandidateTable(byId("candidates"), {
@@ -40,15 +46,26 @@ const trained = new Trained(id, () => {
   showChosen();
   drawTable();
   loadFrontier(chosen);
+  loadAnswer();
 });
 const dialog = new TrainDialog(() => trained.lookNow());
 const drawTable = throttled(() => table.show(candidates.of(chosen)), () => 250);
 const drawChart = throttled(() => chart.draw(candidates.of(chosen), selected), () => chart.restMs);
+const agreement = new AgreementCharts(pick);
+const drawAgreement = throttled(() => agreement.draw(candidates.of(chosen)), () => agreement.restMs);
+const answer = new Answer({ onPick: pick, onTrain: trainOf, onMove: (moved) => limits.set(moved) });
+const limits = new LimitControls(() => loadLimited());
+const loadLimited = debounced(() => {
+  history.replaceState(null, "", addressOf(location.hash));
+  loadAnswer();
+}, SLIDING_MS);
+const refreshAnswer = throttled(() => Promise.all([loadAnswer(), loadAgreement()]), () => ANSWER_REFRESH_MS);
 const refresh = throttled(() => loadJob().catch(unlessRefused), () => JOB_REFRESH_MS);
 
 function redraw() {
   drawTable();
   drawChart();
+  drawAgreement();
 }
 
 function pick(candidateId) {
@@ -58,13 +75,61 @@ function pick(candidateId) {
   drawChart();
 }
 
+const recordOf = (candidateId) => candidates.of(chosen).find((each) => each.id === candidateId);
+
 function train() {
-  dialog.open(candidates.of(chosen).find((each) => each.id === selected));
+  dialog.open(recordOf(selected));
+}
+
+function trainOf(candidateId) {
+  pick(candidateId);
+  train();
+}
+
+/** The recommendation for the limits that are set, from what is known by now. */
+async function loadAnswer() {
+  const measured = candidates.of(chosen).filter(isMeasured);
+  if (measured.length === 0) return;
+  const [question, target] = [++asked, job.targets.find(({ id }) => id === chosen)];
+  limits.know(target.limits, measured);
+  try {
+    const query = new URLSearchParams({ target: target.id, ...limits.parameters });
+    const view = await patiently(`${path}/recommendation?${query}`);
+    if (question !== asked) return;
+    byId("answer").hidden = false;
+    const best = view.recommended?.id ?? null;
+    answer.show(view, recordOf(best), target.protocol);
+    table.recommend(best);
+    if (chart.recommended === best) return;
+    chart.recommended = best;
+    chart.draw(candidates.of(chosen), selected); // At once: whoever moves a slider watches.
+  } catch (error) {
+    unlessRefused(error);
+  }
+}
+
+/** The page's address, with the limits of the chosen target, so that a link shows the same. */
+function addressOf(hash) {
+  const query = new URLSearchParams(limits.parameters).toString();
+  return `${location.pathname}${query && `?${query}`}${hash}`;
+}
+
+async function loadAgreement() {
+  const target = chosen;
+  if (!candidates.of(target).some(isChecked)) return;
+  try {
+    const view = await patiently(`${path}/agreement?target=${encodeURIComponent(target)}`);
+    if (target !== chosen) return;
+    agreement.know(view);
+    drawAgreement();
+  } catch (error) {
+    unlessRefused(error);
+  }
 }
 
 /** The selected candidate, and its actions. */
 function showChosen() {
-  const candidate = candidates.of(chosen).find((each) => each.id === selected);
+  const candidate = recordOf(selected);
   byId("chosen").hidden = !candidate;
   if (!candidate) return;
   setText(byId("chosen-title"), `Candidate ${whole(candidate.number)}`);
@@ -76,14 +141,19 @@ function showChosen() {
 }
 
 function choose(targetId) {
+  limits.turn(chosen, targetId);
   chosen = targetId;
   selected = null;
   showChosen();
   showByPerplexity(null);
   loadFrontier(chosen);
-  history.replaceState(null, "", `#target=${encodeURIComponent(targetId)}`);
+  byId("answer").hidden = true;
+  agreement.know(null);
+  history.replaceState(null, "", addressOf(`#target=${encodeURIComponent(targetId)}`));
   showJob();
   redraw();
+  loadAnswer();
+  loadAgreement();
 }
 
 /** A refusal has been shown by then. */
@@ -197,17 +267,22 @@ function showExports() {
 function hear(event) {
   if (event.kind === "candidate") candidates.put(event.data);
   if (event.kind === "frontier") candidates.moveFrontier(event.target_id, event.data.joined ?? [], event.data.left ?? []);
-  if (event.target_id === chosen) redraw();
+  if (event.target_id === chosen) {
+    redraw();
+    refreshAnswer();
+  }
   refresh();
 }
 
 async function loadCandidates() {
   for await (const page of eachPage(`${path}/candidates?limit=500`, lost)) {
     page.forEach((view) => candidates.put(view));
+    refreshAnswer(); // Asked before the chart is drawn, which takes the page's time.
     redraw();
   }
   showJob(); // An encoder is told by its candidates.
   redraw();
+  refreshAnswer();
 }
 
 function follow(after) {

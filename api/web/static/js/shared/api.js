@@ -6,6 +6,7 @@ export class Refused extends Error {
     super(problem.detail || problem.title || `the service answered ${status}`);
     this.status = status;
     this.kind = problem.kind || "";
+    this.field = problem.field || "";
     this.retryAfter = 0;
   }
 }
@@ -40,6 +41,9 @@ export async function request(path, { method = "GET", body, headers = {}, as = "
   const problem = await answer.json().catch(() => ({}));
   throw new Refused(answer.status, problem);
 }
+
+/** For a request that must not be done twice. Also where a page has no `crypto.randomUUID`: over plain HTTP. */
+export const randomKey = () => [...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(36)).join("");
 
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 

@@ -48,3 +48,12 @@ export function throttled(work, pause) {
     }, Math.max(0, next - performance.now()));
   };
 }
+
+/** `work`, once it has not been asked for in so many milliseconds. */
+export function debounced(work, ms) {
+  let timer = null;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(work, ms);
+  };
+}

@@ -1,0 +1,82 @@
+// The answer on a job's page: the recommended model beside the stock model within the same limits, and what others trade.
+
+import { byId, element, setText } from "../shared/dom.js";
+import { figure, latency, mebibytes, whole } from "../shared/format.js";
+import { shapeOf } from "../shared/shape.js";
+import { modelLinks } from "./table.js";
+
+export class Answer {
+  /** `onPick(id)` hears which candidate was chosen, `onTrain(id)` which is to be trained, `onMove(limits)` which limits to try. */
+  constructor({ onPick, onTrain, onMove }) {
+    this.onPick = onPick;
+    this.onMove = onMove;
+    byId("answer-train").addEventListener("click", () => onTrain(this.view.recommended.id));
+  }
+
+  /** Shows a RecommendationView; `candidate` is the page's record of the recommended model, `protocol` its target's. */
+  show(view, candidate, protocol) {
+    this.view = view;
+    const { recommended, baseline, nearest } = view;
+    setText(byId("answer-title"), recommended ? "Recommended model" : "No model within the limits");
+    setText(byId("answer-sentence"), view.sentence);
+    const rows = [
+      ...(recommended ? [["Recommended", recommended, "–"]] : []),
+      ...(baseline && baseline.id !== recommended?.id ? [["Stock model", baseline, "–"]] : []),
+      ...view.runners_up.map(({ candidate: other, trade }) => ["Runner-up", other, trade]),
+      ...(nearest ? [["Nearest", nearest, "–"]] : []),
+    ];
+    byId("answer-table").parentElement.hidden = rows.length === 0;
+    byId("answer-table").tBodies[0].replaceChildren(...rows.map((row) => this.#row(...row)));
+    byId("answer-perplexity").title = view.perplexity_of;
+    const extrapolated = rows.some(([, { predicted }]) => predicted?.extrapolated);
+    setText(byId("answer-hint"), [
+      ...(view.perplexity_of ? [`Predicted perplexity is that of ${view.perplexity_of}.`] : []),
+      ...(extrapolated ? ["* beyond the models that the law was learnt from."] : []), view.note,
+    ].join(" "));
+    this.#showMoves();
+    byId("answer-next").hidden = !candidate;
+    if (!candidate) return;
+    byId("answer-files").replaceChildren(...modelLinks(candidate, protocol));
+    setText(byId("answer-commands"), [
+      `edgefront model download ${recommended.id} --format onnx`, `edgefront train submit --candidate ${recommended.id} --watch`,
+    ].join("\n"));
+  }
+
+  #row(name, candidate, trade) {
+    const number = whole(candidate.number);
+    const pick = element("button", {
+      type: "button", class: "pick", text: number, "aria-label": `Candidate ${number}: show in the chart and the table`,
+      on: { click: () => this.onPick(candidate.id) },
+    });
+    return element("tr", { class: name === "Recommended" ? "recommended" : null, "data-id": candidate.id },
+      element("th", { scope: "row", text: name }),
+      element("td", { class: "number" }, pick),
+      element("td", { class: "number", text: this.#perplexity(candidate) }),
+      element("td", { class: "number", text: latency(candidate.latency_ms, candidate.latency_half_width_ms) }),
+      element("td", { class: "number", text: mebibytes(candidate.memory_bytes) }),
+      element("td", { class: "wrap", text: shapeOf(candidate.architecture) }),
+      element("td", { class: "wrap wide", text: trade }));
+  }
+
+  #perplexity({ id, predicted }) {
+    const trained = this.view.trained.find((each) => each.candidate_id === id);
+    if (trained) return `${figure(trained.perplexity)} trained`;
+    if (!predicted?.perplexity) return "–";
+    const half = (predicted.perplexity_high - predicted.perplexity_low) / 2;
+    return `${predicted.perplexity.toFixed(1)} ± ${half.toFixed(1)}${predicted.extrapolated ? "*" : ""}`;
+  }
+
+  /** Buttons for the limits that would have to move: each alone, or both together where they name one model. */
+  #showMoves() {
+    const { moves, limits } = this.view;
+    const together = moves.length > 1 && moves.every((move) => move.candidate_id === moves[0].candidate_id);
+    const choices = together ? [moves] : moves.map((move) => [move]);
+    byId("answer-moves").hidden = choices.length === 0;
+    byId("answer-moves").replaceChildren(...choices.map((choice) => element("button", {
+      type: "button", text: `Try ${choice.map(({ limit, to }) => `${to} ${limit === "latency_ms" ? "ms" : "MiB"}`).join(" and ")}`,
+      on: { click: () => this.onMove(without({ ...limits, ...Object.fromEntries(choice.map(({ limit, to }) => [limit, to])) })) },
+    })));
+  }
+}
+
+const without = (limits) => Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== null));

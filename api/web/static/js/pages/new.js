@@ -1,0 +1,202 @@
+// A new search: the form, what it would take or be refused for, and its submission.
+
+import { Away, eachPage, patiently, randomKey, Refused, request, showAccount } from "../shared/api.js";
+import { byId, debounced, element, setNotice, setText } from "../shared/dom.js";
+import { count, duration, fileSize, MISSING, whole } from "../shared/format.js";
+
+const TYPING_MS = 400;
+const EMBEDDING = ["div", "d_embed"]; // Genes that published searches hold fixed, and in which there is most to find.
+// Paths in a request → the field of the form that they belong to; a longer one before its beginning.
+const FIELDS = [
+  ["name", "name"], ["space", "space"], ["targets.0.limits.latency_ms", "latency"], ["targets.0.limits.memory_mb", "memory"],
+  ["targets.0.protocol.threads", "threads"], ["targets.0.protocol", "runtime"], ["targets.0", "device"],
+  ["budget.candidates", "candidates"], ["budget.minutes", "minutes"],
+];
+const INPUTS = [...new Set(FIELDS.map(([, id]) => id))];
+const SOURCES = {
+  predicted: "The time is predicted from what was measured there.",
+  measured: "The time is by the pace of what was measured there.",
+  flops: "The time is by the speed that was reached by other protocols there.",
+  unknown: "The time is unknown: nothing was measured there.",
+};
+
+let places = []; // {title, field: device or device_class, name, devices}
+let spaces = [];
+let asked = 0; // questions for an estimate; only the latest is answered
+let [submitted, key] = ["", ""]; // A second click on the same request makes no second job.
+
+const estimateSoon = debounced(() => estimate(), TYPING_MS);
+
+const place = () => places[byId("device").value];
+const number = (id) => (byId(id).value === "" ? null : byId(id).valueAsNumber);
+const given = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value !== null));
+
+/** The job's request, as the form says. */
+function wanted() {
+  const [runtime, provider] = byId("runtime").value.split(" ");
+  const limits = given({ latency_ms: number("latency"), memory_mb: number("memory") });
+  const best = Object.keys(limits).length > 0;
+  return {
+    name: byId("name").value.trim(),
+    goal: best ? "best_within_limits" : "frontier",
+    space: { name: byId("space").value, narrow: best ? freeEmbedding() : {} },
+    targets: [{ [place().field]: place().name, protocol: { runtime, provider, threads: number("threads") }, limits }],
+    budget: given({ candidates: number("candidates"), minutes: number("minutes") }),
+  };
+}
+
+function freeEmbedding() {
+  const { genes } = spaces.find(({ name }) => name === byId("space").value);
+  return Object.fromEntries(EMBEDDING.filter((gene) => genes[gene]?.options).map((gene) => [gene, genes[gene].options]));
+}
+
+/** Whether every field can be read; those that cannot say what would be right. */
+function isReadable() {
+  clearProblems();
+  for (const id of INPUTS) {
+    const input = byId(id);
+    const nothing = ["latency", "memory", "minutes"].includes(id) && input.value !== "" && !(input.valueAsNumber > 0);
+    if (nothing) refuse(id, "Must be a number above 0, or empty.");
+    else if (!input.checkValidity()) refuse(id, input.validationMessage);
+  }
+  return INPUTS.every((id) => byId(`${id}-problem`).textContent === "");
+}
+
+function clearProblems() {
+  for (const id of INPUTS) {
+    setText(byId(`${id}-problem`), "");
+    byId(id).removeAttribute("aria-invalid");
+  }
+  setText(byId("problem"), "");
+}
+
+/** Shows a refusal at the field that it is about; `id` undefined: of the whole. */
+function refuse(id, text) {
+  const node = byId(id ? `${id}-problem` : "problem");
+  setText(node, [node.textContent, text].filter(Boolean).join(" "));
+  if (id) byId(id).setAttribute("aria-invalid", true);
+}
+
+/** The same by the path of what is refused, which stands at its field and not in the text. */
+function refuseAt(path, text) {
+  const id = FIELDS.find(([begin]) => path === begin || path.startsWith(`${begin}.`))?.[1];
+  refuse(id, id && text.startsWith(`${path}: `) ? text.slice(path.length + 2) : text);
+}
+
+/** What would be refused, and what it would take. */
+async function estimate() {
+  const question = ++asked;
+  byId("submit").disabled = true;
+  if (!isReadable()) return none("Some fields cannot be read.");
+  setText(byId("estimate-says"), "Estimating…");
+  try {
+    const found = await patiently(() => request("/v1/jobs/estimate", { method: "POST", body: wanted() }));
+    if (question === asked) show(found);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    if (question !== asked) return;
+    none("The search would be refused.");
+    refuseAt(error.field, error.message);
+  }
+}
+
+function none(text) {
+  byId("estimate").hidden = true;
+  setText(byId("estimate-says"), text);
+}
+
+function show({ refusals, targets, launches, minutes, minutes_at_most: most, candidates, event_bytes: log, model_bytes: file }) {
+  for (const { field, detail } of refusals) refuseAt(field, detail);
+  byId("submit").disabled = refusals.length > 0;
+  if (targets.length === 0) return none("The search would be refused.");
+  byId("estimate").hidden = false;
+  const [{ baseline_launches: baselines, seconds_from: source, note }] = targets;
+  setText(byId("estimate-launches"), range(launches));
+  setText(byId("estimate-time"), minutes === null ? MISSING : upTo(duration(60 * minutes), duration(60 * most)));
+  setText(byId("estimate-candidates"), range(candidates));
+  setText(byId("estimate-log"), fileSize(log.expected));
+  setText(byId("estimate-file"), file === null ? MISSING : fileSize(file));
+  setText(byId("estimate-says"), [
+    ...(refusals.length ? ["The search would be refused."] : []), `${count(baselines, "launch", "es")} of these for the stock model.`,
+    SOURCES[source], note,
+  ].join(" "));
+}
+
+const upTo = (expected, most) => (expected === most ? expected : `${expected} to ${most}`);
+const range = ({ expected, at_most: most }) => upTo(whole(expected), whole(most));
+
+async function submit() {
+  if (!isReadable()) return;
+  const body = wanted();
+  if (submitted !== JSON.stringify(body)) [submitted, key] = [JSON.stringify(body), randomKey()];
+  byId("submit").disabled = true;
+  try {
+    const job = await request("/v1/jobs", { method: "POST", body, headers: { "idempotency-key": key } });
+    location.assign(`/jobs/${encodeURIComponent(job.id)}`);
+  } catch (error) {
+    if (!(error instanceof Away || error instanceof Refused)) throw error;
+    refuseAt(error.field ?? "", error.message);
+    setText(byId("estimate-says"), "The search was not submitted.");
+    byId("submit").disabled = false;
+  }
+}
+
+// Choices --------------------------------------------------------------------------------------------------------------
+
+function offerDevices(devices) {
+  const classes = Map.groupBy(devices, (device) => device.device_class);
+  places = [
+    ...devices.map((device) => ({ title: `${device.name}${device.online ? "" : " (offline)"}`, field: "device", name: device.name, devices: [device] })),
+    ...[...classes].map(([name, alike]) => ({ title: `any ${name} (${count(alike.length, "device")})`, field: "device_class", name, devices: alike })),
+  ];
+  byId("device").replaceChildren(...places.map(({ title }, at) => element("option", { value: at, text: title })));
+  byId("device").value = Math.max(0, devices.findIndex(({ online }) => online));
+  offerRuntimes();
+}
+
+/** The runtimes of the chosen device, and its cores. */
+function offerRuntimes() {
+  const former = byId("runtime").value;
+  const runtimes = place().devices.flatMap(({ facts }) => facts.runtimes.flatMap(({ runtime, providers }) => providers.map((provider) => `${runtime} ${provider}`)));
+  const offered = [...new Set(runtimes)].toSorted();
+  byId("runtime").replaceChildren(...offered.map((value) => element("option", { value, text: value.replace(" ", " on ") })));
+  byId("runtime").value = [former, "onnxruntime cpu", offered[0]].find((value) => offered.includes(value)) ?? "";
+  byId("threads").max = Math.max(...place().devices.map(({ facts }) => facts.cores));
+}
+
+function offerSpaces() {
+  byId("space").replaceChildren(...spaces.map(({ name }) => element("option", { value: name, text: name })));
+  byId("space").value = "lts-gpt2";
+  explainSpace();
+}
+
+function explainSpace() {
+  const { title, caveat } = spaces.find(({ name }) => name === byId("space").value);
+  setText(byId("space-says"), [title, caveat].filter(Boolean).join(". "));
+}
+
+async function start() {
+  showAccount();
+  const devices = [];
+  for await (const page of eachPage("/v1/devices?limit=500")) devices.push(...page.filter(({ state }) => state !== "revoked"));
+  if (devices.length === 0) {
+    byId("search").hidden = true;
+    return setNotice(byId("notice"), "No device is enrolled yet. `edgefront agent --help` says how one is.", "warn");
+  }
+  spaces = await patiently("/v1/catalogue/spaces");
+  offerDevices(devices);
+  offerSpaces();
+  byId("device").addEventListener("change", offerRuntimes);
+  byId("space").addEventListener("change", explainSpace);
+  byId("search").addEventListener("input", estimateSoon);
+  byId("search").addEventListener("submit", (event) => {
+    event.preventDefault();
+    submit();
+  });
+  await estimate();
+}
+
+start().catch((error) => {
+  if (!(error instanceof Refused)) throw error;
+  setNotice(byId("notice"), error.message, "bad");
+});

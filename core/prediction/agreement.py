@@ -1,0 +1,83 @@
+"""How measurements agree with what was predicted of them before they were made, and where they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from edgefront.core.prediction.calibration import HARD, beyond_chance
+
+ENOUGH = 10
+"""Fewer predictions say little about a device by their mean error."""
+_SPANS = 3
+
+
+class Checked(NamedTuple):
+    """A prediction with its 95 % interval, and what was measured afterwards; all in one unit, positive."""
+
+    id: str
+    predicted: float
+    low: float
+    high: float
+    measured: float
+
+    @property
+    def held(self) -> bool:
+        return self.low <= self.measured <= self.high
+
+
+@dataclass(frozen=True)
+class Span:
+    """Predictions from `low` to `high`: how many were measured, how many of these lie in their interval, and their mean
+    relative error."""
+
+    low: float
+    high: float
+    measured: int
+    held: int
+    error: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Of at least one prediction."""
+
+    measured: int
+    held: int
+    error: float
+    """Mean of |measured / predicted - 1|."""
+    spans: tuple[Span, ...]
+    """By rising prediction, about equally many in each; a single one of few predictions."""
+    missed: tuple[str, ...]
+    """Outside their interval."""
+
+    @classmethod
+    def of(cls, checked: Sequence[Checked]) -> Agreement:
+        order = sorted(checked, key=lambda one: (one.predicted, one.id))
+        parts = np.array_split(np.arange(len(order)), _SPANS if len(order) >= ENOUGH else 1)
+        return cls(
+            measured=len(order),
+            held=sum(one.held for one in order),
+            error=_error(order),
+            spans=tuple(_span([order[row] for row in rows]) for rows in parts),
+            missed=tuple(one.id for one in order if not one.held),
+        )
+
+    @property
+    def hard(self) -> bool:
+        """More lie outside than chance explains, or the error is large."""
+        return beyond_chance(self.measured - self.held, self.measured) or (
+            self.measured >= ENOUGH and self.error > HARD
+        )
+
+
+def _span(checked: Sequence[Checked]) -> Span:
+    held = sum(one.held for one in checked)
+    return Span(checked[0].predicted, checked[-1].predicted, len(checked), held, _error(checked))
+
+
+def _error(checked: Sequence[Checked]) -> float:
+    return float(np.mean([abs(one.measured / one.predicted - 1) for one in checked]))

@@ -1,0 +1,142 @@
+"""The answer on a job's page: the recommended model, sliders for limits, predicted against measured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+from playwright.sync_api import BrowserContext, expect
+from watched_page import WatchedPage
+
+Watch = Callable[..., WatchedPage]
+MARKED = "document.getElementById('chart').data?.find((trace) => trace.uid === 'recommended')?.customdata[0]"
+AGREEMENT = """['latency', 'memory'].map((name) => Object.fromEntries(
+  (document.getElementById(`agreement-${name}`).data ?? []).map((trace) => [trace.uid, trace.x.length])))"""
+
+
+def recommendation(api: httpx.Client, job: dict[str, Any], **limits: float) -> dict[str, Any]:
+    answer = api.get(f"/v1/jobs/{job['id']}/recommendation", params=limits)
+    return dict(answer.raise_for_status().json())
+
+
+def latency_of(api: httpx.Client, job: dict[str, Any], quickest: bool) -> float:
+    items = api.get(f"/v1/jobs/{job['id']}/candidates", params={"limit": 500}).json()["items"]
+    measured = [item["latency_ms"] for item in items if item["latency_ms"] is not None]
+    return float(min(measured) if quickest else sorted(measured)[len(measured) // 2])
+
+
+def test_the_recommended_model_is_marked_in_box_chart_and_table(
+    watch: Watch, member: BrowserContext, predicted: dict[str, Any], api: httpx.Client
+) -> None:
+    view = recommendation(api, predicted)
+    best = view["recommended"]
+    seen = watch(member, f"/jobs/{predicted['id']}")
+    expect(seen.page.locator("#answer-sentence")).to_have_text(view["sentence"])
+    rows = seen.page.locator("#answer-table tbody tr")
+    names = ["Recommended", *(["Stock model"] if view["baseline"]["id"] != best["id"] else []), *["Runner-up"] * 3]
+    expect(rows.locator("th")).to_have_text(names)
+    low, high = best["predicted"]["perplexity_low"], best["predicted"]["perplexity_high"]
+    expect(rows.first).to_contain_text(f"{best['predicted']['perplexity']:.1f} ± {(high - low) / 2:.1f}")
+    expect(rows.last).to_contain_text(view["runners_up"][-1]["trade"])
+    expect(seen.page.locator("#answer-hint")).to_contain_text("WikiText-103")
+    seen.until(MARKED, best["id"])
+    expect(seen.page.locator("#legend")).to_contain_text("Recommended")
+    row = seen.page.locator(f"#candidates tr.recommended[data-id='{best['id']}']")
+    seen.page.locator("#filter").select_option("all")
+    expect(row).to_contain_text("Recommended")
+    expect(seen.page.locator("#candidates tr.recommended")).to_have_count(1)
+    seen.page.locator("#answer-next summary").click()
+    expect(seen.page.locator("#answer-commands")).to_contain_text(f"edgefront model download {best['id']}")
+    with seen.page.expect_download() as download:
+        seen.page.locator("#answer-files a").first.click()
+    assert "untrained" in download.value.suggested_filename
+    seen.page.locator("#answer-train").click()
+    expect(seen.page.locator("#training-title")).to_have_text(f"Train candidate {best['number']}")
+
+
+def test_a_slider_is_answered_at_once_without_a_new_job_and_the_address_holds_it(
+    watch: Watch, member: BrowserContext, predicted: dict[str, Any], api: httpx.Client
+) -> None:
+    jobs, launches = len(api.get("/v1/jobs").json()["items"]), predicted["targets"][0]["launches_done"]
+    first = recommendation(api, predicted)["recommended"]
+    seen = watch(member, f"/jobs/{predicted['id']}")
+    seen.until(MARKED, first["id"])
+    slider = seen.page.get_by_role("slider", name="Latency at most")
+    expect(slider).to_have_attribute("aria-valuetext", "no limit")
+    slider.focus()
+    for _ in range(100):
+        seen.page.keyboard.press("ArrowLeft")
+    limit = float(seen.page.locator("#latency-limit").input_value())
+    assert limit < first["latency_ms"]
+    expect(slider).to_have_attribute("aria-valuetext", f"{limit:g} ms")
+    view = recommendation(api, predicted, max_latency_ms=limit)
+    expect(seen.page.locator("#answer-sentence")).to_have_text(view["sentence"])
+    seen.until(MARKED, view["recommended"]["id"])
+    expect(seen.page).to_have_url(re.compile(rf"\?max_latency_ms={limit:g}$"))
+    seen.page.reload()
+    seen.until(MARKED, view["recommended"]["id"])
+    expect(seen.page.locator("#latency-limit")).to_have_value(f"{limit:g}")
+    expect(seen.page.locator("#answer-hint")).to_contain_text("The search looked without limits")
+    seen.page.locator("#limits-reset").click()
+    seen.until(MARKED, first["id"])
+    seen.until("location.search", "")
+    after = api.get(f"/v1/jobs/{predicted['id']}").json()["targets"][0]["launches_done"]
+    assert (len(api.get("/v1/jobs").json()["items"]), after) == (jobs, launches)
+
+
+def test_where_nothing_fits_a_button_moves_the_limit(
+    watch: Watch, member: BrowserContext, predicted: dict[str, Any], api: httpx.Client
+) -> None:
+    seen = watch(member, f"/jobs/{predicted['id']}")
+    limit = seen.page.get_by_role("spinbutton", name="Latency at most")
+    limit.fill(f"{latency_of(api, predicted, quickest=True) / 2:.4g}")
+    expect(seen.page.locator("#answer-title")).to_have_text("No model within the limits")
+    expect(seen.page.locator("#answer-table tbody th")).to_have_text(["Nearest"])
+    expect(seen.page.locator("#answer-sentence")).to_contain_text("raise the latency limit")
+    seen.until(f"{MARKED} === undefined")
+    seen.page.locator("#answer-moves button").click()
+    expect(seen.page.locator("#answer-title")).to_have_text("Recommended model")
+    limit.fill("-1")
+    expect(seen.page.locator("#limits-problem")).to_have_text("A limit is a number above 0, in ms.")
+    expect(limit).to_have_attribute("aria-invalid", "true")
+
+
+def test_each_target_keeps_its_limits(
+    watch: Watch, member: BrowserContext, finished: dict[str, Any], api: httpx.Client
+) -> None:
+    middle = latency_of(api, finished, quickest=False)
+    seen = watch(member, f"/jobs/{finished['id']}?max_latency_ms={middle:.4g}")
+    limit = seen.page.locator("#latency-limit")
+    expect(limit).to_have_value(f"{middle:.4g}")
+    seen.page.get_by_role("tab").nth(1).click()
+    expect(limit).to_have_value("9")  # the target's own
+    seen.until("location.search", "")
+    seen.page.get_by_role("tab").nth(0).click()
+    expect(limit).to_have_value(f"{middle:.4g}")
+    seen.until("location.search", f"?max_latency_ms={middle:.4g}")
+
+
+def test_predicted_against_measured_is_drawn_with_what_missed(
+    watch: Watch, member: BrowserContext, predicted: dict[str, Any], api: httpx.Client
+) -> None:
+    view = api.get(f"/v1/jobs/{predicted['id']}/agreement").raise_for_status().json()
+    counts = [
+        {"equal": 2, "held": view[name]["held"], "outside": len(view[name]["missed"])} for name in ("latency", "memory")
+    ]
+    assert view["latency"]["measured"] > 0
+    seen = watch(member, f"/jobs/{predicted['id']}")
+    seen.until(AGREEMENT, counts)
+    sentence = seen.page.locator("#agreement-sentence")
+    expect(sentence).to_have_text(view["sentence"])
+    assert view["hard_to_predict"], "this simulated board is one that nothing can predict"
+    expect(sentence).to_have_class("notice warn")
+
+
+def test_a_search_without_predictions_has_no_such_chart(
+    watch: Watch, member: BrowserContext, finished: dict[str, Any]
+) -> None:
+    seen = watch(member, f"/jobs/{finished['id']}")
+    expect(seen.page.locator("#answer")).to_be_visible()
+    expect(seen.page.locator("#agreement")).not_to_be_visible()
