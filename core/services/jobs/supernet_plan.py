@@ -59,10 +59,10 @@ def requirements_of(asked: ParSupernetSettings) -> Requirements:
     return Requirements(device=asked.device)
 
 
-def check(request: JobRequest, settings: Settings | None) -> None:
+def check(request: JobRequest, settings: Settings | None, refined: QualityLaw | None = None) -> None:
     """Raises `InvalidInput`, with the field's path within the job, unless the pool can train the supernet."""
     first = request.targets[0]
-    algorithm = plan_for(request, first.protocol, first.limits).algorithm
+    algorithm = plan_for(request, first.protocol, first.limits, refined).algorithm
     if not isinstance(algorithm, ParSupernet):
         return
     settings = settings or Settings()

@@ -26,6 +26,7 @@ from edgefront.core.services.measuring.refinement import optimism
 from edgefront.core.services.prediction import queries
 from edgefront.core.services.prediction.fits import Fits, ToFit
 from edgefront.core.services.prediction.pace import PastLaunches, past_launches
+from edgefront.core.services.quality import laws
 from edgefront.core.services.settings import Settings
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
@@ -62,8 +63,14 @@ def estimate(
 ) -> JobEstimate:
     """Takes up to seconds, as a submission does. `settings` as in `submit_job`."""
     principal.require("user")
-    request, errors = checks.refusals(request, settings)
-    plans = [] if errors else [plan_for(request, one.protocol, one.limits) for one in request.targets]
+    refined, unknown = None, []
+    try:
+        request, refined = laws.settled(database, request)
+    except EdgefrontError as error:
+        request, unknown = laws.with_law(request, None), [error]
+    request, errors = checks.refusals(request, settings, refined)
+    errors = [*unknown, *errors]
+    plans = [] if errors else [plan_for(request, one.protocol, one.limits, refined) for one in request.targets]
     baselines = [{one.digest for one in plan_.baselines()} for plan_ in plans]
     known: list[tuple[int, Place, _Known]] = []
     with database.read() as session:
