@@ -57,7 +57,8 @@ PARTS: tuple[Callable[[Session, datetime], object], ...] = (
     keys.purge_web_sessions,
 )
 """Expired leases and unneeded launches, reports and targets whose task was lost, ended leases, lost trainings,
-unclaimed scores, refits and moves of quality laws, old sessions. Each has its own transaction, so that a failure does not undo the others.
+unclaimed scores, refits and moves of quality laws, old sessions.
+Each has its own transaction, so that a failure does not undo the others.
 """
 
 

@@ -35,9 +35,7 @@ class CheckedRequest:
     """Digest of the data that its scores use; None if they use none, or only the workers have it."""
 
 
-def checked(
-    request: JobRequest, settings: Settings | None = None, refined: QualityLaw | None = None
-) -> CheckedRequest:
+def checked(request: JobRequest, settings: Settings | None = None, refined: QualityLaw | None = None) -> CheckedRequest:
     """May take seconds: limits may permit only one architecture in thousands, which is then searched for. `settings`
     locate the data of searches that train or score; by default they are read from the environment. `refined` as in
     `plan_for`.

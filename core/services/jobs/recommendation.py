@@ -10,14 +10,16 @@ from sqlalchemy.orm import Session
 from edgefront.core.pareto import recommendation as pure
 from edgefront.core.pareto.ratio import Figure
 from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Option, Recommendation, recommend
+from edgefront.core.quality.law import QualityLaw
 from edgefront.core.quality.shipped import shipped_laws
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs.comparison import baseline_of
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.views import candidate_view, trained_views
+from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.trust import trained_of
-from edgefront.core.services.stored import LIMITS
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS
 from edgefront.core.spaces.words import layers_in_words, stack_in_words
 from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.units import MIB
@@ -43,6 +45,8 @@ class Known:
     candidates: tuple[CandidateView, ...]
     """Baselines, and measured models within the limits or nearest to them."""
     trained: tuple[TrainedView, ...]
+    refined: QualityLaw | None
+    """The job's law, if trainings have refined it."""
 
     def recommendation(self) -> RecommendationView:
         """Computed without a session."""
@@ -67,7 +71,7 @@ class Known:
             limits=self.limits,
             by=found.by,
             proxy=self.proxy,
-            perplexity_of=_perplexity_of(shown),
+            perplexity_of=_perplexity_of(shown, self.refined),
             sentence=found.sentence,
             note=self._note(),
             recommended=view(found.best),
@@ -109,6 +113,7 @@ def read(
     searched = rows.best_within(session, row.id, limits.latency_ms, most_bytes, MOST)
     searched = searched or rows.nearest_to(session, row.id, limits.latency_ms, most_bytes, NEAREST)
     baseline = baseline_of(session, row.id)
+    request = JOB_REQUEST.read_or(job.request, None)
     candidates = [*rows.baselines(session, row.id), *searched]
     return Known(
         job_id=job.id,
@@ -120,6 +125,7 @@ def read(
         limits=limits,
         candidates=tuple(candidate_view(one, baseline) for one in candidates),
         trained=trained_views(trained_of(session, row.id)),
+        refined=None if request is None else laws.refined_law(session, request),
     )
 
 
@@ -142,10 +148,11 @@ def _option(candidate: CandidateView, trained: float | None) -> Option:
     )
 
 
-def _perplexity_of(candidates: Sequence[CandidateView | None]) -> str:
+def _perplexity_of(candidates: Sequence[CandidateView | None], refined: QualityLaw | None) -> str:
     """What the law of these models' predictions was learnt from."""
+    known = [*shipped_laws().values(), *([] if refined is None else [refined])]
     names = {one.predicted.law for one in candidates if one is not None and one.predicted is not None}
-    origins = [law.origin for name, law in shipped_laws().items() if name in names]
+    origins = [law.origin for law in known if law.origin.name in names]
     return "; ".join(
         f"{one.data}, {one.split} split, per {one.tokens}; trained {one.trained}; law {one.name}" for one in origins
     )

@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput, within
+from edgefront.core.quality.law import QualityLaw
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.search.interface import Snapshot
 from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings

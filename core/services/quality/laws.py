@@ -39,7 +39,7 @@ def named(session: Session, name: str) -> QualityLaw:
     """The law of this name or reference; its own name is then the reference. `InvalidInput` lists those that exist."""
     if name in NAMES:
         return law_named(name)
-    row = _row(session, name)
+    row = version_row(session, name)
     if row is None:
         allowed = ", ".join([*NAMES, *(reference(one) for one in rows.newest(session))])
         raise InvalidInput(f"law: there is no {name!r}; there are {allowed}", field="law", value=name, allowed=allowed)
@@ -92,6 +92,14 @@ def refined_law(session: Session, request: JobRequest) -> QualityLaw | None:
     return named(session, name) if isinstance(name, str) and "@" in name else None
 
 
+def version_row(session: Session, name: str) -> LawVersion | None:
+    """The row of NAME@VERSION, or of the newest version of NAME."""
+    match = _REFERENCE.fullmatch(name)
+    if match is None:
+        return None
+    return rows.find(session, match[1], None if match[2] is None else int(match[2]))
+
+
 def views(session: Session) -> list[QualityLawView]:
     """The laws that come along, and the newest version of each refined one."""
     shipped = [view(law) for law in shipped_laws().values()]
@@ -104,7 +112,7 @@ def law_view(session: Session, name: str) -> QualityLawView:
         law = named(session, name)
     except InvalidInput as error:
         raise NotFound(f"no quality law {name!r}; there are {error.allowed}") from None
-    row = _row(session, law.origin.name)
+    row = version_row(session, law.origin.name)
     return view(law) if row is None else version_view(row)
 
 
@@ -119,13 +127,6 @@ def view(
     return QualityLawView.model_validate(
         {**said, "name": name or said["name"], "version": version, "created_at": created_at}
     )
-
-
-def _row(session: Session, name: str) -> LawVersion | None:
-    match = _REFERENCE.fullmatch(name)
-    if match is None:
-        return None
-    return rows.find(session, match[1], None if match[2] is None else int(match[2]))
 
 
 @lru_cache(maxsize=16)

@@ -80,6 +80,12 @@ def refit(database: Database, manner: str) -> None:
     _log.warning("trainings of manner %s end faster than laws are fitted; the sweep requests it again", manner)
 
 
+def give_up(database: Database, manner: str) -> None:
+    """No law is fitted to what there is by now of a manner: the next training that ends requests it again."""
+    with database.write() as session:
+        rows.no_longer_wanted(session, manner)
+
+
 def resend(session: Session, now: datetime) -> None:
     """Sends the task again for refits that no worker makes; called by the sweep."""
     for manner in rows.wanted_before(session, now - LOST_AFTER):

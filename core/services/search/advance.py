@@ -34,8 +34,8 @@ from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.measuring import refinement
-from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.quality import laws, scoring
+from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.search import device_data, extension, snapshots, supernets
 from edgefront.core.services.search.computing import BASELINES, Computed, ComputeStep
 from edgefront.core.services.search.proposing import (
