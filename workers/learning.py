@@ -65,8 +65,11 @@ class Learning:
                 if self._stopping or not self._waiting:
                     self._thread = None
                     return
-                _, do = self._waiting[0]
-            do()
+                name, do = self._waiting[0]
+            try:
+                do()
+            except Exception:
+                _log.exception("%s has failed; the sweep requests it again", name)
             with self._lock:
                 self._waiting.pop(0)
 

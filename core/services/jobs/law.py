@@ -59,7 +59,7 @@ class _Known:
     version: LawVersion | None
     """The row of the refined law."""
     moving_to: str | None
-    newer: tuple[LawChoice, ...]
+    newer: tuple[LawVersion, ...]
     trained: tuple[Trained, ...]
     """The largest group that was trained alike, one training an architecture."""
     candidates: Mapping[str, tuple[str, int, dict[str, Any]]]
@@ -71,7 +71,7 @@ class _Known:
             job_id=self.job_id,
             law=None if law is None else _choice(law) if self.version is None else _version(self.version),
             moving_to=self.moving_to,
-            newer=self.newer,
+            newer=tuple(_version(row) for row in self.newer),
             agreement=None if law is None or not self.trained else self._agreement(law),
         )
 
@@ -164,12 +164,12 @@ def _is_own(version: LawVersion | None, one: Trained) -> bool:
     return version is not None and (one.manner, one.split) == (version.manner, law_queries.SPLIT)
 
 
-def _newer(session: Session, request: JobRequest, version: LawVersion | None) -> tuple[LawChoice, ...]:
+def _newer(session: Session, request: JobRequest, version: LawVersion | None) -> tuple[LawVersion, ...]:
     if version is not None:
         newest = laws.version_row(session, version.name)
-        return () if newest is None or newest.version == version.version else (_version(newest),)
+        return () if newest is None or newest.version == version.version else (newest,)
     law = quality_law_of(request, space_of(request.space))
-    return () if law is None else tuple(_version(row) for row in law_queries.newest(session, law.origin.name))
+    return () if law is None else tuple(law_queries.newest(session, law.origin.name))
 
 
 def _version(row: LawVersion) -> LawChoice:
@@ -264,13 +264,14 @@ def resend(session: Session, _now: datetime) -> None:
 def _predicted(law: QualityLaw, chunk: Sequence[Any]) -> dict[str, dict[str, Any]]:
     """Candidate id → its new columns."""
     architectures = [Architecture.model_validate(row.architecture) for row in chunk]
+    logs = law.predict(Shapes.of(architectures)).log_perplexity.tolist()
     return {
         row.id: {
             "id": row.id,
             "predicted": {**(row.predicted or {}), **fields},
-            "proxy": -float(np.log(fields["perplexity"])),
+            "proxy": -log,
         }
-        for row, fields in zip(chunk, perplexities(law, architectures), strict=True)
+        for row, fields, log in zip(chunk, perplexities(law, architectures), logs, strict=True)
     }
 
 

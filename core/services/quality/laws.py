@@ -41,7 +41,7 @@ def named(session: Session, name: str) -> QualityLaw:
         return law_named(name)
     row = version_row(session, name)
     if row is None:
-        allowed = ", ".join([*NAMES, *(reference(one) for one in rows.newest(session))])
+        allowed = _existing(session)
         raise InvalidInput(f"law: there is no {name!r}; there are {allowed}", field="law", value=name, allowed=allowed)
     return _read(reference(row), row.law)
 
@@ -100,20 +100,22 @@ def version_row(session: Session, name: str) -> LawVersion | None:
     return rows.find(session, match[1], None if match[2] is None else int(match[2]))
 
 
-def views(session: Session) -> list[QualityLawView]:
+def views(database: Database) -> list[QualityLawView]:
     """The laws that come along, and the newest version of each refined one."""
-    shipped = [view(law) for law in shipped_laws().values()]
-    return [*shipped, *(version_view(row) for row in rows.newest(session))]
+    with database.read() as session:
+        refined = rows.newest(session)
+    return [*(view(law) for law in shipped_laws().values()), *(version_view(row) for row in refined)]
 
 
-def law_view(session: Session, name: str) -> QualityLawView:
+def law_view(database: Database, name: str) -> QualityLawView:
     """One law by name or reference. NotFound lists those that exist."""
-    try:
-        law = named(session, name)
-    except InvalidInput as error:
-        raise NotFound(f"no quality law {name!r}; there are {error.allowed}") from None
-    row = version_row(session, law.origin.name)
-    return view(law) if row is None else version_view(row)
+    if name in NAMES:
+        return view(law_named(name))
+    with database.read() as session:
+        row = version_row(session, name)
+        if row is None:
+            raise NotFound(f"no quality law {name!r}; there are {_existing(session)}")
+    return version_view(row)
 
 
 def version_view(row: LawVersion) -> QualityLawView:
@@ -129,7 +131,11 @@ def view(
     )
 
 
-@lru_cache(maxsize=16)
+def _existing(session: Session) -> str:
+    return ", ".join([*NAMES, *(reference(one) for one in rows.newest(session))])
+
+
+@lru_cache(maxsize=64)
 def _read(name: str, text: str) -> QualityLaw:
     law = from_json(text)
     return replace(law, origin=replace(law.origin, name=name))

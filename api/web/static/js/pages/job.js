@@ -6,6 +6,7 @@ import { FrontierChart } from "../job/chart.js";
 import { byId, element, setNotice, setText, throttled } from "../shared/dom.js";
 import { latency, mebibytes, millions, moment, whole } from "../shared/format.js";
 import { followLive, setLive } from "../shared/live.js";
+import { JobLaw } from "../job/law.js";
 import { CandidateTable } from "../job/table.js";
 import { TargetTabs } from "../job/tabs.js";
 import { showTarget } from "../job/target.js";
@@ -40,6 +41,12 @@ const trained = new Trained(id, () => {
   showChosen();
   drawTable();
   loadFrontier(chosen);
+  law.look().catch(unlessRefused);
+});
+const law = new JobLaw(id, () => {
+  loadCandidates().catch(unlessRefused);
+  loadFrontier(chosen);
+  refresh();
 });
 const dialog = new TrainDialog(() => trained.lookNow());
 const drawTable = throttled(() => table.show(candidates.of(chosen)), () => 250);
@@ -195,6 +202,7 @@ function showExports() {
 function hear(event) {
   if (event.kind === "candidate") candidates.put(event.data);
   if (event.kind === "frontier") candidates.moveFrontier(event.target_id, event.data.joined ?? [], event.data.left ?? []);
+  if (event.kind === "law") law.onMoved();
   if (event.target_id === chosen) redraw();
   refresh();
 }
@@ -254,6 +262,7 @@ async function start() {
   const after = job.last_event;
   await loadCandidates();
   follow(after);
+  law.look().catch(unlessRefused);
   trained.follow().catch(unlessRefused);
   await attend();
 }
