@@ -19,6 +19,13 @@ export class JobLaw {
     this.#show(await patiently(this.path));
   }
 
+  /** A `law` event: the job was moved, or could not be. */
+  hear({ error }) {
+    if (error) setNotice(byId("law-notice"), `The job could not be moved: ${error}`, "bad");
+    else this.onMoved();
+    this.look();
+  }
+
   #show(view) {
     byId("law").hidden = !view.law;
     if (!view.law) return;

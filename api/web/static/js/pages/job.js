@@ -202,7 +202,7 @@ function showExports() {
 function hear(event) {
   if (event.kind === "candidate") candidates.put(event.data);
   if (event.kind === "frontier") candidates.moveFrontier(event.target_id, event.data.joined ?? [], event.data.left ?? []);
-  if (event.kind === "law") law.onMoved();
+  if (event.kind === "law") law.hear(event.data);
   if (event.target_id === chosen) redraw();
   refresh();
 }
