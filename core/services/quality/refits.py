@@ -148,8 +148,10 @@ def _fit(group: _Group, manner: str) -> _Fitted | None:
 
 def _trained(one: TrainedModel) -> str:
     """Recipe and length, in words."""
-    words = [f"recipe {one.recipe.get('name', '')}", f"{one.recipe.get('steps', 0):,} steps"]
-    words += [f"at most {value:,} {name}" for name, value in sorted(one.budget.items()) if value is not None]
+    budget = {name: value for name, value in one.budget.items() if value is not None}
+    recipe_steps = one.recipe.get("steps", 0)
+    words = [f"recipe {one.recipe.get('name', '')}", f"{min(recipe_steps, budget.pop('steps', recipe_steps)):,} steps"]
+    words += [f"at most {value:,} {name}" for name, value in sorted(budget.items())]
     return ", ".join(words)
 
 
