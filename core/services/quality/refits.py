@@ -50,7 +50,7 @@ class _Group:
     @property
     def rows_digest(self) -> str:
         """Perplexities are compared as the law has them: ln to 6 decimals."""
-        return digest([[one.digest, f"{math.log(one.perplexity):.6f}"] for one in self.models])
+        return digest(sorted([one.digest, f"{math.log(one.perplexity):.6f}"] for one in self.models))
 
     def name(self, manner: str) -> str:
         return f"{self.base.origin.name}-{manner[:10]}"
