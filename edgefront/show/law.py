@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from edgefront.core.errors import EdgefrontError
 from edgefront.core.wire.laws import JobLawView, LawAgreement, LawChoice
 from edgefront.show.output import NONE, table
 
@@ -18,11 +19,16 @@ PATIENCE_S = 60.0
 
 
 def moved(client: Client, job_id: str, view: JobLawView) -> JobLawView:
-    """The job's law once it has been moved; as it is then, if no worker does it in time."""
-    end = time.monotonic() + PATIENCE_S
+    """The job's law once it has been moved; as it is then, if no worker does it in time.
+
+    `EdgefrontError` if a worker could not do it.
+    """
+    wanted, end = view.moving_to, time.monotonic() + PATIENCE_S
     while view.moving_to is not None and time.monotonic() < end:
         time.sleep(0.3)
         view = client.jobs.law(job_id)
+    if wanted is not None and view.moving_to is None and (view.law is None or view.law.law != wanted):
+        raise EdgefrontError(f"job {job_id} was not moved to {wanted}: its last `law` event says why")
     return view
 
 
