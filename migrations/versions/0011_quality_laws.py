@@ -35,8 +35,8 @@ def upgrade() -> None:
         sa.Column("law", sa.Text(), nullable=False),
         sa.Column("created_at", UTC, nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_quality_law")),
-        sa.UniqueConstraint("name", "version", name=op.f("uq_quality_law_name")),
-        sa.UniqueConstraint("rows_digest", "name", name=op.f("uq_quality_law_rows_digest")),
+        sa.UniqueConstraint("name", "version", name=op.f("uq_quality_law_name_version")),
+        sa.UniqueConstraint("rows_digest", "name", name=op.f("uq_quality_law_rows_digest_name")),
     )
     op.create_index(op.f("ix_quality_law_manner"), "quality_law", ["manner"])
     op.create_table(
