@@ -55,7 +55,7 @@ def test_a_job_is_moved_and_refined_laws_are_shown(running: Running) -> None:
     assert shown.returncode == exits.OK, shown.stderr
     for words in (f"{NAME}@1: refined", "data: letters", "models: 5", f"prior: {BASE}", "log_d_model"):
         assert words in shown.stdout
-    assert edgefront("quality", "show", f"{NAME}@9", home=running.home).returncode == exits.REFUSED
+    assert edgefront("quality", "show", f"{NAME}@9", home=running.home).returncode == exits.NOT_FOUND
 
     job = running.client.jobs.wait(running.client.jobs.create(SMALL | {"seed": 31}).id, timeout_s=60)
     told = edgefront("job", "law", job.id, home=running.home)
