@@ -69,6 +69,7 @@ class EmbeddedWorker:
         worker.timer.stop()
         self._app.edgefront_searching.stop()
         self._app.edgefront_scoring.stop()
+        self._app.edgefront_learning.stop()
         if self._own is not None:
             self._own.dispose()
 

@@ -11,6 +11,7 @@ from edgefront.core.services.measuring import settling
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.sweep import PARTS
 from edgefront.core.store.database import Database
+from edgefront.workers.learning import Learning
 from edgefront.workers.scoring.scoring import Scoring
 from edgefront.workers.searching import ATTEMPTS, Searching, in_words
 from edgefront.workers.training.pickup import start_waiting
@@ -39,6 +40,16 @@ def register(app: Any, database: Database, settings: Settings) -> None:
     @app.task(name=tasks.SCORE, shared=False)  # type: ignore[untyped-decorator]
     def score(lane: int) -> None:  # noqa: ARG001
         scoring.start()
+
+    app.edgefront_learning = learning = Learning(database)
+
+    @app.task(name=tasks.REFIT, shared=False)  # type: ignore[untyped-decorator]
+    def refit(manner: str) -> None:
+        learning.refit(manner)
+
+    @app.task(name=tasks.MOVE_LAW, shared=False)  # type: ignore[untyped-decorator]
+    def move_law(job_id: str) -> None:
+        learning.move(job_id)
 
     @app.task(name=tasks.TRAIN, shared=False)  # type: ignore[untyped-decorator]
     def train(queue: str) -> None:

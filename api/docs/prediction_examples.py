@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any
 
-from edgefront.api.docs.examples import ARCHITECTURE, COSTS, JOB_REQUEST, PROTOCOL, RECOMMENDATION
-from edgefront.core.wire import estimates, jobs, predictions
+from edgefront.api.docs.examples import ARCHITECTURE, COSTS, JOB, JOB_REQUEST, PROTOCOL, RECOMMENDATION
+from edgefront.core.wire import estimates, jobs, laws, predictions
 
 PREDICTION_REQUEST: dict[str, Any] = {
     "device": "lab-7",
@@ -121,6 +122,51 @@ AGREEMENT: dict[str, Any] = predictions.JobAgreementView(
     hard_to_predict=False,
     sentence="Within the 95 % interval that was predicted before are 8 of 9 latencies (mean error 2.1 %) and 9 of 9 "
     "peak memories (0.4 %).",
+).model_dump(mode="json")
+
+LAW_REQUEST: dict[str, Any] = {"law": "lts-gpt2-wikitext103-3f9a0c41d2", "version": 2}
+
+_OWN = laws.LawChoice(
+    law="lts-gpt2-wikitext103-3f9a0c41d2@1",
+    name="lts-gpt2-wikitext103-3f9a0c41d2",
+    version=1,
+    models=5,
+    data="wikitext103 (data set 8be7c19d2a40)",
+    split="validation",
+    trained="recipe quick, 1,000 steps",
+    created_at=datetime(2026, 5, 4, 9, 30, tzinfo=timezone.utc),
+)
+JOB_LAW: dict[str, Any] = laws.JobLawView(
+    job_id=JOB["id"],
+    law=_OWN,
+    moving_to=None,
+    newer=(_OWN.model_copy(update={"law": f"{_OWN.name}@2", "version": 2, "models": 6}),),
+    agreement=laws.LawAgreement(
+        dataset="wikitext103",
+        split="valid",
+        recipe="quick",
+        alike=True,
+        models=1,
+        held=1,
+        ratio=1.01,
+        held_after_shift=1,
+        spearman=None,
+        rows=(
+            laws.AgreementRow(
+                candidate_id="cnd_01jv0c9a7m4q3k2n1p0r9s8t7x",
+                target="laptop, onnxruntime",
+                number=12,
+                name="4 layers",
+                training_id="trn_01jv0d1e3m4q3k2n1p0r9s8t74",
+                predicted=41.2,
+                low=39.0,
+                high=43.5,
+                trained=41.6,
+                held=True,
+                learnt_from=False,
+            ),
+        ),
+    ),
 ).model_dump(mode="json")
 
 ADDED_TARGET: dict[str, Any] = {"name": "tablet", "device": "lab-9", "limits": {"latency_ms": 80.0}}

@@ -31,6 +31,16 @@ LaunchId = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, example
 KeyId = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["key_01jv0a000m4q3k2n1p0r9s8t71"])]
 TokenId = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["enr_01jv0a111m4q3k2n1p0r9s8t72"])]
 CatalogueName = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["lts-gpt2"])]
+LawName = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=80,
+        pattern=r"^[A-Za-z0-9_.@\-]+$",
+        description="NAME, or NAME@VERSION of a law that trainings have refined",
+        examples=["lts-gpt2-wikitext103"],
+    ),
+]
 
 Cursor = Annotated[
     str | None,

@@ -17,7 +17,7 @@ from edgefront.api.http.auth import Here, Person
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId, LatencyBound, MemoryBound, TargetName
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.jobs import agreement, recommendation
+from edgefront.core.services.jobs import agreement, law, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.jobs.extending import extend_job as extend
 from edgefront.core.services.prediction import estimates
@@ -25,6 +25,7 @@ from edgefront.core.services.prediction.limits import check_latency_limits
 from edgefront.core.states import JobState
 from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest, JobView
+from edgefront.core.wire.laws import JobLawView, LawRequest
 from edgefront.core.wire.predictions import JobAgreementView
 from edgefront.core.wire.recommendations import RecommendationView
 
@@ -133,6 +134,36 @@ def get_agreement(job_id: JobId, person: Person, here: Here, target: TargetName 
     with here.database.read() as session:
         known = agreement.read(session, person, job_id, target)
     return known.agreement()
+
+
+@router.get(
+    "/{job_id}/law",
+    operation_id="get_job_law",
+    summary="The job's quality law, and how far it agrees with trainings",
+    responses={**answer(prediction_examples.JOB_LAW), **errors(404)},
+)
+def get_job_law(job_id: JobId, person: Person, here: Here) -> JobLawView:
+    """A job keeps the law that it began with; `newer` lists those that it can be moved to."""
+    return law.law_view(here.database, person, job_id)
+
+
+@router.post(
+    "/{job_id}/law",
+    operation_id="move_job_law",
+    summary="Move a job to another quality law",
+    responses={**answer(prediction_examples.JOB_LAW), **errors(404)},
+)
+def move_job_law(
+    job_id: JobId,
+    request: Annotated[LawRequest, Body(openapi_examples=sample(prediction_examples.LAW_REQUEST))],
+    person: Person,
+    here: Here,
+) -> JobLawView:
+    """All candidates are predicted anew, the frontiers are recomputed, and nothing is measured again. A worker does it:
+    until then `moving_to` names the law, and a `law` event reports the end. The job's own law changes nothing."""
+    found = law.move(here.database, person, job_id, request)
+    here.changed()
+    return found
 
 
 @router.post(

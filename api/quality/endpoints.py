@@ -6,20 +6,19 @@ from fastapi import APIRouter
 
 from edgefront.api.docs import examples
 from edgefront.api.docs.openapi import answer, errors
-from edgefront.api.http.auth import Anyone
+from edgefront.api.http.auth import Anyone, Here
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.api.http.parameters import CatalogueName
-from edgefront.core.errors import NotFound
-from edgefront.core.quality.shipped import NAMES, law_named, shipped_laws
-from edgefront.core.quality.stored import summary
+from edgefront.api.http.parameters import LawName
+from edgefront.core.services.quality import laws
 from edgefront.core.wire.service import QualityLawView
 
 router = APIRouter(prefix="/v1/quality/laws", tags=["catalogue"], route_class=JsonRoute)
 
 
 @router.get("", operation_id="list_quality_laws", summary="List quality laws", responses=answer([examples.QUALITY_LAW]))
-def list_laws(_asker: Anyone) -> list[QualityLawView]:
-    return [QualityLawView.model_validate(summary(law)) for law in shipped_laws().values()]
+def list_laws(_asker: Anyone, here: Here) -> list[QualityLawView]:
+    """Those that come along, and the newest version of each that trainings of this service have refined."""
+    return laws.views(here.database)
 
 
 @router.get(
@@ -28,7 +27,5 @@ def list_laws(_asker: Anyone) -> list[QualityLawView]:
     summary="What a quality law predicts, and where it holds",
     responses={**answer(examples.QUALITY_LAW), **errors(404)},
 )
-def get_law(name: CatalogueName, _asker: Anyone) -> QualityLawView:
-    if name not in NAMES:
-        raise NotFound(f"no quality law {name!r}; there are {', '.join(NAMES)}")
-    return QualityLawView.model_validate(summary(law_named(name)))
+def get_law(name: LawName, _asker: Anyone, here: Here) -> QualityLawView:
+    return laws.law_view(here.database, name)

@@ -58,6 +58,10 @@ class Agreement:
     """Root mean square, in ln perplexity: about the relative error."""
     held: float
     """Share of the 95 % intervals that hold."""
+    ratio: float
+    """Median of reached by predicted perplexity."""
+    held_after_shift: float
+    """Share of the intervals that hold after that ratio is taken out."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -66,6 +70,7 @@ class Agreement:
 def agreement(log_perplexity: NDArray[np.float64], found: Prediction) -> Agreement:
     """Of one prediction for each model."""
     apart = log_perplexity - found.log_perplexity
+    shift = float(np.median(apart))
     rho = {one.percent: one.spearman for one in slices_of(-log_perplexity, -found.log_perplexity)}
     return Agreement(
         models=len(apart),
@@ -75,6 +80,8 @@ def agreement(log_perplexity: NDArray[np.float64], found: Prediction) -> Agreeme
         best_tenth=rho[10],
         error=float(np.sqrt(np.mean(apart**2))),
         held=float(np.mean(np.abs(apart) <= found.half_width)),
+        ratio=float(np.exp(shift)),
+        held_after_shift=float(np.mean(np.abs(apart - shift) <= found.half_width)),
     )
 
 

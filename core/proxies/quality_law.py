@@ -13,7 +13,11 @@ from edgefront.core.spaces.space import SearchSpace
 
 def score(architecture: Architecture, _seed: int, settings: ProxySettings, *_: object) -> float:
     """Higher is better. The seed does not matter. `InvalidInput` where no law is about such models."""
-    law = law_about(architecture, settings.law)
+    return score_by(law_about(architecture, settings.law), architecture)
+
+
+def score_by(law: QualityLaw, architecture: Architecture) -> float:
+    """Minus the ln perplexity that this law predicts."""
     return -float(law.predict(Shapes.of([architecture])).log_perplexity[0])
 
 

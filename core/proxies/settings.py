@@ -30,7 +30,8 @@ class ProxySettings(BaseModel):
     recipe: Annotated[str, Field(min_length=1, max_length=64)] = "quick"
     """Of `partial_training` alone."""
     law: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    """Of `quality_law` alone: the name of a shipped law; None: that of the model's family."""
+    """Of `quality_law` alone: the name of a shipped law; None: that of the model's family. In a job also a law that
+    trainings have refined, NAME or NAME@VERSION."""
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> ProxySettings:

@@ -9,9 +9,10 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.services import tasks
 from edgefront.core.services.access import keys
+from edgefront.core.services.jobs import law
 from edgefront.core.services.measuring import expiry
 from edgefront.core.services.measuring.queries import launches, leases
-from edgefront.core.services.quality import scoring
+from edgefront.core.services.quality import refits, scoring
 from edgefront.core.services.search import advance
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.store import outbox
@@ -51,10 +52,13 @@ PARTS: tuple[Callable[[Session, datetime], object], ...] = (
     _ended_leases,
     training_claims.return_expired,
     scoring.resend,
+    refits.resend,
+    law.resend,
     keys.purge_web_sessions,
 )
 """Expired leases and unneeded launches, reports and targets whose task was lost, ended leases, lost trainings,
-unclaimed scores, old sessions. Each has its own transaction, so that a failure does not undo the others.
+unclaimed scores, refits and moves of quality laws, old sessions.
+Each has its own transaction, so that a failure does not undo the others.
 """
 
 

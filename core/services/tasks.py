@@ -15,6 +15,12 @@ SCORE = "edgefront.score"
 """Computes scores of proxies until none is left. Argument: `lane`, a number that makes simultaneous messages
 different."""
 
+REFIT = "edgefront.refit"
+"""Refines quality laws by the trainings of one manner (`quality.refits`). Argument: `manner`."""
+
+MOVE_LAW = "edgefront.move_law"
+"""Predicts a job's candidates by the law that it is moved to (`jobs.law`). Argument: `job_id`."""
+
 TRAIN = "edgefront.train"
 """Starts waiting trainings, as many as the worker has free slots for. Argument: `queue`, one of `TRAIN_QUEUES`."""
 

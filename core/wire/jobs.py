@@ -361,6 +361,7 @@ class EventView(View):
         "generation",  # data: number, candidates (how many were proposed)
         "candidate",  # data: a CandidateView when it is proposed; without `architecture` when it is measured or settled
         "frontier",  # data: joined [ids], left [ids], size, hypervolume, summary
+        "law",  # data: law, former, candidates (how many were predicted anew); or law, error
         "launch",  # data: launch_id, candidate_ids, outcome, reason; progress of measuring
     ]
     target_id: Identifier | None

@@ -134,6 +134,8 @@ class QualityLawView(View):
     """A quality law without its table: what perplexity it predicts, and where it holds."""
 
     name: str
+    version: int = 0
+    """Of a law that trainings of the service have refined, from 1: it is named NAME@VERSION. 0: it comes along."""
     family: str
     """gpt2 or transformer-xl; empty for a law of neither."""
     title: str
@@ -153,6 +155,8 @@ class QualityLawView(View):
     """Factor of all standard deviations, from predictions of each model by the others."""
     prior: str | None
     """The law whose prediction is its mean; None without one."""
+    created_at: datetime | None = None
+    """Of a refined law."""
 
 
 class AlgorithmView(View):

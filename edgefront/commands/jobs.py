@@ -318,6 +318,26 @@ def recommend(
         raise typer.Exit(exits.NOTHING_FITS)
 
 
+@command(app, "law")
+def law(
+    session: Session,
+    job: JobId,
+    move_to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[@VERSION]",
+            help="Move the job to this law: candidates are predicted anew, frontiers recomputed, nothing is measured.",
+        ),
+    ] = None,
+) -> None:
+    """Show a job's quality law, newer versions, and how far it agrees with trainings; or move the job to another."""
+    from edgefront.show.law import moved, show
+
+    client = session.client
+    found = client.jobs.law(job) if move_to is None else moved(client, job, client.jobs.move_law(job, move_to))
+    session.put(found, lambda: show(found, session.out))
+
+
 @command(app, "extend")
 def extend(
     session: Session,

@@ -1,4 +1,4 @@
-"""`edgefront quality …`: laws that predict perplexity from an architecture. Needs no server."""
+"""`edgefront quality …`: laws that predict perplexity from an architecture. Only refined laws need a server."""
 
 from __future__ import annotations
 
@@ -20,39 +20,56 @@ app = group("Quality laws: predict a model's perplexity, and fit a law to traine
 _ABOUT = ("title", "data", "split", "tokens", "trained", "source", "licence")
 
 
-@command(app, "list", server=False)
-def list_laws(session: Session) -> None:
-    """List the quality laws that come with edgefront."""
+@command(app, "list")
+def list_laws(
+    session: Session,
+    refined: Annotated[
+        bool, typer.Option("--refined", help="Also list the laws that trainings of the server have refined.")
+    ] = False,
+) -> None:
+    """List the quality laws that come with edgefront, and with --refined those of the server."""
     from edgefront.core.quality.shipped import shipped_laws
     from edgefront.core.quality.stored import summary
 
-    laws = list(shipped_laws().values())
+    laws = [summary(law) for law in shipped_laws().values()]
+    if refined:
+        laws = [law.model_dump(mode="json") for law in session.client.catalogue.quality_laws()]
 
     def show() -> None:
         from edgefront.show.output import table
 
         shown = table("name", "family", "data", "split", "models", "what it is of", right=("models",))
-        for law in laws:
-            of = law.origin
-            shown.add_row(of.name, of.family, of.data, of.split, str(law.models), of.title)
+        for of in laws:
+            shown.add_row(_reference(of), of["family"], of["data"], of["split"], str(of["table_models"]), of["title"])
         session.out.print(shown)
 
-    session.put([summary(law) for law in laws], show)
+    session.put(laws, show)
 
 
-@command(app, "show", server=False)
+@command(app, "show")
 def show_law(
     session: Session,
     law: Annotated[
-        str, typer.Argument(metavar="NAME_OR_FILE", help="Name or file of a quality law.", autocompletion=complete_law)
+        str,
+        typer.Argument(
+            metavar="NAME_OR_FILE",
+            help="Name or file of a quality law, or NAME@VERSION of a law of the server.",
+            autocompletion=complete_law,
+        ),
     ],
 ) -> None:
-    """Show the data, accuracy and feature ranges of a law. With --json the whole law."""
+    """Show the data, accuracy and feature ranges of a law. With --json the whole law, without its models for laws of
+    the server.
+    """
     from edgefront.core.quality.shipped import find_law
-    from edgefront.core.quality.stored import to_json
+    from edgefront.core.quality.stored import summary, to_json
 
-    found = find_law(law)
-    session.put(to_json(found), lambda: _show(session, found))
+    if "@" in law and not Path(law).is_file():
+        view = session.client.catalogue.quality_law(law).model_dump(mode="json")
+        session.put(view, lambda: _show(session, view))
+    else:
+        found = find_law(law)
+        session.put(to_json(found), lambda: _show(session, summary(found)))
 
 
 @command(app, "fit", server=False)
@@ -115,7 +132,7 @@ def fit_law(
             target.write(to_text(law).encode())
 
     def show() -> None:
-        _show(session, law)
+        _show(session, summary(law))
         rho, tenth = ("–" if one is None else f"{one:.3f}" for one in (folds.spearman, folds.best_tenth))
         session.out.print(
             f"ten folds: Spearman's rho {rho}, over the best tenth {tenth}; error {folds.error:.1%} of perplexity; "
@@ -184,21 +201,25 @@ def sentence(value: dict[str, Any]) -> str:
     return text + (f"; extrapolated in {', '.join(value['beyond'])}" if value["extrapolated"] else "")
 
 
-def _show(session: Session, law: QualityLaw) -> None:
-    from edgefront.core.quality.stored import summary
+def _show(session: Session, law: dict[str, Any]) -> None:
+    """A law's summary, or the server's view of one."""
     from edgefront.show.output import table
 
-    of = law.origin
-    session.out.print(f"{of.name}: {of.title}", markup=False, soft_wrap=True)
+    session.out.print(f"{_reference(law)}: {law['title']}", markup=False, soft_wrap=True)
     for name in _ABOUT[1:]:
-        session.out.print(f"  {name}: {getattr(of, name)}", markup=False, soft_wrap=True)
-    session.out.print(f"  models: {law.models}, of {', '.join(sorted(law.kinds))}", markup=False, soft_wrap=True)
-    if law.prior is not None:
-        session.out.print(f"  prior: {law.prior.origin.name}", markup=False, soft_wrap=True)
+        session.out.print(f"  {name}: {law[name]}", markup=False, soft_wrap=True)
+    blocks = ", ".join(sorted(law["blocks"]))
+    session.out.print(f"  models: {law['table_models']}, of {blocks}", markup=False, soft_wrap=True)
+    if law["prior"] is not None:
+        session.out.print(f"  prior: {law['prior']}", markup=False, soft_wrap=True)
     shown = table("feature", "from", "to", "unit", "of", right=("from", "to"))
-    for row in summary(law)["features"]:
+    for row in law["features"]:
         shown.add_row(row["name"], *_range(row), row["unit"].removeprefix("ln of "), row["meaning"])
     session.out.print(shown)
+
+
+def _reference(law: dict[str, Any]) -> str:
+    return f"{law['name']}@{law['version']}" if law.get("version") else str(law["name"])
 
 
 def _range(row: dict[str, Any]) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from edgefront.core.states import ENDED_JOBS
 from edgefront.core.validation import invalid_input
 from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.jobs import AddedTargetRequest, EventView, JobPage, JobRequest, JobView
+from edgefront.core.wire.laws import JobLawView, LawRequest
 from edgefront.core.wire.predictions import JobAgreementView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.resources.logs import follow_log
@@ -109,6 +110,23 @@ class Jobs:
         return JobAgreementView.model_validate_json(
             self._transport.request("GET", path, params={"target": target}).content
         )
+
+    def law(self, job_id: str) -> JobLawView:
+        """The quality law that the job has, newer versions, and how far it agrees with trainings."""
+        response = self._transport.request("GET", f"/v1/jobs/{segment(job_id)}/law")
+        return JobLawView.model_validate_json(response.content)
+
+    def move_law(self, job_id: str, law: str, version: int | None = None) -> JobLawView:
+        """Moves the job to another quality law (a name or NAME@VERSION): candidates are predicted anew, frontiers
+        recomputed, and nothing is measured. A worker does it; until then `law(job_id).moving_to` names the law.
+        """
+        try:
+            request = LawRequest(law=law, version=version)
+        except ValidationError as error:
+            raise invalid_input(error, InvalidInput) from None
+        path = f"/v1/jobs/{segment(job_id)}/law"
+        response = self._transport.request("POST", path, body=request, repeatable=True)
+        return JobLawView.model_validate_json(response.content)
 
     def pause(self, job_id: str) -> JobView:
         return self._steer(job_id, "pause")

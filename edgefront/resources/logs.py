@@ -42,11 +42,10 @@ def follow_log(
     *,
     after: int,
     follow: bool,
-    for_good: bool = True,
 ) -> Iterator[Event]:
     """The events of a log after `after`, then live until an event of kind `last_kind` has a state in `ended`.
 
-    Unless that state is `for_good`, the object is read again to check that it is still in such a state.
+    The object is then read again: it may have been resumed or extended, or there may be events after its end.
 
     After a broken connection it resumes from the last event; `Unavailable` if that fails for the client's patience.
     With `follow` False it ends with the last event at the time of the call.
@@ -72,9 +71,7 @@ def follow_log(
                 if end is not None and last >= end:
                     return
                 if told.kind == last_kind and told.data.get("state") in ended:
-                    if for_good:
-                        return
-                    break  # it may have been resumed since; the next read shows it
+                    break  # the next read shows whether more has happened since
         except Unavailable:
             now = time.monotonic()
             silent_since = silent_since or now

@@ -170,7 +170,6 @@ class Trainings:
             "state",
             after=after,
             follow=follow,
-            for_good=False,
         )
         yield from (event for event in following if kinds is None or event.kind in kinds)
 

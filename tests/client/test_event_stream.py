@@ -67,6 +67,7 @@ def test_a_broken_stream_is_taken_up_from_the_last_event(rough: Rough) -> None:
         stream(event(1), ": ping\r\n\r\n", event(2), 'id: 3\r\ndata: {"half'),
         running,
         stream(event(2), event(3), event(4), ended),
+        answer(200, job("finished", 5)),
     ]
     with Client(rough.url, "efk_x", patience_s=60) as client:
         numbers = [item.number for item in client.jobs.events("job_1")]
@@ -83,6 +84,19 @@ def test_an_ended_job_is_read_to_its_last_event_and_no_further(rough: Rough) -> 
         assert list(client.jobs.events("job_1", after=2)) == []
 
 
+def test_what_happens_after_the_end_is_read_too(rough: Rough) -> None:
+    """A finished job may be moved to another law, or extended."""
+    ended = event(2, "job_state", state="finished")
+    rough.answers = [
+        answer(200, job("finished", 3)),
+        stream(event(1), ended),
+        answer(200, job("finished", 3)),
+        stream(event(3, "law")),
+    ]
+    with Client(rough.url, "efk_x", patience_s=60) as client:
+        assert [item.number for item in client.jobs.events("job_1")] == [1, 2, 3]
+
+
 def test_without_following_it_ends_with_what_was_there(rough: Rough) -> None:
     rough.answers = [answer(200, job("running", 2)), stream(event(1), event(2), event(3))]
     with Client(rough.url, "efk_x", patience_s=60) as client:
@@ -91,7 +105,11 @@ def test_without_following_it_ends_with_what_was_there(rough: Rough) -> None:
 
 def test_only_the_kinds_that_are_asked_for(rough: Rough) -> None:
     ended = event(3, "job_state", state="failed", reason="x")
-    rough.answers = [answer(200, job("running", 0)), stream(event(1), event(2, "frontier"), ended)]
+    rough.answers = [
+        answer(200, job("running", 0)),
+        stream(event(1), event(2, "frontier"), ended),
+        answer(200, job("failed", 3)),
+    ]
     with Client(rough.url, "efk_x", patience_s=60) as client:
         found = list(client.jobs.events("job_1", kinds={"frontier"}))
     assert [item.number for item in found] == [2]

@@ -8,15 +8,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import inspect
+from simulated_agent import principal
+from sqlalchemy import bindparam, inspect, text
 
+from edgefront.core.services.jobs import law
 from edgefront.core.store.database import MIGRATIONS, Database
 from edgefront.core.store.tables import Base
+from edgefront.core.store.tables.base import Json, UtcDateTime
 
 ROOT = MIGRATIONS.parent
 
@@ -45,6 +49,25 @@ def test_back_and_forth(database: Database) -> None:
     assert not database.is_current()
     database.migrate()
     assert database.is_current()
+
+
+def test_jobs_of_the_release_before_have_their_law(database: Database) -> None:
+    """A database from before laws could be refined is upgraded with its rows."""
+    command.downgrade(_alembic(database), "0010")
+    request = {"stored_version": 2, "targets": [{}], "proxy": "quality_law"}
+    with database.engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO job (id, name, owner, request, request_digest, state, last_event, created_at, updated_at) "
+                "VALUES ('job_1', 'old', 'ann', :request, '', 'finished', 0, :now, :now)"
+            ).bindparams(bindparam("request", type_=Json), bindparam("now", type_=UtcDateTime())),
+            {"request": request, "now": datetime(2026, 1, 1, tzinfo=timezone.utc)},
+        )
+    database.migrate()
+    assert database.is_current()
+    found = law.law_view(database, principal(database), "job_1")
+    assert found.law is not None
+    assert (found.law.law, found.moving_to, found.newer) == ("lts-gpt2-wikitext103", None, ())
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])

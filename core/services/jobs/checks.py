@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from edgefront.core.errors import EdgefrontError, InvalidInput, SpaceError, within
+from edgefront.core.quality.law import QualityLaw
 from edgefront.core.search.smallest import smallest
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.defaults import with_defaults
@@ -34,21 +35,24 @@ class CheckedRequest:
     """Digest of the data that its scores use; None if they use none, or only the workers have it."""
 
 
-def checked(request: JobRequest, settings: Settings | None = None) -> CheckedRequest:
+def checked(request: JobRequest, settings: Settings | None = None, refined: QualityLaw | None = None) -> CheckedRequest:
     """May take seconds: limits may permit only one architecture in thousands, which is then searched for. `settings`
-    locate the data of searches that train or score; by default they are read from the environment.
+    locate the data of searches that train or score; by default they are read from the environment. `refined` as in
+    `plan_for`.
 
     Raises `InvalidInput`, with the field's path within the request, if space, algorithm, baselines, limits or data are
     invalid.
     """
     _check_narrowing(request)
     request = with_defaults(request)
-    for check in _checks(request, settings):
+    for check in _checks(request, settings, refined):
         check()
     return CheckedRequest(request, scoring.check_data(request, settings))
 
 
-def refusals(request: JobRequest, settings: Settings | None = None) -> tuple[JobRequest, list[EdgefrontError]]:
+def refusals(
+    request: JobRequest, settings: Settings | None = None, refined: QualityLaw | None = None
+) -> tuple[JobRequest, list[EdgefrontError]]:
     """The request with its defaults, as far as they can be settled, and every error that `checked` could raise.
 
     What depends on something wrong repeats that error; each is listed once.
@@ -67,26 +71,31 @@ def refusals(request: JobRequest, settings: Settings | None = None) -> tuple[Job
     except EdgefrontError as error:
         found.setdefault((error.field, error.detail), error)
         return request, list(found.values())
-    for check in (*_checks(settled, settings), lambda: scoring.check_data(settled, settings)):
+    for check in (*_checks(settled, settings, refined), lambda: scoring.check_data(settled, settings)):
         attempt(check)
     return settled, list(found.values())
 
 
-def _checks(request: JobRequest, settings: Settings | None) -> Iterator[Callable[[], object]]:
+def _checks(
+    request: JobRequest, settings: Settings | None, refined: QualityLaw | None
+) -> Iterator[Callable[[], object]]:
     yield partial(_check_none_added, request)
     yield partial(scoring.proxy_of, request)
     for index, target in enumerate(request.targets):
-        yield partial(_check_search, request, target, index)
-    yield partial(supernet_plan.check, request, settings)
+        yield partial(_check_search, request, target, index, refined)
+    yield partial(supernet_plan.check, request, settings, refined)
 
 
 def check_target(
-    request: JobRequest, target: TargetRequest, in_reach: Callable[[JobRequest], None] | None = None
+    request: JobRequest,
+    target: TargetRequest,
+    refined: QualityLaw | None = None,
+    in_reach: Callable[[JobRequest], None] | None = None,
 ) -> None:
     """As `checked`, of one target that is added to a job; paths are those within the target. `in_reach` as in
     `submit_job`."""
     try:
-        _check_search(request, target, 0)
+        _check_search(request, target, 0, refined)
         if in_reach is not None:
             in_reach(request.model_copy(update={"targets": (target,)}))
     except InvalidInput as error:
@@ -123,8 +132,8 @@ def _check_narrowing(request: JobRequest) -> None:
             seen.add(repr(value))
 
 
-def _check_search(request: JobRequest, target: TargetRequest, index: int) -> None:
-    plan = plan_for(request, target.protocol, target.limits)
+def _check_search(request: JobRequest, target: TargetRequest, index: int, refined: QualityLaw | None) -> None:
+    plan = plan_for(request, target.protocol, target.limits, refined)
     bounds = request.parameters
     if bounds.min_decoder is not None and bounds.max_decoder is not None and bounds.min_decoder > bounds.max_decoder:
         raise InvalidInput(

@@ -15,6 +15,7 @@ from edgefront.core.services.jobs.lifecycle import add_target
 from edgefront.core.services.jobs.placement import Place, place_one
 from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.services.jobs.views import job_views
+from edgefront.core.services.quality import laws
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Job, Target
@@ -45,8 +46,9 @@ def extend_job(
         job = job_of(session, principal, job_id)
         _must_be_extensible(job)
         request = JOB_REQUEST.read(job.request)
+        refined = laws.refined_law(session, request)
     target = _target(request, asked)
-    check_target(request, target, in_reach)
+    check_target(request, target, refined, in_reach)
     with database.write() as session:
         job = job_of(session, principal, job_id)
         targets = rows.lock_targets(session, job.id)

@@ -10,16 +10,18 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.pareto.baseline import Baseline, reference
 from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.pareto.frontier import hypervolume
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs import events
 from edgefront.core.services.jobs.added import added_note
-from edgefront.core.services.jobs.comparison import as_baseline, baseline_of, summary_of
+from edgefront.core.services.jobs.comparison import as_baseline, baseline_of, rows_of, summary_of
 from edgefront.core.services.jobs.dominance import dominance_of
 from edgefront.core.services.jobs.findings import Finding, take_in
 from edgefront.core.services.jobs.queries import candidates as repository
@@ -87,16 +89,50 @@ def candidate_settled(
         *(events.Entry("candidate", candidate_news(candidate, baseline), target.id) for candidate in changed),
     ]
     if members != current:
-        data = {
-            "joined": list(joined),
-            "left": list(left),
-            "size": target.frontier_size,
-            "hypervolume": target.hypervolume,
-            "summary": summary_of(list(current.values()), baseline, target.proxy),
-        }
+        data = _news(target, current, joined, left, baseline)
         logged.append(events.Entry("frontier", data, target.id))
     events.append_all(session, target.job_id, logged, now)
     return FrontierChange(joined, left, target.frontier_size, target.hypervolume)
+
+
+def rescored(session: Session, target: Target, now: datetime) -> FrontierChange:
+    """The frontier and reference point by proxies that have changed, with the target's row locked; nothing else does.
+
+    Appends a `frontier` event if the frontier or its hypervolume moved.
+    """
+    members = repository.frontier_points(session, [target.id])[target.id]
+    dominance = dominance_of(session.get_one(Job, target.job_id))
+    current = _best(repository.competing_points(session, target.id), dominance)
+    before = {point.id for point in members}
+    joined, left = tuple(sorted(current.keys() - before)), tuple(sorted(before - current.keys()))
+    depths = repository.baseline_points(session, [target.id])[target.id]
+    formerly = target.hypervolume
+    target.frontier_size = len(current)
+    if target.reference is not None:
+        target.reference = reference(rows_of(depths))
+        target.hypervolume = hypervolume(_objectives(current.values()), target.reference)
+    repository.move_frontier(session, joined, left)
+    if joined or left or target.hypervolume != formerly:
+        data = _news(target, current, joined, left, as_baseline(depths))
+        events.append_all(session, target.job_id, [events.Entry("frontier", data, target.id)], now)
+    return FrontierChange(joined, left, target.frontier_size, target.hypervolume)
+
+
+def _news(
+    target: Target,
+    current: dict[str, Point],
+    joined: Sequence[str],
+    left: Sequence[str],
+    baseline: Baseline | None,
+) -> dict[str, Any]:
+    """Data of a `frontier` event."""
+    return {
+        "joined": list(joined),
+        "left": list(left),
+        "size": target.frontier_size,
+        "hypervolume": target.hypervolume,
+        "summary": summary_of(list(current.values()), baseline, target.proxy),
+    }
 
 
 def _frontier_after(
@@ -121,6 +157,11 @@ def _frontier_after(
         if id_ in touched and not (id_ in moved and _as_good(moved[id_], former))
     ]
     pool += [point for point in repository.dominated_points(session, target.id, corners) if point.id not in touched]
+    return _best(pool, dominance)
+
+
+def _best(pool: Sequence[Point], dominance: Dominance) -> dict[str, Point]:
+    """The points on the frontier, by id."""
     kept = dominance.frontier(_objectives(pool), [point.digest for point in pool])
     return {point.id: point for point, keep in zip(pool, kept, strict=True) if keep}
 

@@ -22,6 +22,7 @@ from edgefront.core.services.jobs.placement import Place, place
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.services.jobs.views import job_views
+from edgefront.core.services.quality import laws
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobState
@@ -60,9 +61,10 @@ def submit_job(
             former = rows.find_by_key(session, principal.owner, idempotency_key)
             if former is not None:
                 return _same(session, former, digest, database.now(session))
+    request, refined = laws.settled(database, request)
     if in_reach is not None:
         in_reach(request)
-    planned = checked(request, settings)
+    planned = checked(request, settings, refined)
     with database.write() as session:
         return _create(session, principal, planned, digest, idempotency_key, database.now(session))
 

@@ -43,6 +43,8 @@ class SearchPlan:
     limits: Limits
     space: SearchSpace
     algorithm: Algorithm
+    law: QualityLaw | None
+    """By which the job ranks, or that says what perplexity to expect; None where none covers its space."""
 
     def baselines(self) -> tuple[Architecture, ...]:
         """The stock model at the depths asked for; `InvalidInput` if one does not fit the protocol."""
@@ -52,8 +54,8 @@ class SearchPlan:
         return protocol_costs(architecture, self.protocol)
 
     def perplexities(self, architectures: Sequence[Architecture]) -> list[dict[str, Any]]:
-        """What the space's quality law expects of each: fields of `core.wire.jobs.PredictedView`; empty without one."""
-        return perplexities(quality_law_of(self.request, self.space), architectures)
+        """What the job's quality law expects of each: fields of `core.wire.jobs.PredictedView`; empty without one."""
+        return perplexities(self.law, architectures)
 
     def permitted(self) -> bool:
         """Whether the search can find any architecture within the limits."""
@@ -75,31 +77,43 @@ class SearchPlan:
         return generations is None or number < generations
 
 
-def plan_for(request: JobRequest, protocol: MeasurementProtocol, limits: Limits, *, added: bool = False) -> SearchPlan:
+def plan_for(
+    request: JobRequest,
+    protocol: MeasurementProtocol,
+    limits: Limits,
+    refined: QualityLaw | None = None,
+    *,
+    added: bool = False,
+) -> SearchPlan:
     """The plan of a target; of one that was added later, which chooses among the job's candidates.
+
+    `refined` is the law that the request names, if trainings have refined it (`quality.laws`).
 
     Raises `SpaceError` or `InvalidInput` with the field's path within the request.
     """
     space = space_of(request.space)
     accept = _acceptance(request, protocol, limits)
-    problem = _problem(request, protocol, limits, space)
+    law = refined or quality_law_of(request, space)
+    problem = _problem(request, protocol, limits, law)
     if added:
-        return SearchPlan(request, protocol, limits, space, Extension(accept, problem))
+        return SearchPlan(request, protocol, limits, space, Extension(accept, problem), law)
     with within("algorithm"):
         algorithm = make(request.algorithm.name, request.algorithm.settings, space, accept, problem)
-    return SearchPlan(request, protocol, limits, space, algorithm)
+    return SearchPlan(request, protocol, limits, space, algorithm, law)
 
 
 def quality_law_of(request: JobRequest, space: SearchSpace) -> QualityLaw | None:
-    """The law by which a job ranks, or that says what perplexity to expect; None where none covers its space."""
+    """The law that comes along and that the request names, or its space's; None where none covers the space."""
     if not covers(space.baselines([1])[0]):
         return None
     return law_about(space, ProxySettings.parse(request.proxy_settings).law)
 
 
-def _problem(request: JobRequest, protocol: MeasurementProtocol, limits: Limits, space: SearchSpace) -> Problem:
+def _problem(
+    request: JobRequest, protocol: MeasurementProtocol, limits: Limits, quality_law: QualityLaw | None
+) -> Problem:
     """What the search is to find, for the algorithms that can use it."""
-    law = quality_law_of(request, space) if request.proxy == "quality_law" else None
+    law = quality_law if request.proxy == "quality_law" else None
 
     def permitted(shapes: Shapes) -> NDArray[np.bool_]:
         weights = weight_bytes(shapes, protocol)

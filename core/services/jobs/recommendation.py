@@ -9,12 +9,14 @@ from sqlalchemy.orm import Session
 from edgefront.core.pareto import recommendation as pure
 from edgefront.core.pareto.ratio import Figure
 from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Option, Recommendation, recommend
+from edgefront.core.quality.law import QualityLaw
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs.added import added_note
 from edgefront.core.services.jobs.comparison import baseline_of
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.views import candidate_view, trained_views
+from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import law_note, perplexity_of
 from edgefront.core.services.quality.trust import trained_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS
@@ -47,6 +49,8 @@ class Known:
     candidates: tuple[CandidateView, ...]
     """Baselines, and measured models within the limits or nearest to them."""
     trained: tuple[TrainedView, ...]
+    refined: QualityLaw | None
+    """The job's law, if trainings have refined it."""
 
     def recommendation(self) -> RecommendationView:
         """Computed without a session."""
@@ -71,7 +75,7 @@ class Known:
             limits=self.limits,
             by=found.by,
             proxy=self.proxy,
-            perplexity_of=perplexity_of(one.predicted.law for one in shown if one is not None and one.predicted),
+            perplexity_of=perplexity_of((one.predicted.law for one in shown if one and one.predicted), self.refined),
             sentence=found.sentence,
             note=self._note(),
             recommended=view(found.best),
@@ -83,7 +87,9 @@ class Known:
         )
 
     def _note(self) -> str:
-        law = "" if self.request is None else law_note(self.request, {one.dataset for one in self.trained})
+        law = (
+            "" if self.request is None else law_note(self.request, {one.dataset for one in self.trained}, self.refined)
+        )
         return " ".join(text for text in (self._limits_note(), self.added, law) if text)
 
     def _limits_note(self) -> str:
@@ -131,6 +137,7 @@ def read(
         request=request,
         candidates=tuple(candidate_view(one, baseline) for one in candidates),
         trained=trained_views(trained_of(session, row.id)),
+        refined=None if request is None else laws.refined_law(session, request),
     )
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput, within
+from edgefront.core.quality.law import QualityLaw
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.search.interface import Snapshot
 from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings
@@ -59,10 +60,10 @@ def requirements_of(asked: ParSupernetSettings) -> Requirements:
     return Requirements(device=asked.device)
 
 
-def check(request: JobRequest, settings: Settings | None) -> None:
+def check(request: JobRequest, settings: Settings | None, refined: QualityLaw | None = None) -> None:
     """Raises `InvalidInput`, with the field's path within the job, unless the pool can train the supernet."""
     first = request.targets[0]
-    algorithm = plan_for(request, first.protocol, first.limits).algorithm
+    algorithm = plan_for(request, first.protocol, first.limits, refined).algorithm
     if not isinstance(algorithm, ParSupernet):
         return
     settings = settings or Settings()

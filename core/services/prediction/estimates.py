@@ -27,6 +27,7 @@ from edgefront.core.services.prediction import queries
 from edgefront.core.services.prediction.fits import Fits, ToFit
 from edgefront.core.services.prediction.limits import check_latency_limits
 from edgefront.core.services.prediction.pace import PastLaunches, past_launches
+from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import law_note
 from edgefront.core.services.settings import Settings
 from edgefront.core.spaces.architecture import Architecture
@@ -64,12 +65,18 @@ def estimate(
 ) -> JobEstimate:
     """Takes up to seconds, as a submission does. `settings` as in `submit_job`."""
     principal.require("user")
-    request, errors = checks.refusals(request, settings)
+    refined, unknown = None, []
+    try:
+        request, refined = laws.settled(database, request)
+    except EdgefrontError as error:
+        request, unknown = laws.with_law(request, None), [error]
+    request, errors = checks.refusals(request, settings, refined)
+    errors = [*unknown, *errors]
     try:
         check_latency_limits(database, principal, request, fits)
     except InvalidInput as error:
         errors.append(error)
-    plans = [] if errors else [plan_for(request, one.protocol, one.limits) for one in request.targets]
+    plans = [] if errors else [plan_for(request, one.protocol, one.limits, refined) for one in request.targets]
     baselines = [{one.digest for one in plan_.baselines()} for plan_ in plans]
     known: list[tuple[int, Place, _Known]] = []
     with database.read() as session:
@@ -98,7 +105,7 @@ def estimate(
         ),
         candidates=stored,
         event_bytes=Count(expected=stored.expected * bytes_each, at_most=stored.at_most * bytes_each),
-        note=law_note(request),
+        note=law_note(request, refined=refined),
         model_bytes=_mean([plans[0].costs(one).total_parameters * 4 for one in every]) if every else None,
     )
 

@@ -33,23 +33,25 @@ def perplexities(law: QualityLaw | None, architectures: Sequence[Architecture]) 
     ]
 
 
-def perplexity_of(laws: Iterable[str | None]) -> str:
-    """What predictions by the laws of these names are the perplexity of, and how long trained."""
+def perplexity_of(laws: Iterable[str | None], refined: QualityLaw | None = None) -> str:
+    """What predictions by the laws of these names are the perplexity of, and how long trained. `refined`: the law of a
+    job that does not come along."""
     names = set(laws)
-    origins = [law.origin for name, law in shipped_laws().items() if name in names]
+    known = [*shipped_laws().values(), *([] if refined is None else [refined])]
+    origins = [law.origin for law in known if law.origin.name in names]
     return "; ".join(
         f"{one.data}, {one.split} split, per {one.tokens}; trained {one.trained}; law {one.name}" for one in origins
     )
 
 
-def law_note(request: JobRequest, datasets: Iterable[str] = ()) -> str:
+def law_note(request: JobRequest, datasets: Iterable[str] = (), refined: QualityLaw | None = None) -> str:
     """What a person should know where the law of a job's predictions is of other data or models than the job's.
 
-    `datasets` are names of those that its models were trained on, beside the one that its proxy settings name. Empty
-    where all agree, and where no law is about the job's space.
+    `datasets` are names of those that its models were trained on, beside the one that its proxy settings name;
+    `refined` as in `perplexity_of`. Empty where all agree, and where no law is about the job's space.
     """
     space = spaces().get(request.space.name)
-    law = None if space is None else _law_of(request, space)
+    law = None if space is None else refined or _law_of(request, space)
     if space is None or law is None:
         return ""
     origin = law.origin

@@ -17,10 +17,11 @@ from sqlalchemy.orm import Session
 from edgefront.core.data.prepared.prepared import read_manifest
 from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.proxies.proxy import Proxy
-from edgefront.core.proxies.quality_law import law_about
+from edgefront.core.proxies.quality_law import law_about, score_by
 from edgefront.core.proxies.registry import proxy_named
 from edgefront.core.proxies.score import score
 from edgefront.core.proxies.settings import ProxySettings
+from edgefront.core.quality.law import QualityLaw
 from edgefront.core.recipes.papers import recipe
 from edgefront.core.services import tasks
 from edgefront.core.services.quality import queries as rows
@@ -86,11 +87,15 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
 
 
 def _check_law(request: JobRequest, settings: ProxySettings) -> None:
-    """Raises `InvalidInput` if the law of the settings does not exist, or there is none for the job's space."""
+    """Raises `InvalidInput` if the law of the settings does not exist, or there is none for the job's space.
+
+    Refined laws are looked up by `laws.settled`, which adds the version.
+    """
     known = spaces().get(request.space.name)
+    is_refined = settings.law is not None and "@" in settings.law
     try:
         if known is not None:
-            law_about(known, settings.law)
+            law_about(known, None if is_refined else settings.law)
     except InvalidInput as error:
         raise (error if error.field == "proxy" else error.under("proxy_settings")) from None
 
@@ -133,17 +138,26 @@ class Scorer:
     settings: ProxySettings
     """`data` is a digest."""
     seed: int
+    law: QualityLaw | None = None
+    """By which `quality_law` scores; None: the one that the settings name, or the architecture's."""
 
     def at_once(self, architectures: Sequence[Architecture]) -> dict[str, Scored] | None:
         """Digest → score of a proxy that needs no torch; None for others, whose scores workers compute."""
         if self.proxy.needs_torch:
             return None
-        values = {one.digest: score(one, self.proxy, self.seed, self.settings) for one in architectures}
+        values = {one.digest: self._score(one) for one in architectures}
         return {digest: Scored(self.proxy.oriented(value)) for digest, value in values.items()}
 
+    def _score(self, architecture: Architecture) -> float:
+        if self.law is not None:
+            return score_by(self.law, architecture)
+        return score(architecture, self.proxy, self.seed, self.settings)
 
-def scorer_of(request: JobRequest, data: str | None, settings: Settings | None = None) -> Scorer:
-    """The scorer of the job's candidates.
+
+def scorer_of(
+    request: JobRequest, data: str | None, settings: Settings | None = None, law: QualityLaw | None = None
+) -> Scorer:
+    """The scorer of the job's candidates; `law` is the job's.
 
     Args:
         data: digest of the data that the scores use, since a name may refer to other data later. None: the data that
@@ -152,7 +166,7 @@ def scorer_of(request: JobRequest, data: str | None, settings: Settings | None =
     proxy, asked = proxy_of(request)
     if asked.data is not None:
         asked = asked.model_copy(update={"data": data or data_of(request, settings)})
-    return Scorer(proxy, asked, request.proxy_seed)
+    return Scorer(proxy, asked, request.proxy_seed, law if "law" in proxy.uses else None)
 
 
 def stored_scores(

@@ -8,6 +8,8 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.proxies.table import QUALITIES
 from edgefront.core.proxies.trust import Live, Trust, live_of, trust
+from edgefront.core.quality.law import QualityLaw
+from edgefront.core.services.quality import laws
 from edgefront.core.services.quality import queries as rows
 from edgefront.core.services.quality.expected import law_note
 from edgefront.core.spaces.catalogue import spaces
@@ -23,7 +25,8 @@ def published_trust(request: JobRequest) -> ProxyTrust:
 def trust_of(session: Session, request: JobRequest, target: Target) -> ProxyTrust:
     """The same, with the rank correlation over the target's candidates that were trained."""
     live = _live(rows.trained(session, target.id))
-    return _view(trust(request.space.name, request.proxy, caveat_of(request.space), live), request)
+    found = trust(request.space.name, request.proxy, caveat_of(request.space), live)
+    return _view(found, request, laws.refined_law(session, request))
 
 
 def trained_of(session: Session, target_id: str, dataset: str | None = None) -> list[rows.Trained]:
@@ -64,11 +67,11 @@ def _live(trained: Iterable[rows.Trained]) -> Live | None:
     return None
 
 
-def _view(found: Trust, request: JobRequest) -> ProxyTrust:
+def _view(found: Trust, request: JobRequest, refined: QualityLaw | None = None) -> ProxyTrust:
     known, live = found.known, found.live
     note = ""
     if found.proxy == "quality_law":
-        note = law_note(request, () if live is None else (live.dataset,))
+        note = law_note(request, () if live is None else (live.dataset,), refined)
     return ProxyTrust(
         proxy=found.proxy,
         sentence=" ".join(text for text in (found.sentence, note) if text),

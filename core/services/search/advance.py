@@ -34,8 +34,8 @@ from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.measuring import refinement
+from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.quality import queries as proxy_rows
-from edgefront.core.services.quality import scoring
 from edgefront.core.services.search import device_data, extension, snapshots, supernets
 from edgefront.core.services.search.computing import BASELINES, Computed, ComputeStep
 from edgefront.core.services.search.proposing import (
@@ -87,7 +87,13 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
         return True
     if target.state == "refining":
         return _refine(session, target, now)
-    plan = plan_for(request, protocol, limits, added=request.targets[target.position].added)
+    plan = plan_for(
+        request,
+        protocol,
+        limits,
+        laws.refined_law(session, request),
+        added=request.targets[target.position].added,
+    )
     if target.state == "baselines":
         return _baselines(session, target, plan, now)
     return _search(session, target, plan, now)
@@ -110,6 +116,9 @@ def store(
         release(session, [step])
         return False
     target, job = found
+    if step.plan.request.proxy_settings.get("law") != JOB_REQUEST.read(job.request).proxy_settings.get("law"):
+        release(session, [step])  # the job was moved to another law meanwhile
+        return True
     if not _stands(session, target, step):
         return True
     release(session, [step])

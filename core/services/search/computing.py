@@ -74,7 +74,7 @@ class ComputeStep:
                 )
                 for one in answer.proposals[: self.most]
             ]
-        scorer = scorer_of(self.plan.request, self.proxy_data, settings)
+        scorer = scorer_of(self.plan.request, self.proxy_data, settings, self.plan.law)
         architectures = [one.architecture for one in proposed]
         expected = self.plan.perplexities(architectures)
         proposed = [

@@ -340,6 +340,7 @@ def _manner(training: Training) -> str:
 def _score(session: Session, training: Training, scores: Sequence[Score], now: datetime) -> None:
     if training.digest is None or not scores:
         return
+    manner = _manner(training)
     evaluations = [
         {
             "digest": training.digest,
@@ -350,7 +351,7 @@ def _score(session: Session, training: Training, scores: Sequence[Score], now: d
             "value": score.value,
             "details": {
                 "recipe": training.recipe_name,
-                "manner": _manner(training),
+                "manner": manner,
                 "seed": training.seed,
                 "dataset_digest": training.dataset_digest,
                 **score.details,
@@ -360,6 +361,8 @@ def _score(session: Session, training: Training, scores: Sequence[Score], now: d
         for score in scores
     ]
     training_log.save_evaluations(session, evaluations)
+    training_log.want_refit(session, manner, now)
+    enqueue(session, tasks.REFIT, manner=manner)
     fields = ("dataset", "split", "metric", "value")
     entries = [("evaluation", {name: row[name] for name in fields}) for row in evaluations]
     training_log.add_events(session, training.id, entries, now)

@@ -9,6 +9,7 @@ from edgefront.core.store.tables.event import Event
 from edgefront.core.store.tables.job import Generation, Job, Target
 from edgefront.core.store.tables.measurement import Launch, Lease, Measurement
 from edgefront.core.store.tables.proxy import ProxyScore, ProxyWait
+from edgefront.core.store.tables.quality import LawVersion, WantedRefit
 from edgefront.core.store.tables.training import Evaluation, Training, TrainingEvent, TrainingMetric
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Generation",
     "Job",
     "Launch",
+    "LawVersion",
     "Lease",
     "Measurement",
     "ProxyScore",
@@ -31,6 +33,7 @@ __all__ = [
     "Training",
     "TrainingEvent",
     "TrainingMetric",
+    "WantedRefit",
     "WebSession",
     "new_id",
 ]

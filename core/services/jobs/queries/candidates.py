@@ -65,6 +65,17 @@ def by_ids(session: Session, ids: Collection[str]) -> list[Candidate]:
     return list(session.scalars(select(Candidate).where(any_of(Candidate.id, ids)).order_by(Candidate.number)))
 
 
+def ids_of(session: Session, job_id: str) -> list[str]:
+    """Every candidate of a job, over all its targets."""
+    return list(session.scalars(select(Candidate.id).where(Candidate.job_id == job_id)))
+
+
+def predictions(session: Session, ids: Collection[str]) -> Sequence[Row[Any]]:
+    """Rows of `id`, `architecture` and `predicted`."""
+    columns = (Candidate.id, Candidate.architecture, Candidate.predicted)
+    return session.execute(select(*columns).where(any_of(Candidate.id, ids))).all()
+
+
 def in_state(session: Session, target_id: str, state: str) -> list[Candidate]:
     return list(
         session.scalars(
@@ -109,6 +120,12 @@ def frontier_points(session: Session, target_ids: Collection[str]) -> dict[str, 
 def baseline_points(session: Session, target_ids: Collection[str]) -> dict[str, list[Point]]:
     """The measured baselines of each target, in bounds or out."""
     return _points(session, target_ids, _BASELINE_POINTS)
+
+
+def competing_points(session: Session, target_id: str) -> list[Point]:
+    """The measured search candidates within the limits, on the frontier or not."""
+    condition = and_(Candidate.state == "measured", Candidate.role == "search")
+    return _points(session, [target_id], _points_where(condition))[target_id]
 
 
 def dominated_points(session: Session, target_id: str, corners: Sequence[tuple[float, float, float]]) -> list[Point]:

@@ -13,7 +13,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 
 from edgefront.core.store.any_of import any_of
 from edgefront.core.store.bulk import insert_rows
-from edgefront.core.store.tables import Evaluation, Training, TrainingEvent, TrainingMetric, new_id
+from edgefront.core.store.tables import Evaluation, Training, TrainingEvent, TrainingMetric, WantedRefit, new_id
 
 _AT_ONCE = 500
 
@@ -112,6 +112,13 @@ def save_evaluations(session: Session, rows: Sequence[Mapping[str, Any]]) -> Non
                 set_={name: row[name] for name in ("value", "details", "created_at", "digest")},
             )
         )
+
+
+def want_refit(session: Session, manner: str, now: datetime) -> None:
+    """Stores that laws are to be fitted to the trainings of this manner, until a worker has done so."""
+    dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
+    statement = dialect.insert(WantedRefit).values(manner=manner, wanted_at=now)
+    session.execute(statement.on_conflict_do_update(index_elements=["manner"], set_={"wanted_at": now}))
 
 
 def evaluations_of(session: Session, training_ids: Collection[str]) -> dict[str, list[Evaluation]]:

@@ -8,6 +8,7 @@ import { FrontierChart } from "../job/chart.js";
 import { byId, debounced, element, setNotice, setText, throttled } from "../shared/dom.js";
 import { latency, mebibytes, millions, moment, whole } from "../shared/format.js";
 import { followLive, setLive } from "../shared/live.js";
+import { JobLaw } from "../job/law.js";
 import { LimitControls } from "../job/limits.js";
 import { CandidateTable } from "../job/table.js";
 import { TargetTabs } from "../job/tabs.js";
@@ -47,6 +48,13 @@ const trained = new Trained(id, () => {
   drawTable();
   loadFrontier(chosen);
   loadAnswer();
+  law.look().catch(unlessRefused);
+});
+const law = new JobLaw(id, () => {
+  loadCandidates().catch(unlessRefused);
+  loadFrontier(chosen);
+  loadAnswer();
+  refresh();
 });
 const dialog = new TrainDialog(() => trained.lookNow());
 const drawTable = throttled(() => table.show(candidates.of(chosen)), () => 250);
@@ -267,6 +275,7 @@ function showExports() {
 function hear(event) {
   if (event.kind === "candidate") candidates.put(event.data);
   if (event.kind === "frontier") candidates.moveFrontier(event.target_id, event.data.joined ?? [], event.data.left ?? []);
+  if (event.kind === "law") law.hear(event.data);
   if (event.target_id === chosen) {
     redraw();
     refreshAnswer();
@@ -331,6 +340,7 @@ async function start() {
   const after = job.last_event;
   await loadCandidates();
   follow(after);
+  law.look().catch(unlessRefused);
   trained.follow().catch(unlessRefused);
   await attend();
 }

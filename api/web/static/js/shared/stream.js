@@ -1,6 +1,6 @@
 // The events of a job or a training over SSE: reconnects by itself, from the last event it saw.
 
-const OF_JOBS = ["job_state", "target_state", "generation", "candidate", "frontier", "launch"];
+const OF_JOBS = ["job_state", "target_state", "generation", "candidate", "frontier", "law", "launch"];
 const OF_TRAININGS = ["state", "metric", "rewound", "checkpoint", "note", "evaluation"];
 const KINDS = ["message", ...OF_JOBS, ...OF_TRAININGS];
 const LONGEST_WAIT_MS = 15000;

@@ -1,0 +1,87 @@
+// The job's quality law: how far its predictions agree with trainings, and moving the job to a newer version.
+
+import { patiently, pause, request } from "../shared/api.js";
+import { byId, element, setNotice, setText } from "../shared/dom.js";
+import { count, figure } from "../shared/format.js";
+
+const MOVING_MS = 700;
+
+export class JobLaw {
+  /** `onMoved()` is called when the job has been moved to another law: proxies, predictions and frontiers are new. */
+  constructor(jobId, onMoved) {
+    this.path = `/v1/jobs/${encodeURIComponent(jobId)}/law`;
+    this.onMoved = onMoved;
+    this.following = false;
+  }
+
+  /** Shows the law as it is now; follows a move until it has ended. */
+  async look() {
+    this.#show(await patiently(this.path));
+  }
+
+  /** A `law` event: the job was moved, or could not be. */
+  hear({ error }) {
+    if (error) setNotice(byId("law-notice"), `The job could not be moved: ${error}`, "bad");
+    else this.onMoved();
+    this.look();
+  }
+
+  #show(view) {
+    byId("law").hidden = !view.law;
+    if (!view.law) return;
+    const { agreement } = view;
+    setText(byId("law-facts"), `law ${view.law.law} · ${count(view.law.models, "model")} · perplexity on ${view.law.data}, ${view.law.split} · trained ${view.law.trained}`);
+    if (view.moving_to) setNotice(byId("law-notice"), `Moving to ${view.moving_to}: the candidates are being predicted anew.`);
+    else if (!byId("law-notice").classList.contains("bad")) setNotice(byId("law-notice"), "");
+    byId("law-agreement").hidden = byId("law-scroll").hidden = !agreement;
+    if (agreement) this.#showAgreement(agreement);
+    byId("law-moves").replaceChildren(...(view.moving_to ? [] : view.newer.map((law) => this.#button(law))));
+    if (view.moving_to && !this.following) this.#follow();
+  }
+
+  #showAgreement(agreement) {
+    const { dataset, split, recipe, models, held, alike, ratio, held_after_shift: after } = agreement;
+    const otherwise = ` The law's models were trained otherwise: trained is ${figure(ratio)} times predicted in the median, and ${after} of ${models} hold after that.`;
+    setText(byId("law-agreement"), `${held} of ${count(models, "interval")} contain the trained perplexity (${dataset}, ${split}, recipe ${recipe}).${alike ? "" : otherwise}`);
+    byId("law-table").tBodies[0].replaceChildren(...agreement.rows.map((row) => element("tr", {},
+      element("td", { text: String(row.number), title: row.candidate_id }),
+      element("td", { text: row.name }),
+      element("td", { class: "number", text: figure(row.predicted) }),
+      element("td", { class: "number", text: `${figure(row.low)} to ${figure(row.high)}` }),
+      element("td", { class: "number" }, row.training_id === null ? figure(row.trained) : element("a", { href: `/trainings/${encodeURIComponent(row.training_id)}`, text: figure(row.trained) })),
+      element("td", { text: `${row.held ? "holds" : "missed"}${row.learnt_from ? ", predicted without it" : ""}` }),
+    )));
+  }
+
+  #button(law) {
+    const models = count(law.models, "model");
+    return element("button", {
+      type: "button", text: `Move to ${law.law}`,
+      title: `${models}, ${law.data}, trained ${law.trained}. Candidates are predicted anew and the frontier is recomputed; nothing is measured.`,
+      on: { click: (event) => this.#move(law, event.target) },
+    });
+  }
+
+  async #move({ name, version }, button) {
+    button.disabled = true;
+    try {
+      setNotice(byId("law-notice"), "");
+      this.#show(await request(this.path, { method: "POST", body: { law: name, version } }));
+    } catch (error) {
+      setNotice(byId("law-notice"), `Could not move the job: ${error.message}`, "bad");
+      button.disabled = false;
+    }
+  }
+
+  async #follow() {
+    this.following = true;
+    let view;
+    do {
+      await pause(MOVING_MS);
+      view = await patiently(this.path);
+    } while (view.moving_to);
+    this.following = false;
+    this.#show(view);
+    this.onMoved();
+  }
+}

@@ -1,0 +1,308 @@
+"""The quality law of a job: which one it has, how far that agrees with trainings, and moving the job to another.
+
+A job keeps the law that it began with. Moving it predicts all of its candidates anew and recomputes its frontiers;
+nothing is measured again. A worker computes the predictions in chunks without a transaction, then writes all of them
+with what follows in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.proxies.law_study import agreement
+from edgefront.core.quality.law import QualityLaw
+from edgefront.core.quality.shipped import NAMES
+from edgefront.core.services import tasks
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import job_of
+from edgefront.core.services.jobs import events, frontier
+from edgefront.core.services.jobs.plan import quality_law_of, space_of
+from edgefront.core.services.jobs.queries import candidates as rows
+from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.quality import law_queries, laws
+from edgefront.core.services.quality import queries as score_rows
+from edgefront.core.services.quality.expected import perplexities
+from edgefront.core.services.quality.queries import Trained
+from edgefront.core.services.stored import JOB_REQUEST
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.words import stack_in_words
+from edgefront.core.store.bulk import update_rows
+from edgefront.core.store.database import Database
+from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.tables import Candidate, Job, LawVersion
+from edgefront.core.wire.jobs import JobRequest
+from edgefront.core.wire.laws import AgreementRow, JobLawView, LawAgreement, LawChoice, LawRequest
+
+CHUNK = 500
+"""Candidates that are read, predicted and written at a time."""
+ATTEMPTS = 20
+"""Of one task: candidates that were proposed meanwhile are predicted too, and it tries again."""
+
+
+# Reading -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What was read of a job; the rest is computed without a session."""
+
+    job_id: str
+    request: JobRequest
+    refined: QualityLaw | None
+    version: LawVersion | None
+    """The row of the refined law."""
+    moving_to: str | None
+    newer: tuple[LawVersion, ...]
+    trained: tuple[Trained, ...]
+    """The largest group that was trained alike, one training an architecture."""
+    candidates: Mapping[str, tuple[str, int, dict[str, Any]]]
+    """Id → name of the target, number and architecture of the trained candidates."""
+
+    def view(self) -> JobLawView:
+        law = self.refined or quality_law_of(self.request, space_of(self.request.space))
+        return JobLawView(
+            job_id=self.job_id,
+            law=None if law is None else _choice(law) if self.version is None else _version(self.version),
+            moving_to=self.moving_to,
+            newer=tuple(_version(row) for row in self.newer),
+            agreement=None if law is None or not self.trained else self._agreement(law),
+        )
+
+    def _agreement(self, law: QualityLaw) -> LawAgreement:
+        logs = np.log([one.value for one in self.trained])
+        shapes = Shapes.of([Architecture.model_validate(self.candidates[one.candidate_id][2]) for one in self.trained])
+        found, known = law.out_of_sample(shapes, logs)
+        agreed, first = agreement(logs, found), self.trained[0]
+        lines = []
+        for index, one in enumerate(self.trained):
+            target, number, architecture = self.candidates[one.candidate_id]
+            low, high = float(found.low[index]), float(found.high[index])
+            lines.append(
+                AgreementRow(
+                    candidate_id=one.candidate_id,
+                    target=target,
+                    number=number,
+                    name=stack_in_words(architecture["blocks"]),
+                    training_id=one.training_id,
+                    predicted=float(found.perplexity[index]),
+                    low=low,
+                    high=high,
+                    trained=one.value,
+                    held=low <= one.value <= high,
+                    learnt_from=bool(known[index]),
+                )
+            )
+        return LawAgreement(
+            dataset=first.dataset,
+            split=first.split,
+            recipe=first.recipe,
+            alike=_is_own(self.version, first),
+            models=agreed.models,
+            held=sum(line.held for line in lines),
+            ratio=agreed.ratio,
+            held_after_shift=round(agreed.held_after_shift * agreed.models),
+            spearman=agreed.spearman,
+            rows=tuple(sorted(lines, key=lambda line: (line.trained, line.candidate_id))),
+        )
+
+
+def law_view(database: Database, principal: Principal, job_id: str) -> JobLawView:
+    """The job's law. NotFound if there is no such job or it is another owner's."""
+    with database.read() as session:
+        known = _known(session, job_of(session, principal, job_id))
+    return known.view()
+
+
+def _known(session: Session, job: Job) -> _Known:
+    request = JOB_REQUEST.read(job.request)
+    refined = laws.refined_law(session, request)
+    version = None if refined is None else laws.version_row(session, refined.origin.name)
+    targets = {target.id: target for target in job_rows.targets(session, [job.id])}
+    trained = _alike([one for id_ in targets for one in score_rows.trained(session, id_)], version)
+    found = rows.by_ids(session, {one.candidate_id for one in trained})
+    return _Known(
+        job_id=job.id,
+        request=request,
+        refined=refined,
+        version=version,
+        moving_to=job.wanted_law,
+        newer=_newer(session, request, version),
+        trained=tuple(trained),
+        candidates={one.id: (targets[one.target_id].name, one.number, one.architecture) for one in found},
+    )
+
+
+def _alike(trained: Sequence[Trained], version: LawVersion | None) -> list[Trained]:
+    """The trainings that the law was fitted to, else the largest group that was trained and evaluated alike; the newest
+    of each architecture.
+    """
+    groups: dict[tuple[str, str, str, str], dict[str, Trained]] = {}
+    for one in trained:
+        if one.metric == "perplexity" and one.value > 0 and np.isfinite(one.value):
+            groups.setdefault((one.dataset, one.recipe, one.split, one.manner), {}).setdefault(one.digest, one)
+    best = max(
+        groups.items(),
+        key=lambda item: (
+            any(_is_own(version, one) for one in item[1].values()),
+            len(item[1]),
+            item[0][2] == law_queries.SPLIT,
+            item[0],
+        ),
+        default=None,
+    )
+    return [] if best is None else list(best[1].values())
+
+
+def _is_own(version: LawVersion | None, one: Trained) -> bool:
+    return version is not None and (one.manner, one.split) == (version.manner, law_queries.SPLIT)
+
+
+def _newer(session: Session, request: JobRequest, version: LawVersion | None) -> tuple[LawVersion, ...]:
+    if version is not None:
+        newest = laws.version_row(session, version.name)
+        return () if newest is None or newest.version == version.version else (newest,)
+    law = quality_law_of(request, space_of(request.space))
+    return () if law is None else tuple(law_queries.newest(session, law.origin.name))
+
+
+def _version(row: LawVersion) -> LawChoice:
+    view = laws.version_view(row)
+    return LawChoice(
+        law=laws.reference(row),
+        name=row.name,
+        version=row.version,
+        models=row.models,
+        data=view.data,
+        split=view.split,
+        trained=view.trained,
+        created_at=row.created_at,
+    )
+
+
+def _choice(law: QualityLaw) -> LawChoice:
+    of = law.origin
+    return LawChoice(
+        law=of.name, name=of.name, version=0, models=law.models, data=of.data, split=of.split, trained=of.trained
+    )
+
+
+# Moving --------------------------------------------------------------------------------------------------------------
+
+
+def move(database: Database, principal: Principal, job_id: str, asked: LawRequest) -> JobLawView:
+    """Moves the job to another law, as soon as a worker has computed its predictions. The job's own changes nothing.
+
+    Raises:
+        InvalidInput: there is no such law, which lists those that exist, or it is not about the space's models.
+        NotFound: there is no such job, or it is another owner's.
+    """
+    principal.require("user")
+    with database.read() as session:
+        request = JOB_REQUEST.read(job_of(session, principal, job_id).request)
+        law = laws.named(session, asked.law if asked.version is None else f"{asked.law}@{asked.version}")
+    laws.check_covers(law, space_of(request.space))
+    own = _name_of(request)
+    with database.write() as session:
+        job = job_rows.lock_job(session, job_id)
+        if job is None or JOB_REQUEST.read(job.request) != request:  # deleted or moved while we waited
+            job = job_of(session, principal, job_id)
+            own = _name_of(JOB_REQUEST.read(job.request))
+        wanted = None if law.origin.name == own else law.origin.name
+        if job.wanted_law != wanted:
+            job.wanted_law, job.updated_at = wanted, database.now(session)
+        if wanted is not None:
+            enqueue(session, tasks.MOVE_LAW, job_id=job.id)
+    return law_view(database, principal, job_id)
+
+
+def carry_out(database: Database, job_id: str) -> None:
+    """Predicts the candidates of a job by the law that it is being moved to, and moves it. May run twice at once."""
+    name, found = None, dict[str, dict[str, Any]]()
+    for _ in range(ATTEMPTS):
+        with database.read() as session:
+            job = job_rows.find(session, job_id)
+            if job is None or job.wanted_law is None:
+                return
+            if job.wanted_law != name:
+                name, found = job.wanted_law, {}
+            law = laws.named(session, name)
+            missing = [id_ for id_ in rows.ids_of(session, job_id) if id_ not in found]
+        for start in range(0, len(missing), CHUNK):
+            with database.read() as session:
+                chunk = rows.predictions(session, missing[start : start + CHUNK])
+            found |= _predicted(law, chunk)
+        with database.write() as session:
+            if _written(session, job_id, name, found, database.now(session)):
+                return
+    # The sweep requests it again.
+
+
+def give_up(database: Database, job_id: str, reason: str) -> None:
+    """Leaves the job with the law that it has, and says in its log why."""
+    with database.write() as session:
+        job = job_rows.lock_job(session, job_id)
+        if job is not None and job.wanted_law is not None:
+            data = {"law": job.wanted_law, "error": reason}
+            job.wanted_law = None
+            session.flush()
+            events.append(session, job.id, "law", data, None, database.now(session))
+
+
+def resend(session: Session, _now: datetime) -> None:
+    """Sends the task again for jobs that no worker moves; called by the sweep."""
+    for job_id in job_rows.changing_law(session):
+        enqueue(session, tasks.MOVE_LAW, job_id=job_id)
+
+
+def _predicted(law: QualityLaw, chunk: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """Candidate id → its new columns."""
+    architectures = [Architecture.model_validate(row.architecture) for row in chunk]
+    logs = law.predict(Shapes.of(architectures)).log_perplexity.tolist()
+    return {
+        row.id: {
+            "id": row.id,
+            "predicted": {**(row.predicted or {}), **fields},
+            "proxy": -log,
+        }
+        for row, fields, log in zip(chunk, perplexities(law, architectures), logs, strict=True)
+    }
+
+
+def _written(session: Session, job_id: str, name: str, found: Mapping[str, dict[str, Any]], now: datetime) -> bool:
+    """False if candidates were proposed, or another law was asked for, since they were predicted."""
+    targets = job_rows.lock_targets(session, job_id)
+    job = job_rows.lock_job(session, job_id)
+    if job is None or job.wanted_law is None:
+        return True
+    if job.wanted_law != name or set(rows.ids_of(session, job_id)) - found.keys():
+        return False
+    request = JOB_REQUEST.read(job.request)
+    is_proxy = request.proxy == "quality_law"
+    columns = [one if is_proxy else {"id": one["id"], "predicted": one["predicted"]} for one in found.values()]
+    for start in range(0, len(columns), CHUNK):
+        update_rows(session, Candidate, columns[start : start + CHUNK])
+    former = _name_of(request)
+    job.request = JOB_REQUEST.versioned(laws.with_law(request, name).model_dump(mode="json"))
+    job.wanted_law, job.updated_at = None, now
+    session.flush()
+    data = {"law": name, "former": former, "candidates": len(columns)}
+    events.append(session, job.id, "law", data, None, now)
+    for target in targets if is_proxy else ():
+        frontier.rescored(session, target, now)
+    return True
+
+
+def _name_of(request: JobRequest) -> str | None:
+    """The name or reference of a job's law."""
+    name = request.proxy_settings.get("law")
+    if name is not None and name not in NAMES:
+        return str(name)
+    law = quality_law_of(request, space_of(request.space))
+    return None if law is None else law.origin.name

@@ -1,0 +1,107 @@
+"""Queries on versions of quality laws, and on the trainings that they are fitted to."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from edgefront.core.store.tables import Evaluation, LawVersion, Training, WantedRefit
+
+SPLIT = "valid"
+"""Of which laws predict perplexity: the one that the tables of the included laws have."""
+
+
+class TrainedModel(NamedTuple):
+    """A training that ended with a perplexity."""
+
+    evaluation_id: str
+    digest: str
+    architecture: dict[str, Any]
+    perplexity: float
+    dataset: str
+    dataset_digest: str | None
+    recipe: dict[str, Any]
+    budget: dict[str, Any]
+
+
+def trained_alike(session: Session, manner: str) -> list[TrainedModel]:
+    """The trainings of one manner (data, recipe and budget), by digest."""
+    columns = (
+        Evaluation.id,
+        Training.digest,
+        Training.architecture,
+        Evaluation.value,
+        Training.dataset,
+        Training.dataset_digest,
+        Training.recipe,
+        Training.budget,
+    )
+    return [TrainedModel(*row) for row in session.execute(_alike(manner, *columns))]
+
+
+def scores_alike(session: Session, manner: str) -> list[tuple[str, float]]:
+    """Evaluation id and perplexity of the same trainings: all of them that could have changed."""
+    return [(row[0], row[1]) for row in session.execute(_alike(manner, Evaluation.id, Evaluation.value))]
+
+
+def _alike(manner: str, *columns: Any) -> Any:
+    return (
+        select(*columns)
+        .join(Training, Training.id == Evaluation.training_id)
+        .where(
+            Evaluation.metric == "perplexity",
+            Evaluation.split == SPLIT,
+            Evaluation.details["manner"].as_string() == manner,
+            Training.kind == "training",
+            Training.state == "done",
+            Training.digest.is_not(None),
+        )
+        .order_by(Training.digest, Evaluation.id)
+    )
+
+
+def lock_wanted(session: Session, manner: str) -> WantedRefit | None:
+    query = select(WantedRefit).where(WantedRefit.manner == manner).with_for_update()
+    return session.scalar(query.execution_options(populate_existing=True))
+
+
+def no_longer_wanted(session: Session, manner: str) -> None:
+    session.execute(
+        delete(WantedRefit).where(WantedRefit.manner == manner), execution_options={"synchronize_session": False}
+    )
+
+
+def wanted_before(session: Session, before: datetime) -> list[str]:
+    query = select(WantedRefit.manner).where(WantedRefit.wanted_at < before).order_by(WantedRefit.manner)
+    return list(session.scalars(query))
+
+
+def rows_digests(session: Session, manner: str) -> set[tuple[str, str]]:
+    """Name and digest of the rows of every version of this manner."""
+    query = select(LawVersion.name, LawVersion.rows_digest).where(LawVersion.manner == manner)
+    return {(row.name, row.rows_digest) for row in session.execute(query)}
+
+
+def newest_version(session: Session, name: str) -> int:
+    """0 if there is none."""
+    return session.scalar(select(func.max(LawVersion.version)).where(LawVersion.name == name)) or 0
+
+
+def find(session: Session, name: str, version: int | None) -> LawVersion | None:
+    """This version of a law, or its newest."""
+    query = select(LawVersion).where(LawVersion.name == name)
+    if version is not None:
+        query = query.where(LawVersion.version == version)
+    return session.scalar(query.order_by(LawVersion.version.desc()).limit(1))
+
+
+def newest(session: Session, base: str | None = None) -> list[LawVersion]:
+    """The newest version of each law by name; of those with this base alone, if given."""
+    last = select(LawVersion.name, func.max(LawVersion.version).label("version")).group_by(LawVersion.name).subquery()
+    query = select(LawVersion).join(last, (LawVersion.name == last.c.name) & (LawVersion.version == last.c.version))
+    if base is not None:
+        query = query.where(LawVersion.base == base)
+    return list(session.scalars(query.order_by(LawVersion.name)))

@@ -1,0 +1,141 @@
+"""Quality laws by name: those that come along, and versions that trainings of this service have refined.
+
+A refined law is named `NAME@VERSION`; `NAME` alone is its newest version. What a job stores has the version.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import datetime
+from functools import lru_cache
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.proxies.quality_law import law_about
+from edgefront.core.quality.law import QualityLaw
+from edgefront.core.quality.shipped import NAMES, family, law_named, shipped_laws
+from edgefront.core.quality.stored import from_json, summary
+from edgefront.core.services.quality import law_queries as rows
+from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import LawVersion
+from edgefront.core.wire.jobs import JobRequest
+from edgefront.core.wire.service import QualityLawView
+
+FIELD = "proxy_settings.law"
+
+_REFERENCE = re.compile(r"([a-z0-9][a-z0-9.-]{0,63})(?:@([1-9][0-9]{0,5}))?")
+
+
+def reference(row: LawVersion) -> str:
+    """`NAME@VERSION`."""
+    return f"{row.name}@{row.version}"
+
+
+def named(session: Session, name: str) -> QualityLaw:
+    """The law of this name or reference; its own name is then the reference. `InvalidInput` lists those that exist."""
+    if name in NAMES:
+        return law_named(name)
+    row = version_row(session, name)
+    if row is None:
+        allowed = _existing(session)
+        raise InvalidInput(f"law: there is no {name!r}; there are {allowed}", field="law", value=name, allowed=allowed)
+    return _read(reference(row), row.law)
+
+
+def check_covers(law: QualityLaw, space: SearchSpace) -> None:
+    """Raises `InvalidInput` unless the law is of the space's family: others rank its models by another scale."""
+    own = family(space.baselines([1])[0])
+    if own is None:
+        law_about(space)  # says why there is no law
+    if own != law.origin.family:
+        raise InvalidInput(
+            f"law: {law.origin.name} is about {law.origin.family or 'neither'} models, and the space {space.name} has "
+            f"{own} models",
+            field="law",
+            value=law.origin.name,
+            allowed=f"a law of the family {own}",
+        )
+
+
+def settled(database: Database, request: JobRequest) -> tuple[JobRequest, QualityLaw | None]:
+    """The request with the version of the refined law that it names, and that law; None if it names none.
+
+    `InvalidInput` names the setting if there is no such law, or it is not about the space's models.
+    """
+    name = request.proxy_settings.get("law")
+    if not isinstance(name, str) or name in NAMES:
+        return request, None
+    try:
+        with database.read() as session:
+            law = named(session, name)
+        known = spaces().get(request.space.name)
+        if known is not None:
+            check_covers(law, known)
+    except InvalidInput as error:
+        raise error if error.field == "proxy" else error.under("proxy_settings") from None
+    return with_law(request, law.origin.name), law
+
+
+def with_law(request: JobRequest, name: str | None) -> JobRequest:
+    """The request by another law; None: the one that its space has by default."""
+    kept = {key: value for key, value in request.proxy_settings.items() if key != "law"}
+    return request.model_copy(update={"proxy_settings": kept if name is None else {**kept, "law": name}})
+
+
+def refined_law(session: Session, request: JobRequest) -> QualityLaw | None:
+    """The refined law that a stored request names; None if it names none, or one that comes along."""
+    name = request.proxy_settings.get("law")
+    return named(session, name) if isinstance(name, str) and "@" in name else None
+
+
+def version_row(session: Session, name: str) -> LawVersion | None:
+    """The row of NAME@VERSION, or of the newest version of NAME."""
+    match = _REFERENCE.fullmatch(name)
+    if match is None:
+        return None
+    return rows.find(session, match[1], None if match[2] is None else int(match[2]))
+
+
+def views(database: Database) -> list[QualityLawView]:
+    """The laws that come along, and the newest version of each refined one."""
+    with database.read() as session:
+        refined = rows.newest(session)
+    return [*(view(law) for law in shipped_laws().values()), *(version_view(row) for row in refined)]
+
+
+def law_view(database: Database, name: str) -> QualityLawView:
+    """One law by name or reference. NotFound lists those that exist."""
+    if name in NAMES:
+        return view(law_named(name))
+    with database.read() as session:
+        row = version_row(session, name)
+        if row is None:
+            raise NotFound(f"no quality law {name!r}; there are {_existing(session)}")
+    return version_view(row)
+
+
+def version_view(row: LawVersion) -> QualityLawView:
+    return view(_read(reference(row), row.law), row.name, row.version, row.created_at)
+
+
+def view(
+    law: QualityLaw, name: str | None = None, version: int = 0, created_at: datetime | None = None
+) -> QualityLawView:
+    said = summary(law)
+    return QualityLawView.model_validate(
+        {**said, "name": name or said["name"], "version": version, "created_at": created_at}
+    )
+
+
+def _existing(session: Session) -> str:
+    return ", ".join([*NAMES, *(reference(one) for one in rows.newest(session))])
+
+
+@lru_cache(maxsize=64)
+def _read(name: str, text: str) -> QualityLaw:
+    law = from_json(text)
+    return replace(law, origin=replace(law.origin, name=name))

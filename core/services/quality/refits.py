@@ -1,0 +1,174 @@
+"""Refines quality laws by the service's own trainings: the law of their family is the prior, and a process fits what
+is left.
+
+A refit belongs to a base law and a manner of training: data, recipe and budget. From five different architectures on,
+every training that ends makes a new version. Fitting takes seconds and holds no transaction; the same trainings give
+the same version, byte by byte, and are not fitted twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.canonical import digest
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.quality.law import LEAST, Origin, QualityLaw
+from edgefront.core.quality.shipped import law_for
+from edgefront.core.quality.stored import to_text
+from edgefront.core.services import tasks
+from edgefront.core.services.quality import law_queries as rows
+from edgefront.core.services.quality.law_queries import TrainedModel
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.database import Database
+from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.tables import LawVersion
+
+ATTEMPTS = 5
+"""Of one task: it fits again if a training ends meanwhile."""
+LOST_AFTER = timedelta(minutes=1)
+"""After this time the task of a refit is assumed lost."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Trainings of one manner whose architectures have the same base law."""
+
+    base: QualityLaw
+    models: tuple[TrainedModel, ...]
+    architectures: tuple[Architecture, ...]
+
+    @property
+    def rows_digest(self) -> str:
+        """Perplexities are compared as the law has them: ln to 6 decimals."""
+        return digest(sorted([one.digest, f"{math.log(one.perplexity):.6f}"] for one in self.models))
+
+    def name(self, manner: str) -> str:
+        return f"{self.base.origin.name}-{manner[:10]}"
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """A version without its number, as columns of `LawVersion`."""
+
+    columns: dict[str, Any]
+
+
+def refit(database: Database, manner: str) -> None:
+    """Fits the laws of a manner of training that are wanted, and stores those that are new. May run twice at once."""
+    for _ in range(ATTEMPTS):
+        with database.read() as session:
+            trained = rows.trained_alike(session, manner)
+            known = rows.rows_digests(session, manner)
+        fitted = [
+            found
+            for group in _groups(trained)
+            if (group.name(manner), group.rows_digest) not in known and (found := _fit(group, manner)) is not None
+        ]
+        with database.write() as session:
+            if _stored(session, manner, trained, fitted, database.now(session)):
+                return
+    _log.warning("trainings of manner %s end faster than laws are fitted; the sweep requests it again", manner)
+
+
+def give_up(database: Database, manner: str) -> None:
+    """No law is fitted to what there is by now of a manner: the next training that ends requests it again."""
+    with database.write() as session:
+        rows.no_longer_wanted(session, manner)
+
+
+def resend(session: Session, now: datetime) -> None:
+    """Sends the task again for refits that no worker makes; called by the sweep."""
+    for manner in rows.wanted_before(session, now - LOST_AFTER):
+        enqueue(session, tasks.REFIT, manner=manner)
+
+
+def _groups(trained: Sequence[TrainedModel]) -> list[_Group]:
+    """By base law, in the order of names; models without a usable perplexity or a law are left out."""
+    found: dict[str, tuple[QualityLaw, list[TrainedModel], list[Architecture]]] = {}
+    for one in trained:
+        if not (math.isfinite(one.perplexity) and one.perplexity > 0):
+            continue
+        architecture = Architecture.model_validate(one.architecture)
+        base = law_for(architecture)
+        if base is not None:
+            _, models, architectures = found.setdefault(base.origin.name, (base, [], []))
+            models.append(one)
+            architectures.append(architecture)
+    return [
+        _Group(base, tuple(models), tuple(architectures)) for _, (base, models, architectures) in sorted(found.items())
+    ]
+
+
+def _fit(group: _Group, manner: str) -> _Fitted | None:
+    """None if there are too few different models."""
+    models = len({one.digest for one in group.models})
+    if models < LEAST:
+        return None
+    first = group.models[0]
+    origin = Origin(
+        name=group.name(manner),
+        title=f"{group.base.origin.name}, refined by trainings of this service on {first.dataset}"[:500],
+        family=group.base.origin.family,
+        data=f"{first.dataset} (data set {(first.dataset_digest or '')[:12]})",
+        split="validation",
+        tokens="token of the data set as it is prepared here",
+        trained=_trained(first),
+        source="trainings of this service",
+    )
+    logs = [math.log(one.perplexity) for one in group.models]
+    try:
+        law = QualityLaw.fit(Shapes.of(group.architectures), logs, origin, prior=group.base)
+    except InvalidInput as error:  # all of one shape, or of one perplexity
+        _log.info("no law of %d trainings of manner %s: %s", len(logs), manner, error.detail)
+        return None
+    return _Fitted(
+        {
+            "name": origin.name,
+            "base": group.base.origin.name,
+            "manner": manner,
+            "dataset": first.dataset,
+            "dataset_digest": first.dataset_digest,
+            "recipe": str(first.recipe.get("name", "")),
+            "models": models,
+            "rows_digest": group.rows_digest,
+            "law": to_text(law),
+        }
+    )
+
+
+def _trained(one: TrainedModel) -> str:
+    """Recipe and length, in words."""
+    budget = {name: value for name, value in one.budget.items() if value is not None}
+    recipe_steps = one.recipe.get("steps", 0)
+    words = [f"recipe {one.recipe.get('name', '')}", f"{min(recipe_steps, budget.pop('steps', recipe_steps)):,} steps"]
+    words += [f"at most {value:,} {name}" for name, value in sorted(budget.items())]
+    return ", ".join(words)
+
+
+def _stored(
+    session: Session, manner: str, trained: Sequence[TrainedModel], fitted: Sequence[_Fitted], now: datetime
+) -> bool:
+    """Stores new versions under the lock of the request; False if a training has ended since they were read."""
+    if rows.lock_wanted(session, manner) is None:
+        return True  # another worker has stored them
+    if repr(rows.scores_alike(session, manner)) != repr([(one.evaluation_id, one.perplexity) for one in trained]):
+        return False  # as text: a NaN is not equal to itself
+    known = rows.rows_digests(session, manner)
+    for one in fitted:
+        name = one.columns["name"]
+        if (name, one.columns["rows_digest"]) not in known:
+            version = rows.newest_version(session, name) + 1
+            session.add(LawVersion(**one.columns, version=version, created_at=now))
+            session.flush()
+    rows.no_longer_wanted(session, manner)
+    return True

@@ -1,0 +1,39 @@
+"""Versions of quality laws that the service's own trainings have refined, and the trainings that wait for the next."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import String, Text, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from edgefront.core.store.tables.base import Base, UtcDateTime, new_id
+
+
+class LawVersion(Base):
+    """A law with another as its prior, fitted to trainings that were alike. Never changed: jobs name it."""
+
+    __tablename__ = "quality_law"
+    __table_args__ = (UniqueConstraint("name", "version"), UniqueConstraint("rows_digest", "name"))
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("law"))
+    name: Mapped[str] = mapped_column(String(64))  # one for each base law and manner of training
+    version: Mapped[int]  # from 1
+    base: Mapped[str] = mapped_column(String(64))  # the law that is its prior
+    manner: Mapped[str] = mapped_column(String(16), index=True)  # as in `details` of the evaluations it was fitted to
+    dataset: Mapped[str] = mapped_column(String(200))
+    dataset_digest: Mapped[str | None] = mapped_column(String(64))
+    recipe: Mapped[str] = mapped_column(String(64))
+    models: Mapped[int]  # different architectures
+    rows_digest: Mapped[str] = mapped_column(String(64))  # of the architectures and perplexities it was fitted to
+    law: Mapped[str] = mapped_column(Text)  # JSON of core.quality.stored
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class WantedRefit(Base):
+    """A manner of training with results that no law has been fitted to; deleted when that is done."""
+
+    __tablename__ = "quality_refit"
+
+    manner: Mapped[str] = mapped_column(String(16), primary_key=True)
+    wanted_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -1,0 +1,315 @@
+"""A job keeps its quality law until its owner moves it: then it is predicted anew, and nothing is measured."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulated_agent import CLASS, SimulatedAgent, by_work, principal
+from simulated_pool import Pool, settings_for
+from simulated_service import SMALL, Service
+from simulated_trainings import BASE, Trainings
+from sqlalchemy import func, select
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.pareto.baseline import reference
+from edgefront.core.pareto.frontier import nondominated
+from edgefront.core.services.jobs import law, recommendation
+from edgefront.core.services.jobs.events import read_events
+from edgefront.core.services.prediction.estimates import estimate
+from edgefront.core.services.prediction.fits import Fits
+from edgefront.core.services.quality import laws
+from edgefront.core.services.search import advance as advancing
+from edgefront.core.services.search.computing import Computed, ComputeStep
+from edgefront.core.services.sweep import sweep
+from edgefront.core.services.tasks import MOVE_LAW
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.tables import Candidate, Job, Launch, Target
+from edgefront.core.wire.jobs import EventView, JobRequest, JobView
+from edgefront.core.wire.laws import JobLawView, LawRequest
+
+
+@pytest.fixture
+def trainings(service: Service, tmp_path: Path) -> Trainings:
+    url = service.database.url.render_as_string(hide_password=False)
+    pool = Pool(service.database, settings_for(url, tmp_path))
+    pool.user = service.user
+    return Trainings(pool)
+
+
+@pytest.fixture
+def agent(service: Service) -> SimulatedAgent:
+    return SimulatedAgent(service.database, by_work)
+
+
+def asked(**changes: Any) -> JobRequest:
+    value = {
+        "space": {"name": "lts-gpt2", "narrow": SMALL},
+        "targets": [{"device_class": CLASS}],
+        "algorithm": {"name": "lts", "settings": {"iterations": 2, "population": 10}},
+        "budget": {"refinement": 0.0},
+        "seed": 7,
+    }
+    return JobRequest.model_validate(value | changes)
+
+
+@pytest.fixture
+def job(service: Service, agent: SimulatedAgent) -> JobView:
+    """A finished job by the law that comes along."""
+    made = service.submit(asked())
+    service.run(agent)
+    found = service.get(made.id)
+    assert (found.state, found.request.proxy) == ("finished", "quality_law")
+    return found
+
+
+@pytest.fixture
+def refined(service: Service, trainings: Trainings, job: JobView) -> str:
+    """NAME@1 of a law that five trainings have refined."""
+    trainings.end_all(trainings.candidates(job.id, 5))
+    trainings.learn(service)
+    (row,) = trainings.versions()
+    return laws.reference(row)
+
+
+def rows(service: Service, job_id: str) -> list[Candidate]:
+    with service.database.read() as session:
+        return list(session.scalars(select(Candidate).where(Candidate.job_id == job_id).order_by(Candidate.number)))
+
+
+def launches(service: Service) -> int:
+    with service.database.read() as session:
+        return session.scalar(select(func.count()).select_from(Launch)) or 0
+
+
+def events(service: Service, job_id: str) -> list[EventView]:
+    with service.database.read() as session:
+        return read_events(session, job_id, 0, 10_000)
+
+
+def move(service: Service, job_id: str, name: str, version: int | None = None) -> JobLawView:
+    return law.move(service.database, service.user, job_id, LawRequest(law=name, version=version))
+
+
+def work(service: Service) -> None:
+    """Does the moves that wait."""
+    for task, arguments in list(service.tasks.others):
+        if task == MOVE_LAW:
+            law.carry_out(service.database, arguments["job_id"])
+    service.tasks.others[:] = [one for one in service.tasks.others if one[0] != MOVE_LAW]
+
+
+def test_a_job_keeps_its_law_until_it_is_moved(service: Service, job: JobView, refined: str) -> None:
+    before, measured, logged = rows(service, job.id), launches(service), events(service, job.id)
+    shown = law.law_view(service.database, service.user, job.id)
+    assert shown.law is not None
+    assert (shown.law.law, shown.moving_to) == (BASE, None)
+    assert [one.law for one in shown.newer] == [refined]
+    assert {one.predicted["law"] for one in before} == {BASE}  # type: ignore[index]
+
+    name, _, version = refined.partition("@")
+    assert move(service, job.id, name, int(version)).moving_to == refined
+    assert {one.predicted["law"] for one in rows(service, job.id)} == {BASE}  # type: ignore[index]
+    work(service)
+
+    after = rows(service, job.id)
+    with service.database.read() as session:
+        found = laws.named(session, refined)
+        target = session.scalars(select(Target)).one()
+    for one, former in zip(after, before, strict=True):
+        predicted = found.predict(Shapes.of([Architecture.model_validate(one.architecture)]))
+        assert one.proxy == pytest.approx(-float(predicted.log_perplexity[0]))
+        assert one.predicted is not None
+        assert one.predicted["law"] == refined
+        assert one.predicted["perplexity"] == pytest.approx(math.exp(-one.proxy))
+        assert one.latency_ms == former.latency_ms
+    inside = [one for one in after if one.role == "search" and one.state == "measured"]
+    kept = nondominated([(one.proxy, one.latency_ms, one.memory_bytes) for one in inside])
+    assert {one.id for one in after if one.on_frontier} == {
+        one.id for one, keep in zip(inside, kept, strict=True) if keep
+    }
+    assert target.frontier_size == int(kept.sum())
+    depths = [(one.proxy, one.latency_ms, one.memory_bytes) for one in after if one.role == "baseline"]
+    assert target.reference == pytest.approx(reference(depths))
+    assert target.hypervolume > 0
+    assert launches(service) == measured
+
+    now = events(service, job.id)
+    assert [one.number for one in now] == list(range(1, len(now) + 1))
+    news = now[len(logged) :]
+    assert [one.kind for one in news] in (["law", "frontier"], ["law"])
+    assert news[0].data == {"law": refined, "former": BASE, "candidates": len(after)}
+    assert service.get(job.id).state == "finished"
+    with service.database.read() as session:
+        known = recommendation.read(session, service.user, job.id)
+    assert "recipe quick" in known.recommendation().perplexity_of
+
+
+def test_moving_to_the_own_law_changes_nothing(service: Service, job: JobView, refined: str) -> None:
+    count = len(events(service, job.id))
+    assert move(service, job.id, BASE).moving_to is None
+    assert [task for task, _ in service.tasks.others if task == MOVE_LAW] == []
+    move(service, job.id, refined)
+    assert move(service, job.id, BASE).moving_to is None  # taken back before a worker came to it
+    work(service)
+    assert len(events(service, job.id)) == count
+    for _ in range(2):
+        move(service, job.id, refined)
+        work(service)
+    assert [one.kind for one in events(service, job.id)].count("law") == 1
+    move(service, job.id, BASE)
+    work(service)
+    assert {one.predicted["law"] for one in rows(service, job.id)} == {BASE}  # type: ignore[index]
+
+
+def test_what_cannot_be_moved_to_is_refused(service: Service, job: JobView, refined: str) -> None:
+    for name, version in (("nothing", None), (refined.partition("@")[0], 2), (BASE, 1)):
+        with pytest.raises(InvalidInput, match=f"there are {BASE}.*{refined}") as error:
+            move(service, job.id, name, version)
+        assert error.value.field == "law"
+    with pytest.raises(InvalidInput, match="is about transformer-xl models, and the space lts-gpt2 has gpt2 models"):
+        move(service, job.id, "lts-transformer-xl-wikitext103")
+    encoders = service.create(asked(space={"name": "bert"}, algorithm={"name": "random"}))
+    with pytest.raises(InvalidInput, match="no quality law is about the space bert"):
+        move(service, encoders.id, BASE)
+    assert law.law_view(service.database, service.user, encoders.id).law is None
+
+
+def test_only_the_owner_moves_a_job(service: Service, job: JobView, refined: str) -> None:
+    eve = principal(service.database, owner="eve")
+    for call in (
+        lambda: law.law_view(service.database, eve, job.id),
+        lambda: law.move(service.database, eve, job.id, LawRequest(law=refined)),
+    ):
+        with pytest.raises(NotFound):
+            call()
+    boss = principal(service.database, owner="boss", role="admin")
+    assert law.move(service.database, boss, job.id, LawRequest(law=refined)).moving_to == refined
+
+
+def test_agreement_says_how_many_intervals_held(
+    service: Service, trainings: Trainings, job: JobView, refined: str
+) -> None:
+    before = law.law_view(service.database, service.user, job.id).agreement
+    assert before is not None
+    assert (before.models, before.alike) == (5, False)
+    assert not any(one.learnt_from for one in before.rows)
+    assert before.held < 5
+    trainings.end(trainings.candidates(job.id, 6)[5])
+    move(service, job.id, refined)
+    work(service)
+    after = law.law_view(service.database, service.user, job.id).agreement
+    assert after is not None
+    assert (after.models, after.alike, after.split) == (6, True, "valid")
+    assert [one.learnt_from for one in sorted(after.rows, key=lambda one: one.number)] == [True] * 5 + [False]
+    assert after.held == sum(one.low <= one.trained <= one.high for one in after.rows) >= 5
+    assert [one.trained for one in after.rows] == sorted(one.trained for one in after.rows)
+
+
+def test_a_job_begins_with_the_version_that_it_names(
+    service: Service, trainings: Trainings, agent: SimulatedAgent, job: JobView, refined: str
+) -> None:
+    name = refined.partition("@")[0]
+    second = service.submit(asked(proxy_settings={"law": name}, seed=8))
+    assert second.request.proxy_settings == {"law": refined}
+    trainings.end(trainings.candidates(job.id, 6)[5])
+    trainings.learn(service)
+    service.run(agent)
+    assert service.get(second.id).state == "finished"
+    found = rows(service, second.id)
+    assert {one.predicted["law"] for one in found} == {refined}  # type: ignore[index]
+    assert all(one.proxy == pytest.approx(-math.log(one.predicted["perplexity"])) for one in found)  # type: ignore[index]
+    assert [one.version for one in law.law_view(service.database, service.user, second.id).newer] == [2]
+    estimated = estimate(service.database, service.user, asked(proxy_settings={"law": name}), Fits())
+    assert estimated.refusals == ()
+    wrong = asked(proxy_settings={"law": f"{name}@9"})
+    (refusal,) = estimate(service.database, service.user, wrong, Fits()).refusals
+    assert refusal.field == "proxy_settings.law"
+    with pytest.raises(InvalidInput, match=rf"proxy_settings\.law: there is no '{name}@9'; there are .*{name}@2"):
+        service.create(wrong)
+    with pytest.raises(InvalidInput, match="has transformer-xl models"):
+        service.create(asked(space={"name": "lts-transformer-xl"}, proxy_settings={"law": refined}))
+
+
+def test_proposals_by_the_former_law_are_thrown_away(
+    service: Service, agent: SimulatedAgent, job: JobView, refined: str
+) -> None:
+    """A running job: what a worker computed before the move is not stored after it, and the search goes on by the new
+    law.
+    """
+    running = service.submit(asked(seed=9))
+    (target,) = running.targets
+    step: Any = None
+    while not (isinstance(step, ComputeStep) and step.number == 0):
+        agent.step()
+        service.inbox.clear()
+        with service.database.write() as session:
+            step = advancing.advance(session, target.id, service.database.now(session))
+    computed = step.compute()
+    assert isinstance(computed, Computed)
+    move(service, running.id, refined)
+    work(service)
+    with service.database.write() as session:
+        assert advancing.store(session, step, computed, service.database.now(session))
+    assert {one.role for one in rows(service, running.id)} == {"baseline"}
+    service.inbox.append(target.id)
+    service.run(agent)
+    assert service.get(running.id).state == "finished"
+    assert {one.predicted["law"] for one in rows(service, running.id)} == {refined}  # type: ignore[index]
+
+
+def test_candidates_that_come_meanwhile_are_predicted_too(
+    service: Service, agent: SimulatedAgent, job: JobView, refined: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = service.submit(asked(seed=9))
+    predicted, held = law._predicted, list[int]()
+
+    def slow(*arguments: Any) -> Any:
+        held.append(service.database.engine.pool.checkedout())  # type: ignore[attr-defined]
+        if len(held) == 1:
+            service.run(agent)
+        return predicted(*arguments)
+
+    monkeypatch.setattr(law, "_predicted", slow)
+    move(service, running.id, refined)
+    work(service)
+    found = rows(service, running.id)
+    assert any(one.role == "search" for one in found)
+    assert {one.predicted["law"] for one in found} == {refined}  # type: ignore[index]
+    assert held == [0, 0]  # no transaction is held while candidates are predicted
+
+
+def test_a_move_whose_task_was_lost_is_sent_again(service: Service, job: JobView, refined: str) -> None:
+    move(service, job.id, refined)
+    service.tasks.others.clear()
+    with service.database.write() as session:
+        sweep(session, service.database.now(session))
+    work(service)
+    assert {one.predicted["law"] for one in rows(service, job.id)} == {refined}  # type: ignore[index]
+
+
+def test_a_move_that_fails_leaves_the_job_as_it_is(service: Service, job: JobView, refined: str) -> None:
+    move(service, job.id, refined)
+    law.give_up(service.database, job.id, "no reason")
+    assert law.law_view(service.database, service.user, job.id).moving_to is None
+    last = events(service, job.id)[-1]
+    assert (last.kind, last.data) == ("law", {"law": refined, "error": "no reason"})
+    with service.database.read() as session:
+        assert session.get_one(Job, job.id).wanted_law is None
+
+
+def test_a_job_by_parameters_keeps_its_frontier(
+    service: Service, trainings: Trainings, agent: SimulatedAgent, job: JobView, refined: str
+) -> None:
+    """The law only says what perplexity to expect."""
+    made = service.submit(asked(proxy="decoder_parameters", seed=8))
+    service.run(agent)
+    before = rows(service, made.id)
+    move(service, made.id, refined)
+    work(service)
+    after = rows(service, made.id)
+    assert [(one.proxy, one.on_frontier) for one in after] == [(one.proxy, one.on_frontier) for one in before]
+    assert {one.predicted["law"] for one in after} == {refined}  # type: ignore[index]

@@ -1,0 +1,211 @@
+"""Quality laws that trainings refine: from five models on, numbered, and the same from the same trainings."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from simulated_agent import SimulatedAgent
+from simulated_pool import Pool, settings_for
+from simulated_service import SMALL, Service, request
+from simulated_trainings import BASE, Trainings, perplexity_of
+from sqlalchemy import delete, func, select, update
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import NotFound
+from edgefront.core.quality.shipped import law_named
+from edgefront.core.quality.stored import from_json
+from edgefront.core.services.quality import laws, refits
+from edgefront.core.services.sweep import sweep
+from edgefront.core.services.tasks import REFIT
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.tables import Candidate, Evaluation, LawVersion, Training, WantedRefit
+
+
+@pytest.fixture
+def trainings(service: Service, tmp_path: Path) -> Trainings:
+    url = service.database.url.render_as_string(hide_password=False)
+    pool = Pool(service.database, settings_for(url, tmp_path))
+    pool.user = service.user
+    return Trainings(pool)
+
+
+@pytest.fixture
+def candidates(service: Service, trainings: Trainings) -> list[Candidate]:
+    agent = SimulatedAgent(service.database)
+    job = service.submit(request(space={"name": "lts-gpt2", "narrow": SMALL}))
+    service.run(agent)
+    return trainings.candidates(job.id, 12)
+
+
+def wanted(service: Service, trainings: Trainings) -> str:
+    """Requests a refit of the trainings again; returns their manner."""
+    with service.database.write() as session:
+        manner = session.scalars(select(Evaluation.details)).first()["manner"]  # type: ignore[index]
+        session.add(WantedRefit(manner=manner, wanted_at=service.database.now(session)))
+    return str(manner)
+
+
+def test_from_five_models_on_each_training_makes_a_version(
+    service: Service, trainings: Trainings, candidates: list[Candidate]
+) -> None:
+    trainings.end_all(candidates[:4])
+    trainings.end(candidates[0])  # a second training of one architecture is no fifth model
+    trainings.learn(service)
+    assert trainings.versions() == []
+    trainings.end(candidates[4])
+    trainings.learn(service)
+    trainings.end(candidates[5])
+    trainings.learn(service)
+    first, second = trainings.versions()
+    assert (first.version, second.version) == (1, 2)
+    assert (first.models, second.models) == (5, 6)
+    assert first.name == second.name
+    assert first.name.startswith(f"{BASE}-")
+    assert (first.base, first.dataset, first.recipe) == (BASE, "letters", "quick")
+    trainings.end(candidates[6], overrides={"segment": 8, "steps": 4, "schedule": {"warmup": 0}})  # another budget
+    trainings.learn(service)
+    assert len(trainings.versions()) == 2
+
+
+def test_a_refined_law_predicts_what_its_trainings_come_to(
+    service: Service, trainings: Trainings, candidates: list[Candidate]
+) -> None:
+    trainings.end_all(candidates[:7])
+    trainings.learn(service)
+    (row,) = trainings.versions()
+    law = from_json(row.law)
+    assert law.prior is not None
+    assert law.prior.origin.name == BASE
+    for words in ("letters", "recipe quick", "3 steps"):
+        assert words in f"{law.origin.data} {law.origin.trained}"
+    others = [Architecture.model_validate(one.architecture) for one in candidates[7:]]
+    true = np.log([perplexity_of(one) for one in others])
+    refined, base = (one.predict(Shapes.of(others)) for one in (law, law_named(BASE)))
+    assert np.abs(refined.log_perplexity - true).max() < 0.1 < np.abs(base.log_perplexity - true).min()
+    assert (np.abs(refined.log_perplexity - true) <= refined.half_width).all()
+
+
+def test_the_same_trainings_give_the_same_bytes_once(
+    service: Service, trainings: Trainings, candidates: list[Candidate]
+) -> None:
+    trainings.end_all(candidates[:6])
+    trainings.learn(service)
+    (row,) = trainings.versions()
+    refits.refit(service.database, wanted(service, trainings))
+    assert [one.id for one in trainings.versions()] == [row.id]
+    with service.database.write() as session:
+        session.execute(delete(LawVersion))
+        # Rows come in another order: the first training is stored anew.
+        session.execute(update(Evaluation).where(Evaluation.value == perplexity(candidates[0])).values(id="evl_z"))
+    refits.refit(service.database, wanted(service, trainings))
+    (again,) = trainings.versions()
+    assert again.id != row.id
+    assert (again.law, again.rows_digest) == (row.law, row.rows_digest)
+
+
+def perplexity(candidate: Candidate) -> float:
+    return perplexity_of(Architecture.model_validate(candidate.architecture))
+
+
+def test_two_at_once_store_one_version(service: Service, trainings: Trainings, candidates: list[Candidate]) -> None:
+    trainings.end_all(candidates[:5])
+    with service.database.read() as session:
+        (manner,) = session.scalars(select(WantedRefit.manner)).all()
+    barrier, failures = threading.Barrier(2), list[Exception]()
+
+    def learn() -> None:
+        try:
+            barrier.wait()
+            refits.refit(service.database, manner)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=learn) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert [one.version for one in trainings.versions()] == [1]
+    with service.database.read() as session:
+        assert session.scalar(select(func.count()).select_from(WantedRefit)) == 0
+
+
+def test_a_training_that_ends_meanwhile_is_in_the_version(
+    service: Service, trainings: Trainings, candidates: list[Candidate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainings.end_all(candidates[:5])
+    fit, seen = refits._fit, list[int]()
+
+    def slow(group: Any, manner: str) -> Any:
+        seen.append(service.database.engine.pool.checkedout())  # type: ignore[attr-defined]
+        if len(seen) == 1:
+            trainings.end(candidates[5])
+        return fit(group, manner)
+
+    monkeypatch.setattr(refits, "_fit", slow)
+    trainings.learn(service)
+    trainings.learn(service)  # the task of the sixth
+    assert [(one.version, one.models) for one in trainings.versions()] == [(1, 6)]
+    assert seen == [0, 0]  # no transaction is held while a law is fitted
+
+
+def test_failed_trainings_and_endless_perplexities_teach_nothing(
+    service: Service, trainings: Trainings, candidates: list[Candidate]
+) -> None:
+    trainings.end_all(candidates[:5])
+    trainings.end(candidates[5], ending="invalid")
+    values = [float("inf"), 0.0]
+    if service.database.engine.dialect.name == "postgresql":  # SQLite stores no NaN
+        values.append(float("nan"))
+    for place, value in enumerate(values, start=6):
+        trainings.end(candidates[place], value)
+    trainings.learn(service)
+    assert [one.models for one in trainings.versions()] == [5]
+    with service.database.write() as session:
+        session.execute(update(Training).where(Training.digest == candidates[0].digest).values(state="failed"))
+    refits.refit(service.database, wanted(service, trainings))
+    assert len(trainings.versions()) == 1  # four are left
+
+
+def test_models_of_one_shape_make_no_law(service: Service, trainings: Trainings, candidates: list[Candidate]) -> None:
+    for candidate in candidates[:5]:
+        trainings.end(candidate, 50.0)
+    trainings.learn(service)
+    assert trainings.versions() == []
+    with service.database.read() as session:
+        assert session.scalar(select(func.count()).select_from(WantedRefit)) == 0
+
+
+def test_a_lost_task_is_sent_again(service: Service, trainings: Trainings, candidates: list[Candidate]) -> None:
+    trainings.end_all(candidates[:5])
+    service.tasks.others.clear()
+    with service.database.write() as session:
+        sweep(session, service.database.now(session))
+    assert REFIT not in [task for task, _ in service.tasks.others]
+    with service.database.write() as session:
+        sweep(session, service.database.now(session) + timedelta(minutes=2))
+    trainings.learn(service)
+    assert len(trainings.versions()) == 1
+
+
+def test_laws_are_listed_with_the_newest_version(
+    service: Service, trainings: Trainings, candidates: list[Candidate]
+) -> None:
+    assert [one.version for one in laws.views(service.database)] == [0, 0, 0]
+    trainings.end_all(candidates[:5])
+    trainings.learn(service)
+    trainings.end(candidates[5])
+    trainings.learn(service)
+    *_, view = laws.views(service.database)
+    assert (view.version, view.table_models, view.prior) == (2, 6, BASE)
+    assert laws.law_view(service.database, view.name).version == 2
+    assert laws.law_view(service.database, f"{view.name}@1").table_models == 5
+    for unknown in (f"{view.name}@3", "nothing", "a@b@c", "@1"):
+        with pytest.raises(NotFound, match=f"there are {BASE}.*{view.name}@2"):
+            laws.law_view(service.database, unknown)

@@ -1,0 +1,75 @@
+"""Predicted and trained perplexity on a job's page, and the button that moves the job to a refined law."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import BrowserContext, expect
+from simulated_pool import Pool, prepare
+from simulated_trainings import BASE, Trainings
+from watched_page import WatchedPage
+
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.dispatch import sender
+from edgefront.core.services.settings import DatabaseSettings, Settings
+from edgefront.core.store.database import Database
+from edgefront.embedded.service import EmbeddedService
+
+FACTS = "document.getElementById('law-facts').textContent"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedService]:
+    """One whose own worker trains nothing."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("EDGEFRONT_TRAINING__SLOTS", "0")
+        home = tmp_path_factory.mktemp("service")
+        with EmbeddedService(home, port=0, agent=False, isolated=True) as service:
+            yield service
+
+
+@pytest.fixture
+def trainings(service: EmbeddedService) -> Iterator[Trainings]:
+    settings = Settings(home=service.home, database=DatabaseSettings())
+    database = Database(settings.database_url, send=sender(settings))
+    prepare(service.home / "data")
+    pool = Pool(database, settings)
+    pool.user = Principal("key_test", "test", "local", "admin")
+    try:
+        yield Trainings(pool)
+    finally:
+        database.dispose()
+
+
+def test_trained_candidates_are_listed_and_the_job_is_moved(
+    watch: Callable[..., WatchedPage],
+    member: BrowserContext,
+    finished: dict[str, Any],
+    trainings: Trainings,
+    api: httpx.Client,
+) -> None:
+    seen = watch(member, f"/jobs/{finished['id']}")
+    seen.until(f"{FACTS}.startsWith('law {BASE} ')", True)
+    expect(seen.page.locator("#law-scroll")).to_be_hidden()
+    trainings.end_all(trainings.candidates(finished["id"], 5))
+    trainings.pool.until(trainings.versions)  # the service's worker has fitted it
+    (row,) = trainings.versions()
+    launches = sum(target["launches_done"] for target in finished["targets"])
+
+    seen.page.reload()
+    card = seen.page.get_by_role("region", name="Predicted and trained perplexity", exact=True)
+    seen.eventually(lambda: len(seen.cells("#law-table tbody tr")), 5)
+    expect(card.get_by_text("The law's models were trained otherwise")).to_be_visible()
+    card.get_by_role("button", name=f"Move to {row.name}@1").click()
+    seen.until(f"{FACTS}.startsWith('law {row.name}@1 ')", True)
+    expect(
+        card.get_by_text("5 intervals contain the trained perplexity (letters, valid, recipe quick).")
+    ).to_be_visible()
+    seen.eventually(lambda: {cells[-1] for cells in seen.cells("#law-table tbody tr")}, {"holds, predicted without it"})
+    assert card.get_by_role("button").count() == 0
+    job = api.get(f"/v1/jobs/{finished['id']}").json()
+    assert job["request"]["proxy_settings"] == {"law": f"{row.name}@1"}
+    assert sum(target["launches_done"] for target in job["targets"]) == launches
