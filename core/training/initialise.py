@@ -1,8 +1,8 @@
 """The values that a training begins with, as the papers' code draws them.
 
 In every scheme biases are 0 and layer norms 1 and 0, but for Transformer-XL's norm weights; and SRU and SRU++ blocks
-begin as in branch 3.0.0-dev of their code, which trained the papers' models, in every scheme: a hybrid of them trains no
-better from values that were made for attention.
+begin in every scheme as in branch 3.0.0-dev of their code, which trained the SRU++ paper's models: a hybrid of them
+trains no better from values that were made for attention.
 """
 
 from __future__ import annotations

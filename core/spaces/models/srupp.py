@@ -1,8 +1,8 @@
 """SRU++ on enwik8, WikiText-103 and Billion Word, and SRU at the same widths.
 
 All have ten layers. On bytes, embedding and output are untied; on words they are one adaptive embedding of width 1024,
-whose projections are tied as well on WikiText-103 and whose vectors are not multiplied by √d (the authors' scripts, branch
-3.0.0-dev). The published commands leave layer norms out but for the one inside SRU++.
+not multiplied by √d, whose projections are tied as well on WikiText-103 (the authors' scripts, branch 3.0.0-dev). The
+published commands leave layer norms out but for the one inside SRU++.
 """
 
 from __future__ import annotations

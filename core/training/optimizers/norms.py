@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,16 @@ def norms(values: Sequence[Tensor], owners: Sequence[Tensor]) -> Tensor:
         torch.distributed.all_reduce(squares, group=group)
         found[indices] = squares.sqrt()
     return found
+
+
+def rows_before(tensor: Any) -> int:
+    """How many rows of the whole tensor come before those that this rank holds."""
+    if _is_distributed(tensor):
+        mesh, rows = tensor.device_mesh, tensor.shape[0]
+        for dim, place in enumerate(tensor.placements):
+            if place.is_shard(0):  # cut as torch.chunk does
+                return min(rows, mesh.get_local_rank(dim) * math.ceil(rows / mesh.size(dim)))
+    return 0
 
 
 def _is_distributed(tensor: Tensor) -> bool:
