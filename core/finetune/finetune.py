@@ -142,8 +142,9 @@ def fine_tune(
     rate = Optimizer(name="adamw", lr=settings.lr, eps=1e-6, weight_decay=settings.weight_decay)
     schedule = Schedule(decay="power", warmup=math.floor(settings.warmup * steps), power=1.0)
     p = settings.dropout
-    # BERT drops nothing inside its feed-forward blocks.
-    before, model.dropout = model.dropout, Dropout(embedding=p, hidden=p, inner=0.0, attention=p, output=p)
+    # BERT drops nothing inside its feed-forward blocks, and nothing before SQuAD's head.
+    output = 0.0 if model.architecture.output.kind == "spans" else p
+    before, model.dropout = model.dropout, Dropout(embedding=p, hidden=p, inner=0.0, attention=p, output=output)
     optimizer = make_optimizer(model, rate)
     losses: list[float] = []
     model.to(device).train()
