@@ -16,8 +16,8 @@ def learning_rate(schedule: Schedule, lr: float, step: int, steps: int) -> float
 
         lr(t) = lr(t - 1)·(1 + cos πt/T)/(1 + cos π(t - 1)/T),
 
-    which starts from the last step of the warm-up. `power` counts steps from 1, as NVIDIA's BERT does: it replaces the last
-    step of the warm-up, and the last step of all has `min_lr`. Raises `InvalidInput` for a step out of range.
+    which starts from the last step of the warm-up. `power` counts steps from 1, as NVIDIA's BERT does: it begins with
+    the last step of the warm-up, and the last step of all has `min_lr`. Raises `InvalidInput` for a step out of range.
     """
     if not 0 <= step < steps:
         raise InvalidInput(f"step {step} is not one of {steps}", field="step", value=step, allowed=f"0 to {steps - 1}")
