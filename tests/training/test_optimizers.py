@@ -161,7 +161,9 @@ def test_parts_step_as_parameters_of_their_own(kind: Any) -> None:
         other.step()
         torch.testing.assert_close(whole.detach(), torch.cat([part.detach() for part in apart]))
     assert {name: value.shape for name, value in one.state[whole].items()} == {
-        **{"step": torch.Size(()), "exp_avg": whole.shape, "exp_avg_sq": whole.shape}
+        "step": torch.Size(()),
+        "exp_avg": whole.shape,
+        "exp_avg_sq": whole.shape,
     }
 
 
