@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -28,6 +30,12 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def main(folder: Path) -> None:
+    found = find_spec("mem_transformer")
+    assert found is not None, "PYTHONPATH lacks NVIDIA's Transformer-XL/pytorch"
+    assert found.origin is not None
+    utils = ModuleType("utils")  # without what its __init__ imports for trainings
+    utils.__path__ = [str(Path(found.origin).parent / "utils")]
+    sys.modules["utils"] = utils
     module = importlib.import_module("mem_transformer")
     for seed, name in enumerate(CASES):
         _make(module, name, seed, folder / "transformer_xl")
@@ -75,8 +83,9 @@ def _run(model: Any, tokens: Any, targets: Any) -> dict[str, Any]:
     arrays: dict[str, Any] = {"tokens": tokens, "targets": targets, "memory/before": memory}
     losses = []
     for segment, (x, y) in enumerate(zip(tokens, targets, strict=True)):
-        hidden, _ = model._forward(x.T, memory)
-        loss, memory = model(x.T, y.T, memory)
+        inputs, aims = x.T.contiguous(), y.T.contiguous()
+        hidden, _ = model._forward(inputs, memory)
+        loss, memory = model(inputs, aims, memory)
         scores = _log_probs(model, hidden)
         assert_close(-loss.T, scores.gather(2, y[..., None])[..., 0], "losses")
         arrays[f"log_probs/{segment}"] = scores
