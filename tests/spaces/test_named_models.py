@@ -30,7 +30,7 @@ def test_named_models_have_the_published_parameters(name: str) -> None:
 
 
 def test_embeddings_are_scaled_where_the_authors_code_does() -> None:
-    """asappresearch/sru 3.0.0-dev has `scale_emb=False` for WikiText-103 and Billion Word; Transformer-XL multiplies."""
+    """asappresearch/sru 3.0.0-dev has `scale_emb=False` for WikiText-103 and Billion Word; Transformer-XL scales."""
     scaled = {name: model.architecture.scaled_embedding for name, model in named_models().items()}
     of_sru = {name for name in scaled if name.startswith(("sru-", "srupp-")) and name.endswith(("-wt103", "-lm1b"))}
     assert len(of_sru) == 9

@@ -33,10 +33,12 @@ def norms(values: Sequence[Tensor], owners: Sequence[Tensor]) -> Tensor:
 def rows_before(tensor: Any) -> int:
     """How many rows of the whole tensor come before those that this rank holds."""
     if _is_distributed(tensor):
-        mesh, rows = tensor.device_mesh, tensor.shape[0]
+        rows: int = tensor.shape[0]
         for dim, place in enumerate(tensor.placements):
             if place.is_shard(0):  # cut as torch.chunk does
-                return min(rows, mesh.get_local_rank(dim) * math.ceil(rows / mesh.size(dim)))
+                ranks: int = tensor.device_mesh.size(dim)
+                rank: int = tensor.device_mesh.get_local_rank(dim)
+                return min(rows, rank * math.ceil(rows / ranks))
     return 0
 
 
