@@ -140,10 +140,12 @@ def fine_tune(
     device = torch.device(device)
     steps = settings.epochs * math.ceil(len(rows) / settings.rows)
     rate = Optimizer(name="adamw", lr=settings.lr, eps=1e-6, weight_decay=settings.weight_decay)
-    schedule = Schedule(decay="power", warmup=math.floor(settings.warmup * steps), power=1.0)
+    warmup = math.ceil(round(settings.warmup * steps, 6))  # 0.1 · 30 is above 3 in floats
+    schedule = Schedule(decay="power", warmup=warmup, power=1.0)
     p = settings.dropout
-    # BERT drops nothing inside its feed-forward blocks.
-    before, model.dropout = model.dropout, Dropout(embedding=p, hidden=p, inner=0.0, attention=p, output=p)
+    # BERT drops nothing inside its feed-forward blocks, and nothing before SQuAD's head.
+    output = 0.0 if model.architecture.output.kind == "spans" else p
+    before, model.dropout = model.dropout, Dropout(embedding=p, hidden=p, inner=0.0, attention=p, output=output)
     optimizer = make_optimizer(model, rate)
     losses: list[float] = []
     model.to(device).train()

@@ -29,7 +29,7 @@ class Dropout(BaseModel):
     highway: Rate = 0.0
     """Of SRU's update to its highway, one mask for all of a row's tokens; the last block has none."""
     output: Rate = 0.0
-    """Of the states that the output layer reads."""
+    """Of the states that the output layer reads; of a model of classes, of the pooled vector after its tanh (BERT)."""
 
 
 NO_DROPOUT = Dropout()

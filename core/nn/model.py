@@ -99,8 +99,8 @@ class LanguageModel(nn.Module):
         for a target below 0 or too large.
         """
         picked = wanted(hidden, self.architecture, "all")
-        narrow = self.dropout.narrow if self.training else 0.0
-        losses: Tensor = self.output.losses(picked, self.embedding, targets, label_smoothing, narrow)
+        rates = self.dropout if self.training else NO_DROPOUT
+        losses: Tensor = self.output.losses(picked, self.embedding, targets, label_smoothing, rates)
         return losses
 
     def start(self, batch: int, form: Form = "cache") -> State:
@@ -141,10 +141,11 @@ class LanguageModel(nn.Module):
             hidden = self.final_norm(hidden)
         if self.architecture.output.kind == "none":
             return hidden
-        hidden = drop(hidden, rates.output)
+        if self.output.pooler is None:  # else the pooled vector is dropped, where classes read it
+            hidden = drop(hidden, rates.output)
         if logits == "none":
             return hidden
-        scores: Tensor = self.output(hidden, self.embedding)
+        scores: Tensor = self.output(hidden, self.embedding, rates)
         return scores
 
     def _through_blocks(self, hidden: Tensor, context: Context) -> Tensor:

@@ -23,6 +23,7 @@ from edgefront.core.graph.parameters import (
 )
 from edgefront.core.graph.state import Logits
 from edgefront.core.nn.blocks.feed_forward import ACTIVATIONS
+from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.embedding import TokenEmbedding
 from edgefront.core.nn.layers import LayerNorm, Linear, drop
 from edgefront.core.spaces.architecture import Architecture
@@ -80,14 +81,15 @@ class OutputLayer(nn.Module):
         if output.kind == "spans":
             self.spans = Linear(d_model, 2)
 
-    def forward(self, hidden: Tensor, embedding: TokenEmbedding) -> Tensor:
+    def forward(self, hidden: Tensor, embedding: TokenEmbedding, dropout: Dropout = NO_DROPOUT) -> Tensor:
         """[…, d_model] → […, vocab_size], […, d_model] (pooled), […, classes] or […, 2] (spans).
 
-        Which positions `hidden` holds is the caller's choice (`wanted`).
+        Which positions `hidden` holds is the caller's choice (`wanted`). `dropout.output` is for the pooled vector that
+        classes read.
         """
         if self.pooler is not None:
             pooled = torch.tanh(self.pooler(hidden))
-            return pooled if self.classes is None else self.classes(pooled)
+            return pooled if self.classes is None else self.classes(drop(pooled, dropout.output))
         if self.spans is not None:
             return self.spans(hidden)
         return self._over_vocabulary(self._transformed(hidden), embedding)
@@ -98,9 +100,11 @@ class OutputLayer(nn.Module):
         embedding: TokenEmbedding,
         targets: Tensor,
         label_smoothing: float = 0.0,
-        dropout: float = 0.0,
+        dropout: Dropout = NO_DROPOUT,
     ) -> Tensor:
-        """What `LanguageModel.token_losses` returns, of the states that `wanted` picks. `dropout` is `Dropout.narrow`.
+        """What `LanguageModel.token_losses` returns, of the states that `wanted` picks.
+
+        `dropout.narrow` is for what is projected, `dropout.output` as in `forward`.
 
         Of an adaptive softmax the head is computed for all positions and each tail for those whose target it holds
         (Grave et al. 2017, §4). A tail without targets is still computed, on zero rows, so that all parameters have
@@ -109,7 +113,7 @@ class OutputLayer(nn.Module):
         kind = self.architecture.output.kind
         _check_targets(kind, hidden, targets)
         if kind == "classes":
-            return _cross_entropy(self(hidden, embedding), targets, label_smoothing)
+            return _cross_entropy(self(hidden, embedding, dropout), targets, label_smoothing)
         if kind == "spans":
             places = self(hidden, embedding).transpose(1, 2)
             ends = _cross_entropy(places.flatten(0, 1), targets.flatten(), label_smoothing)
@@ -123,7 +127,7 @@ class OutputLayer(nn.Module):
             )
             losses = found.new_zeros(wanted_tokens.shape).index_copy(0, places, found)
         else:
-            losses = self._losses(flat, embedding, wanted_tokens, label_smoothing, dropout)
+            losses = self._losses(flat, embedding, wanted_tokens, label_smoothing, dropout.narrow)
         return losses.view(targets.shape)
 
     def _losses(

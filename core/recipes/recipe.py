@@ -48,7 +48,8 @@ class Schedule(_Part):
     """Linear warm-up from 0 to `lr` over `warmup` steps, then a decay to `min_lr` at the end of the last step.
 
     `cosine` over the steps that remain after the warm-up; `cosine_whole` as if it had begun at step 0 (SRU++); `power`
-    (1 - step/steps)^power; `inverse_sqrt` lr·√(warmup/step); `constant`. See `core.training.optimizers.schedules`.
+    (1 - step/steps)^power, steps counted from 1 (BERT); `inverse_sqrt` lr·√(warmup/step); `constant`. See
+    `core.training.optimizers.schedules`.
     """
 
     decay: Literal["cosine", "cosine_whole", "power", "inverse_sqrt", "constant"] = "cosine"

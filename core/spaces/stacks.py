@@ -6,7 +6,7 @@ from edgefront.core.spaces.ends import Embedding, LearnedPositions, NoPositions,
 from edgefront.core.spaces.frame import LIKE_D_MODEL, Frame, Stock
 from edgefront.core.spaces.gene import Gene, steps
 from edgefront.core.spaces.stack import MIN_ATTENTION, MIN_MIXING, StackSpace
-from edgefront.core.spaces.transformer_xl import BASE, OWN_BIASES, SHARED_BIASES, WIKITEXT_103
+from edgefront.core.spaces.transformer_xl import BASE, OWN_BIASES, SHARED_BIASES, UNSCALED_WIKITEXT_103
 
 _PERCENT = steps(0, 100, 5)
 
@@ -54,7 +54,7 @@ SRUPP = StackSpace(
     stock=Stock(d_model=3072, attn_ratio=4),
     frame=Frame(
         # As in the paper's models of WikiText-103; the activation shapes no block here.
-        embedding=WIKITEXT_103,
+        embedding=UNSCALED_WIKITEXT_103,
         positions=NoPositions(),
         activation="gelu_tanh",
         norm="post",

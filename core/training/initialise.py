@@ -1,7 +1,8 @@
 """The values that a training begins with, as the papers' code draws them.
 
 In every scheme biases are 0 and layer norms 1 and 0, but for Transformer-XL's norm weights; and SRU and SRU++ blocks
-begin as theirs do in every scheme, for a hybrid of them trains no better from values that were made for attention.
+begin in every scheme as in branch 3.0.0-dev of their code, which trained the SRU++ paper's models: a hybrid of them
+trains no better from values that were made for attention.
 """
 
 from __future__ import annotations
@@ -89,12 +90,14 @@ class Parameter:
 def initialise(model: LanguageModel, scheme: Scheme, seed: int) -> LanguageModel:
     """Initialises every parameter of `model`; returns the model.
 
-    gpt2           N(0, 0.02); the last linear layers of the residual blocks divided by √(number of blocks) (Radford et
-    al. 2019) opt            the same with 0.006 for 0.02 (Zhang et al. 2022, §2.2) transformer_xl N(0, 0.02), norm
-    weights N(1, 0.02), projections N(0, 0.01); `_large` with 0.005 for 0.02 (NVIDIA) srupp          Xavier's uniform
-    distribution for every linear layer; embeddings uniform to √(3/d_model) (asappresearch/sru) bert           N(0,
-    0.02) (Devlin et al. 2019, by NVIDIA's code) translation    Xavier's for every map; tables N(0, 1/√width)
-    (asappresearch/imitkd)
+    - gpt2: N(0, 0.02), projections N(0, 0.01); the last linear layers of the residual blocks N(0, 0.02/√(number of
+      blocks)) (Radford et al. 2019; projections by archai, which trained LTS's models)
+    - opt: the same with 0.006 for 0.02, projections too (Zhang et al. 2022, §2.2)
+    - transformer_xl: N(0, 0.02), norm weights N(1, 0.02), projections N(0, 0.01); `_large` with 0.005 for 0.02 (NVIDIA)
+    - srupp: Xavier's uniform distribution for every linear layer; embeddings uniform to √(3/d_model)
+      (asappresearch/sru)
+    - bert: N(0, 0.02) (Devlin et al. 2019, by NVIDIA's code)
+    - translation: Xavier's for every linear layer; embeddings N(0, 1/√width) (asappresearch/imitkd)
 
     SRU++'s W^o is multiplied by √(1 - p), p being the rate of `model.dropout.hidden`, so set that before.
 
@@ -133,9 +136,8 @@ def _first_value(parameter: Parameter, scheme: Scheme, generator: torch.Generato
 
 def _sru(parameter: Parameter) -> Draw:
     """Initialises a linear layer of an SRU or SRU++ block."""
-    if isinstance(parameter.block, Sru):
-        return Draw("uniform", math.sqrt(3 / parameter.shape[1]))
-    share = 1 - parameter.hidden_dropout if parameter.name.endswith(".up.weight") else 1.0
+    is_scaled = isinstance(parameter.block, Srupp) and parameter.name.endswith(".up.weight")
+    share = 1 - parameter.hidden_dropout if is_scaled else 1.0
     return Draw("uniform", _xavier(parameter).spread * math.sqrt(share))
 
 
@@ -143,15 +145,19 @@ def _xavier(parameter: Parameter) -> Draw:
     return Draw("uniform", math.sqrt(6 / (parameter.shape[0] + parameter.shape[1])))
 
 
-def _gpt2(parameter: Parameter, deviation: float = 0.02) -> Draw:
+def _gpt2(parameter: Parameter) -> Draw:
+    return Draw("normal", 0.01) if parameter.is_projection else _by_depth(parameter, 0.02)
+
+
+def _opt(parameter: Parameter) -> Draw:
+    return _by_depth(parameter, 0.006)
+
+
+def _by_depth(parameter: Parameter, deviation: float) -> Draw:
     if parameter.is_residual_output:
         blocks = sum(not isinstance(block, Identity) for block in parameter.architecture.blocks)
         return Draw("normal", deviation / math.sqrt(blocks))
     return Draw("normal", deviation)
-
-
-def _opt(parameter: Parameter) -> Draw:
-    return _gpt2(parameter, 0.006)
 
 
 def _transformer_xl(parameter: Parameter) -> Draw:

@@ -1,4 +1,4 @@
-"""Transformer-XL against transformers 4.35's TransfoXL, whose answers `golden/references` keeps.
+"""Transformer-XL against transformers 4.35's TransfoXL and NVIDIA's, whose answers `golden/references` keeps.
 
 Segment after segment over its memory: log-probabilities, hidden states, memory, the loss and its gradients; in ONNX
 Runtime the same without gradients.
@@ -51,7 +51,7 @@ class Case:
             if key.startswith(f"{folder}/")
         }
         state |= {alias: state[name] for alias, name in self.about["aliases"].items()}
-        return from_transformer_xl(state, self.architecture)
+        return from_transformer_xl(state, self.architecture, reverse_clusters=self.about.get("reverse_clusters", False))
 
     def segments(self) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
         """(number, tokens, targets), both [batch, sequence]."""

@@ -29,6 +29,15 @@ def test_named_models_have_the_published_parameters(name: str) -> None:
     assert costs(named_model(name).architecture).total_parameters == PUBLISHED[name]
 
 
+def test_embeddings_are_scaled_where_the_authors_code_does() -> None:
+    """asappresearch/sru 3.0.0-dev has `scale_emb=False` for WikiText-103 and Billion Word; Transformer-XL scales."""
+    scaled = {name: model.architecture.scaled_embedding for name, model in named_models().items()}
+    of_sru = {name for name in scaled if name.startswith(("sru-", "srupp-")) and name.endswith(("-wt103", "-lm1b"))}
+    assert len(of_sru) == 9
+    assert not any(scaled[name] for name in of_sru)
+    assert all(scaled[name] for name in scaled if name.startswith(("transformer-xl-", "par-base", "sandwich-")))
+
+
 def test_every_model_has_a_source_and_a_digest_of_its_own() -> None:
     models = named_models()
     assert all(name == model.name and model.source for name, model in models.items())

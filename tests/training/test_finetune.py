@@ -128,13 +128,33 @@ def test_a_number_is_regressed_on(tmp_path: Path) -> None:
     assert len(found.predictions) == 20
 
 
-def test_dropout_is_where_bert_has_it() -> None:
-    model, seen = encoder(bpe().vocab_size), set()
-    tuned = with_head(model, "classes", 2)
-    rows = [Row([1, 2, 3], [0, 0, 0], 0)]
+@pytest.mark.parametrize(
+    ("kind", "classes", "target", "output"), [("classes", 2, 0, 0.1), ("spans", None, (0, 1), 0.0)]
+)
+def test_dropout_is_where_bert_has_it(kind: Any, classes: int | None, target: Any, output: float) -> None:
+    tuned, seen = with_head(encoder(bpe().vocab_size), kind, classes), set()
+    rows = [Row([1, 2, 3], [0, 0, 0], target)]
     fine_tune(tuned, rows, FineTuning(epochs=1), progress=lambda *_: seen.add(tuned.dropout))
-    assert seen == {Dropout(embedding=0.1, hidden=0.1, inner=0.0, attention=0.1, output=0.1)}
+    assert seen == {Dropout(embedding=0.1, hidden=0.1, inner=0.0, attention=0.1, output=output)}
     assert tuned.dropout == NO_DROPOUT
+
+
+def test_classes_read_a_pooled_vector_that_is_dropped_after_its_tanh() -> None:
+    """As BertForSequenceClassification: tanh, dropout, linear layer; in the loss as in the scores of a regression."""
+    tuned = with_head(encoder(99), "classes", 3).train()
+    tuned.dropout = Dropout(inner=0.0, output=0.5)
+    tokens = torch.randint(5, 99, (4, 7), generator=torch.Generator().manual_seed(0))
+    hidden = tuned(tokens, "none")
+    pooled = torch.tanh(tuned.output.pooler(hidden[:, 0]))
+    torch.manual_seed(1)
+    expected = tuned.output.classes(torch.nn.functional.dropout(pooled, 0.5))
+    torch.manual_seed(1)
+    assert torch.equal(tuned(tokens), expected)
+    targets = torch.tensor([0, 1, 2, 0])
+    torch.manual_seed(1)
+    losses = torch.nn.functional.cross_entropy(expected, targets, reduction="none")
+    assert torch.equal(tuned.token_losses(hidden, targets), losses)
+    assert torch.equal(tuned.eval()(tokens), tuned.output.classes(pooled))
 
 
 def test_pairs_are_laid_out_as_in_bert(tmp_path: Path) -> None:

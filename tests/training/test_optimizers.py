@@ -143,6 +143,30 @@ def test_a_closure_is_called_with_gradients_on() -> None:
         assert optimizer.step(closure).item() > optimizer.step(closure).item()
 
 
+@pytest.mark.parametrize("kind", [Lamb, NvLamb])
+def test_parts_step_as_parameters_of_their_own(kind: Any) -> None:
+    """Also after what was stored without parts is loaded: averages are those of the whole parameter."""
+    sizes, whole = (2, 4, 1), nn.Parameter(torch.from_numpy(np.random.default_rng(0).normal(0, 1, (7, 3))))
+    apart = [nn.Parameter(part.clone()) for part in whole.detach().split(sizes)]
+    one, other = kind([whole], lr=0.1, weight_decay=0.01, parts={whole: sizes}), kind(apart, lr=0.1, weight_decay=0.01)
+    for step in range(STEPS):
+        if step == STEPS // 2:
+            without = kind([whole], lr=0.1, weight_decay=0.01)
+            without.load_state_dict(one.state_dict())
+            one.load_state_dict(without.state_dict())
+        whole.grad = torch.from_numpy(np.random.default_rng(step).normal(0, (2.0, 0.1, 30.0), (7, 3)))
+        for parameter, gradient in zip(apart, whole.grad.split(sizes), strict=True):
+            parameter.grad = gradient.clone()
+        one.step()
+        other.step()
+        torch.testing.assert_close(whole.detach(), torch.cat([part.detach() for part in apart]))
+    assert {name: value.shape for name, value in one.state[whole].items()} == {
+        "step": torch.Size(()),
+        "exp_avg": whole.shape,
+        "exp_avg_sq": whole.shape,
+    }
+
+
 def test_shards_step_as_the_whole(tmp_path: Any) -> None:
     """FSDP's shards, here of a world of one: states are shards as well, and what is stored is loaded."""
     from torch.distributed import destroy_process_group, init_process_group
@@ -155,7 +179,10 @@ def test_shards_step_as_the_whole(tmp_path: Any) -> None:
         for kind in (Lamb, NvLamb):
             plain = [nn.Parameter(torch.from_numpy(w.copy())) for w in some_arrays(5)]
             shards = [nn.Parameter(distribute_tensor(p.detach().clone(), mesh, [Shard(0)])) for p in plain]
-            one, other = kind(plain, lr=0.01, weight_decay=0.01), kind(shards, lr=0.01, weight_decay=0.01)
+            one, other = (
+                kind(parameters, lr=0.01, weight_decay=0.01, parts={parameters[0]: (1, 4)})
+                for parameters in (plain, shards)
+            )
             for step in range(3):
                 for a, b, g in zip(plain, shards, gradients(step), strict=True):
                     a.grad = torch.from_numpy(g)
@@ -233,6 +260,36 @@ def test_each_trains_and_resumes_from_its_state(name: Any) -> None:
     other = make_optimizer(resumed, settings)
     other.load_state_dict(state)
     assert train(resumed, other, 3) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "parameter", "changes", "sizes"),
+    [
+        ("lamb", Lamb, "output.bias", {}, (20, 20, 20)),
+        ("lamb", Lamb, "output.bias", {"embedding": {"vocab_size": 60, "cutoffs": [20, 40]}}, (60,)),  # div 1
+        ("lamb", Lamb, "blocks.0.qkv.weight", {}, (48,)),
+        ("nvlamb", NvLamb, "blocks.0.qkv.weight", {"positions": {"kind": "learned"}}, (16, 16, 16)),
+        ("nvlamb", NvLamb, "blocks.0.out.weight", {"positions": {"kind": "learned"}}, (16,)),
+    ],
+)
+def test_trust_ratios_are_those_of_nvidia_s_parameters(
+    name: Any, kind: Any, parameter: str, changes: dict[str, Any], sizes: tuple[int, ...]
+) -> None:
+    """Its Transformer-XL has a bias a cluster where div is above 1; its BERT has queries, keys and values apart."""
+    subject = initialise(LanguageModel(Architecture.parse(DESCRIPTION | changes)), "translation", 0)
+    found = subject.get_parameter(parameter)
+    rows = torch.arange(1.0, len(found) + 1).view(-1, *[1] * (found.ndim - 1))
+    with torch.no_grad():
+        found.add_(rows / 10)  # so that the parts have other norms
+    apart = [nn.Parameter(part.clone()) for part in found.detach().split(sizes)]
+    optimizer = make_optimizer(subject, Optimizer(name=name, lr=0.1, eps=1e-6, weight_decay=0.01, decays="all"))
+    expected = kind(apart, lr=0.1, eps=1e-6, weight_decay=0.01)
+    found.grad = (rows / 1e4).expand_as(found).clone()
+    for part, gradient in zip(apart, found.grad.split(sizes), strict=True):
+        part.grad = gradient.clone()
+    optimizer.step()
+    expected.step()
+    torch.testing.assert_close(found.detach(), torch.cat([part.detach() for part in apart]))
 
 
 def test_radam_decays_apart_from_its_gradient() -> None:

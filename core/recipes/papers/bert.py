@@ -23,7 +23,7 @@ _PHASE_1 = Recipe(
     segment=128,
     masked_fraction=0.15,
     optimizer=Optimizer(name="nvlamb", lr=6e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01, decays="matrices"),
-    schedule=Schedule(decay="power", power=0.5, warmup=2_001),  # 28.43 % of the steps
+    schedule=Schedule(decay="power", power=0.5, warmup=2_001),  # 28.43 % of the steps, rounded up
     dropout=_DROPOUT,
     initialisation="bert",
     precision="float16",
@@ -39,7 +39,7 @@ _PHASE_2 = _PHASE_1.model_copy(
         "rows": 32_768,
         "segment": 512,
         "optimizer": _PHASE_1.optimizer.model_copy(update={"lr": 4e-3}),
-        "schedule": Schedule(decay="power", power=0.5, warmup=200),  # 12.8 %
+        "schedule": Schedule(decay="power", power=0.5, warmup=201),  # 12.8 %, rounded up
         "evaluation": Evaluation(segment=512, rows=16, every=200, tokens=1 << 20),
     }
 )

@@ -1,8 +1,8 @@
 """SRU++ on enwik8, WikiText-103 and Billion Word, and SRU at the same widths.
 
 All have ten layers. On bytes, embedding and output are untied; on words they are one adaptive embedding of width 1024,
-whose projections are tied as well on WikiText-103. The published commands leave layer norms out but for the one inside
-SRU++ and then multiply embeddings of words by √d.
+not multiplied by √d, whose projections are tied as well on WikiText-103 (the authors' scripts, branch 3.0.0-dev). The
+published commands leave layer norms out but for the one inside SRU++.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Block, Sru, Srupp
 from edgefront.core.spaces.ends import Embedding, NoPositions, Output
 from edgefront.core.spaces.models.named import NamedModel
+from edgefront.core.spaces.transformer_xl import UNSCALED_WIKITEXT_103
 
 _SRUPP = "SRU++ (arXiv 2102.12459)"
 _SRU = "SRU (arXiv 1709.02755), projected as in Figure 2 (b) of SRU++, at the widths of"
@@ -108,7 +109,7 @@ def _ends(corpus: _Corpus) -> tuple[Embedding, Output]:
     if corpus == "enwik8":
         return Embedding(vocab_size=205), Output(tied=False, bias=True)
     if corpus == "wt103":
-        words = Embedding(vocab_size=267_735, d_embed=1024, cutoffs=(19_997, 39_997, 199_997), div=4)
+        words = UNSCALED_WIKITEXT_103.model_copy(update={"d_embed": 1024, "div": 4})
         return words, Output(tied_projections="all")
-    words = Embedding(vocab_size=793_471, d_embed=1024, cutoffs=(59_998, 159_998), div=4)
+    words = Embedding(vocab_size=793_471, d_embed=1024, cutoffs=(59_998, 159_998), div=4, scaled=False)
     return words, Output(tied_projections="none")

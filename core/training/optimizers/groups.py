@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
 
 from edgefront.core.errors import InvalidInput
+from edgefront.core.nn.model import LanguageModel
 from edgefront.core.recipes.recipe import Optimizer
 from edgefront.core.training.optimizers.lamb import Lamb
 from edgefront.core.training.optimizers.nvlamb import NvLamb
+from edgefront.core.training.optimizers.parts import cluster_parts, projection_parts
 
 _FUSED = ("cpu", "cuda")
 """Where torch has one kernel for all of Adam."""
@@ -19,7 +20,7 @@ _VECTORS = ("bias", "u", "v")
 """Last parts of names of parameters that are no matrices, whatever their shape: Transformer-XL's u and v are biases."""
 
 
-def make_optimizer(model: nn.Module, settings: Optimizer) -> torch.optim.Optimizer:
+def make_optimizer(model: LanguageModel, settings: Optimizer) -> torch.optim.Optimizer:
     """The optimiser of all parameters of `model` that require gradients, at the recipe's highest learning rate.
 
     Two groups: the parameters that decay, and the others. Adam's decay is added to the gradient, that of the others is
@@ -38,8 +39,7 @@ def make_optimizer(model: nn.Module, settings: Optimizer) -> torch.optim.Optimiz
         for parameters, decay in ((decaying, settings.weight_decay), (others, 0.0))
         if parameters
     ]
-    fused = all(parameter.device.type in _FUSED for _, parameter in named)
-    return _MAKERS[settings.name](groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=fused)
+    return _MAKERS[settings.name](model, groups, lr=settings.lr, betas=settings.betas, eps=settings.eps)
 
 
 def is_matrix(name: str, parameter: torch.Tensor) -> bool:
@@ -48,24 +48,28 @@ def is_matrix(name: str, parameter: torch.Tensor) -> bool:
     return parameter.ndim >= 2 and last not in _VECTORS and not owner.endswith("recurrence")
 
 
-def _adam(groups: Any, **settings: Any) -> torch.optim.Optimizer:
-    return torch.optim.Adam(groups, **settings)
+def _adam(model: LanguageModel, groups: Any, **settings: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adam(groups, fused=_can_fuse(model), **settings)
 
 
-def _adamw(groups: Any, **settings: Any) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(groups, **settings)
+def _adamw(model: LanguageModel, groups: Any, **settings: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(groups, fused=_can_fuse(model), **settings)
 
 
-def _radam(groups: Any, *, fused: bool, **settings: Any) -> torch.optim.Optimizer:  # noqa: ARG001 (it has none)
+def _radam(_: LanguageModel, groups: Any, **settings: Any) -> torch.optim.Optimizer:
     return torch.optim.RAdam(groups, decoupled_weight_decay=True, **settings)
 
 
-def _lamb(groups: Any, *, fused: bool, **settings: Any) -> torch.optim.Optimizer:  # noqa: ARG001
-    return Lamb(groups, **settings)
+def _lamb(model: LanguageModel, groups: Any, **settings: Any) -> torch.optim.Optimizer:
+    return Lamb(groups, parts=cluster_parts(model), **settings)
 
 
-def _nvlamb(groups: Any, *, fused: bool, **settings: Any) -> torch.optim.Optimizer:  # noqa: ARG001
-    return NvLamb(groups, **settings)
+def _nvlamb(model: LanguageModel, groups: Any, **settings: Any) -> torch.optim.Optimizer:
+    return NvLamb(groups, parts=projection_parts(model), **settings)
+
+
+def _can_fuse(model: LanguageModel) -> bool:
+    return all(parameter.device.type in _FUSED for parameter in model.parameters() if parameter.requires_grad)
 
 
 _MAKERS: dict[str, Callable[..., torch.optim.Optimizer]] = {

@@ -1,4 +1,4 @@
-"""What the two LAMBs share: averages of gradients, and steps in the proportion of each tensor's norm."""
+"""What the two LAMBs share: averages of gradients, and the norms that scale the step of each tensor."""
 
 from __future__ import annotations
 
@@ -8,18 +8,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgefront.core.training.optimizers.norms import local
+from edgefront.core.training.optimizers.norms import local, norms
+from edgefront.core.training.optimizers.parts import Parts, by_part
 
 
 class Layerwise(torch.optim.Optimizer):
     """Adam's two averages of each parameter; subclasses make a step of them (`_step_group`).
 
     Parameters and averages may be FSDP's shards. `state_dict` has, for each parameter, `step`, `exp_avg` and
-    `exp_avg_sq`, as torch's own optimisers do.
+    `exp_avg_sq`, as torch's own optimisers do. The `parts` of a parameter are scaled as if each were one.
     """
 
-    def __init__(self, params: Iterable[Any], lr: float, betas: tuple[float, float], eps: float, weight_decay: float):
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+        parts: Parts | None,
+    ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        self._parts = parts or {}
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step for all parameters that have a gradient; returns what `closure` does, which makes gradients."""
@@ -64,3 +74,11 @@ class Layerwise(torch.optim.Optimizer):
         torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
         return first, second, int(states[0]["step"])
+
+    def _by_part(
+        self, weights: list[Tensor], updates: list[Tensor], parameters: list[Tensor]
+    ) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Views of the updates of all parts, and the norms, [parts], of their weights and of these."""
+        weight_parts, owners = by_part(weights, parameters, self._parts)
+        update_parts, _ = by_part(updates, parameters, self._parts)
+        return update_parts, norms(weight_parts, owners), norms(update_parts, owners)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,18 @@ def norms(values: Sequence[Tensor], owners: Sequence[Tensor]) -> Tensor:
         torch.distributed.all_reduce(squares, group=group)
         found[indices] = squares.sqrt()
     return found
+
+
+def rows_before(tensor: Any) -> int:
+    """How many rows of the whole tensor come before those that this rank holds."""
+    if _is_distributed(tensor):
+        rows: int = tensor.shape[0]
+        for dim, place in enumerate(tensor.placements):
+            if place.is_shard(0):  # cut as torch.chunk does
+                ranks: int = tensor.device_mesh.size(dim)
+                rank: int = tensor.device_mesh.get_local_rank(dim)
+                return min(rows, rank * math.ceil(rows / ranks))
+    return 0
 
 
 def _is_distributed(tensor: Tensor) -> bool:

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from edgefront.core.training.optimizers.layerwise import Layerwise
 from edgefront.core.training.optimizers.norms import local, norms
+from edgefront.core.training.optimizers.parts import Parts
 
 LARGEST_GRADIENT_NORM = 1.0
 
 
 class NvLamb(Layerwise):
-    """For each tensor w, with g its gradient divided by max(1, ‖all gradients‖):
+    """For each tensor w, or each of its `parts`, with g its gradient divided by max(1, ‖all gradients‖):
 
         m = β₁·m + (1 - β₁)·g        u = (m/(1 - β₁ᵗ))/(√(v/(1 - β₂ᵗ)) + ε) + λ·w
         v = β₂·v + (1 - β₂)·g²       w = w - lr·(‖w‖/‖u‖)·u
@@ -33,8 +34,9 @@ class NvLamb(Layerwise):
         weight_decay: float = 0.01,
         *,
         always_scaled: bool = False,
+        parts: Parts | None = None,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay)
+        super().__init__(params, lr, betas, eps, weight_decay, parts)
         self.always_scaled = always_scaled
 
     def _divisor(self) -> Tensor | None:
@@ -56,7 +58,7 @@ class NvLamb(Layerwise):
         if group["weight_decay"]:
             torch._foreach_add_(updates, weights, alpha=group["weight_decay"])
         if group["weight_decay"] or self.always_scaled:
-            weight_norms, update_norms = norms(weights, parameters), norms(updates, parameters)
+            update_parts, weight_norms, update_norms = self._by_part(weights, updates, parameters)
             ratios = torch.where((weight_norms == 0) | (update_norms == 0), 1.0, weight_norms / update_norms)
-            torch._foreach_mul_(updates, list(ratios.unbind()))
+            torch._foreach_mul_(update_parts, list(ratios.unbind()))
         torch._foreach_add_(weights, updates, alpha=-group["lr"])

@@ -1,4 +1,4 @@
-"""Transformer-XL as Hugging Face transformers kept it up to 4.35."""
+"""Transformer-XL of Hugging Face transformers up to 4.35, of the paper's own code and of NVIDIA's."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from edgefront.core.spaces.ends import RelativePositions
 from loaders.foreign import ForeignState, Weights, check_output, layers
 
 
-def from_transformer_xl(state: Mapping[str, Tensor], architecture: Architecture) -> Weights:
-    """Renames the state dict of a `TransfoXLLMHeadModel` or `TransfoXLModel`.
+def from_transformer_xl(
+    state: Mapping[str, Tensor], architecture: Architecture, *, reverse_clusters: bool = False
+) -> Weights:
+    """Renames the state dict of a `TransfoXLLMHeadModel`, a `TransfoXLModel` or a `MemTransformerLM`.
 
     untie_r is positions.shared false, div_val is embedding.div, and tie_projs is output.tied_projections; there is no
-    final norm, before or after. Checkpoints of the paper's own code and of NVIDIA's have the same names, but the
-    clusters' rows (`crit.cluster_weight`, `crit.cluster_bias`) in the opposite order.
+    final norm, before or after. The paper's own `MemTransformerLM` and NVIDIA's (`model_state` of its checkpoints) have
+    the clusters' rows (`crit.cluster_weight`, `crit.cluster_bias`) in the opposite order: `reverse_clusters`.
     """
     check_output(architecture, "Transformer-XL", "tokens", "none")
     positions = architecture.positions
@@ -48,7 +50,7 @@ def from_transformer_xl(state: Mapping[str, Tensor], architecture: Architecture)
         weights |= names.pair(f"{feed_forward}.down", f"layers.{layer}.pos_ff.CoreNet.3")
         weights |= names.pair(f"{feed_forward}.norm", f"layers.{layer}.pos_ff.layer_norm")
     if architecture.output.kind == "tokens":
-        weights |= _output(names, architecture)
+        weights |= _output(names, architecture, reverse_clusters)
     names.finish(r"pos_emb\.inv_freq", *([] if architecture.output.kind == "tokens" else [r"crit\..*"]))
     return weights
 
@@ -62,22 +64,26 @@ def _embedding(names: ForeignState, architecture: Architecture) -> Weights:
     return weights
 
 
-def _output(names: ForeignState, architecture: Architecture) -> Weights:
+def _output(names: ForeignState, architecture: Architecture, reverse_clusters: bool) -> Weights:
     weights: Weights = {}
     biases = []
+    theirs = "crit.out_layers.{}.weight", "crit.out_layers.{}.bias"
+    if "crit.out_layers_biases.0" in names:  # NVIDIA's
+        theirs = "crit.out_layers_weights.{}", "crit.out_layers_biases.{}"
     for index in range(len(table_specs(architecture))):
-        theirs = f"crit.out_layers.{index}"
-        biases.append(names[f"{theirs}.bias"])
+        weight, bias = (name.format(index) for name in theirs)
+        biases.append(names[bias])
         if architecture.output.tied:
-            names.tied(f"{theirs}.weight", f"word_emb.emb_layers.{index}.weight")
+            names.tied(weight, f"word_emb.emb_layers.{index}.weight")
         else:
-            weights[f"output.tables.{index}"] = names[f"{theirs}.weight"]
+            weights[f"output.tables.{index}"] = names[weight]
     weights["output.bias"] = torch.cat(biases)
     if projected(architecture):
         weights |= _projections(names, architecture)
     if architecture.embedding.cutoffs:
-        weights["output.cluster_weight"] = names["crit.cluster_weight"]
-        weights["output.cluster_bias"] = names["crit.cluster_bias"]
+        for part in ("cluster_weight", "cluster_bias"):
+            rows = names[f"crit.{part}"]
+            weights[f"output.{part}"] = rows.flip(0) if reverse_clusters else rows
     return weights
 
 
@@ -95,4 +101,6 @@ def _projections(names: ForeignState, architecture: Architecture) -> Weights:
         else:
             first_own[index] = theirs
             weights[f"output.projections.{index}"] = names[theirs].T.contiguous()
+    for index in range(last + 1):  # NVIDIA's second name of the embedding's
+        names.tied(f"crit.shared_out_projs.{index}", f"word_emb.emb_projs.{index}")
     return weights
