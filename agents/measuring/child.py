@@ -44,7 +44,7 @@ def launch(request: LaunchRequest) -> LaunchResult:
         ruler = ruler_for(request.protocol, _weight_places(request))
         runtimes.wake_device(request)
         ruler.start()
-        model = runtimes.build(request)
+        model = runtimes.library(request.protocol.runtime).build(request)
         ruler.built()
         build_s = time.perf_counter() - started
         stage = "run_error"
@@ -130,7 +130,7 @@ def main() -> None:
     end_with_input()
     if _ON_LINUX:
         first_for_the_oom_killer()
-    runtimes.preload(request.protocol.runtime)
+    runtimes.library(request.protocol.runtime)
     said = launch(request).model_dump_json().encode()
     while said:
         said = said[os.write(answer, said) :]

@@ -27,8 +27,9 @@ from edgefront.core.graph.formats import format_of
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.passes import protocol_costs
-from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
+from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.measurement.runtimes import Runtime, not_installed
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.agent import RuntimeFacts
 
@@ -166,6 +167,9 @@ class Measurer:
             return failure(
                 "unsupported", f"cannot measure {protocol.threads} threads: only {self.plan.count} cores are available"
             )
+        missing = not_installed(protocol.runtime)
+        if missing is not None:
+            return failure("unsupported", missing)
         if isinstance(subject, Path):
             return _refuse_choices(protocol)
         try:

@@ -11,10 +11,10 @@ from pydantic_core import PydanticKnownError
 
 from edgefront.core.canonical import digest
 from edgefront.core.errors import ProtocolError
+from edgefront.core.measurement.runtimes import Runtime as Runtime
 from edgefront.core.number_formats import KnownFormat, Quantisation
 from edgefront.core.validation import form
 
-Runtime = Literal["pytorch", "onnxruntime"]
 MemoryMethod = Literal["anonymous", "allocator", "device", "resident"]
 Mode = Literal["forward", "prefill", "decode"]
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -47,7 +47,7 @@ class MeasurementProtocol(BaseModel):
 
     runtime: Runtime = "onnxruntime"
     provider: Annotated[str, Field(pattern=form(r"^[a-z0-9_]{1,40}$", "1 to 40 small letters, digits and _"))] = "cpu"
-    """Execution provider (ONNX Runtime) or device type (PyTorch) in lower case: cpu, cuda, xnnpack, openvino …"""
+    """Execution provider (ONNX Runtime) or device (PyTorch, OpenVINO) in lower case: cpu, cuda, xnnpack, gpu, npu …"""
     mode: Mode = "forward"
     logits: Literal["none", "last", "all"] = "last"
     batch: Annotated[StrictInt, Field(ge=1, le=1024)] = 1

@@ -16,6 +16,7 @@ from edgefront.commands.options import (
     SEQUENCE_LENGTH,
     WEIGHTS,
 )
+from edgefront.core.measurement.runtimes import Runtime
 
 if TYPE_CHECKING:
     from edgefront.workflows.measure import Measured
@@ -42,10 +43,8 @@ def measure(
             autocompletion=complete_model,
         ),
     ],
-    runtime: Annotated[
-        Literal["onnxruntime", "pytorch"], typer.Option(help="Runtime that executes the model.")
-    ] = "onnxruntime",
-    provider: Annotated[str, typer.Option(help="Execution provider or device type: cpu, cuda, xnnpack …")] = "cpu",
+    runtime: Annotated[Runtime, typer.Option(help="Runtime that executes the model.")] = "onnxruntime",
+    provider: Annotated[str, typer.Option(help="Execution provider or device: cpu, cuda, xnnpack, gpu …")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Number of threads of the runtime.")] = 1,
     mode: Annotated[Literal["forward", "prefill", "decode"], typer.Option(help=MODE)] = "forward",
     sequence_length: Annotated[int | None, typer.Option(min=1, help=SEQUENCE_LENGTH)] = None,

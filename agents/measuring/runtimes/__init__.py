@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.core.measurement.protocol import Runtime
+from edgefront.core.measurement.runtimes import Runtime
+from edgefront.core.number_formats import KnownFormat
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Sru, Srupp
 
@@ -29,12 +30,34 @@ class Model(Protocol):
         """Whether the last pass's output has neither NaN nor infinities."""
 
 
-def preload(runtime: Runtime) -> None:
+class Library(Protocol):
+    """The module of a runtime."""
+
+    def facts(self) -> dict[str, Any]:
+        """Version, providers and memory methods, as in `core.wire.agent.RuntimeFacts`."""
+
+    def build(self, request: LaunchRequest) -> Model:
+        """The model of this request. Raises `MeasurementError` with reason `unsupported` if the runtime does not
+        support it.
+        """
+
+    def computes_in(self, number_format: KnownFormat, request: LaunchRequest, /) -> bool:
+        """Whether the request's provider computes its model in this number format, tested by a pass."""
+
+
+def library(runtime: Runtime) -> Library:
     """Imports what every launch of this runtime needs, without executing an operator."""
     if runtime == "pytorch":
-        import edgefront.agents.measuring.runtimes.pytorch
-    else:
-        import edgefront.agents.measuring.runtimes.onnx_runtime  # noqa: F401
+        from edgefront.agents.measuring.runtimes import pytorch
+
+        return pytorch
+    if runtime == "openvino":
+        from edgefront.agents.measuring.runtimes import open_vino
+
+        return open_vino
+    from edgefront.agents.measuring.runtimes import onnx_runtime
+
+    return onnx_runtime
 
 
 def prepare_recurrence(runtime: Runtime, device: str) -> None:
@@ -55,16 +78,3 @@ def wake_device(request: LaunchRequest) -> None:
 
         if protocol.provider in providers():
             works(protocol.provider)
-
-
-def build(request: LaunchRequest) -> Model:
-    """The model of this request. Raises `MeasurementError` with reason `unsupported` if the runtime does not support
-    it.
-    """
-    if request.protocol.runtime == "pytorch":
-        from edgefront.agents.measuring.runtimes.pytorch import TorchModel
-
-        return TorchModel(request)
-    from edgefront.agents.measuring.runtimes.onnx_runtime import OnnxModel
-
-    return OnnxModel(request)

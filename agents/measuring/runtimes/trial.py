@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.runtimes import build
+from edgefront.agents.measuring.runtimes import library
 from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
 from edgefront.core.number_formats import KnownFormat
 from edgefront.core.spaces.architecture import Architecture
@@ -44,22 +44,9 @@ def computes_in(number_format: KnownFormat, runtime: Runtime, provider: str) -> 
     )
     with tempfile.TemporaryDirectory(prefix="edgefront-trial-") as folder:
         return all(
-            _passes(
+            library(runtime).computes_in(
                 number_format,
                 LaunchRequest(architecture=model.canonical, protocol=protocol, seed=0, cache=Path(folder)),
             )
             for model in _MODELS
         )
-
-
-def _passes(number_format: KnownFormat, request: LaunchRequest) -> bool:
-    if request.protocol.runtime == "onnxruntime":
-        from edgefront.agents.measuring.runtimes.onnx_runtime import computes_in
-
-        return computes_in(number_format, request)
-    try:
-        model = build(request)
-        model.forward_ms()
-    except Exception:  # no kernel, no engine for int8, not enough memory …: unsupported
-        return False
-    return model.finite()
