@@ -6,13 +6,20 @@ model file and of a device's facts are `NumberFormat`s.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
-Quantisation = Literal["full", "int8"]
-"""Whether the linear layers of the blocks hold int8 (`core.graph.formats`), their inputs quantised at run time."""
+Quantisation = Literal["full", "int8", "int4"]
+"""What the linear layers of the blocks hold (`core.graph.formats`): int8 with inputs quantised at run time, or int4 with
+a scale for each block of weights.
+"""
 
-NumberFormat = Literal["float32", "float16", "bfloat16", "int8"]
-"""What a model computes in: a floating-point type, or float32 with int8 linear layers."""
+QUANTISED = frozenset(get_args(Quantisation)) - {"full"}
 
-KnownFormat = Literal["float32", "bfloat16", "float16", "int8", "int8_8bit"]
+BLOCK_SIZE = 32
+"""Weights that share a scale in int4, unless another number is chosen."""
+
+NumberFormat = Literal["float32", "float16", "bfloat16", "int8", "int4"]
+"""What a model computes in: a floating-point type, or float32 with int8 or int4 linear layers."""
+
+KnownFormat = Literal["float32", "bfloat16", "float16", "int8", "int4", "int8_8bit"]
 """The same with `int8_8bit`: of stored measurements alone, taken with weights of eight bits (decision 14)."""

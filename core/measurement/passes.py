@@ -22,6 +22,7 @@ def protocol_costs(architecture: Architecture, protocol: MeasurementProtocol) ->
         mode=protocol.mode,
         memory_length=protocol.memory_length,
         weights=protocol.quantisation,
+        block_size=protocol.block_size,
     )
 
 

@@ -12,19 +12,25 @@ from pydantic_core import PydanticKnownError
 from edgefront.core.canonical import digest
 from edgefront.core.errors import ProtocolError
 from edgefront.core.measurement.runtimes import Runtime as Runtime
-from edgefront.core.number_formats import KnownFormat, Quantisation
+from edgefront.core.number_formats import BLOCK_SIZE, KnownFormat, Quantisation
 from edgefront.core.validation import form
 
 MemoryMethod = Literal["anonymous", "allocator", "device", "resident"]
 Mode = Literal["forward", "prefill", "decode"]
 Dtype = Literal["float32", "bfloat16", "float16"]
-Weights = Literal["full", "int8", "int8_8bit"]
+Weights = Literal["full", "int8", "int4", "int8_8bit"]
+BlockSize = Literal[16, 32, 64, 128, 256]
 
 DECODE_MEMORY_LENGTH = 192
-_LATER_FIELDS: Mapping[str, Any] = {"memory_length": 0, "weights": "full"}
+_LATER_FIELDS: Mapping[str, Any] = {"memory_length": 0, "weights": "full", "block_size": BLOCK_SIZE}
 """Fields that came after protocols were first stored, with their defaults: at those they leave digests as they were."""
 _WEIGHTS_IN_IDENTITY = {"int8": "int8_7bit", "int8_8bit": "int8"}
 """In digests `int8` stands for weights of eight bits, as it did when they had eight; those measurements keep theirs."""
+_WEIGHTS_OF: Mapping[Runtime, tuple[Weights, ...]] = {
+    "onnxruntime": ("full", "int8", "int4"),
+    "pytorch": ("full", "int8"),
+    "openvino": ("full", "int8", "int4"),
+}
 
 
 class MeasurementProtocol(BaseModel):
@@ -58,8 +64,11 @@ class MeasurementProtocol(BaseModel):
     dtype: Dtype = "float32"
     """Of weights, activations and state."""
     weights: Weights = "full"
-    """int8: the linear layers of the blocks hold int8, and their inputs are quantised at run time. int8_8bit: of stored
-    measurements alone, which were taken with weights of eight bits; no device measures it any more."""
+    """int8: the linear layers of the blocks hold int8, and their inputs are quantised at run time. int4: they hold four
+    bits a weight, and a scale for each block of weights. int8_8bit: of stored measurements alone, which were taken with
+    weights of eight bits; no device measures it any more."""
+    block_size: BlockSize = BLOCK_SIZE
+    """With weights int4: weights of one output that share a scale."""
     threads: Annotated[StrictInt, Field(ge=1, le=1024)] = 1
     warmup: Annotated[StrictInt, Field(ge=0, le=100)] = 2
     repeats: Annotated[StrictInt, Field(ge=1, le=1000)] = 5
@@ -79,7 +88,7 @@ class MeasurementProtocol(BaseModel):
     def _known_weights(cls, value: Any) -> Any:
         """An error offers what can be measured: not what is only read."""
         if value not in get_args(Weights):
-            raise PydanticKnownError("literal_error", {"expected": "'full' or 'int8'"})
+            raise PydanticKnownError("literal_error", {"expected": "'full', 'int8' or 'int4'"})
         return value
 
     @model_validator(mode="before")
@@ -117,12 +126,31 @@ class MeasurementProtocol(BaseModel):
 
     @model_validator(mode="after")
     def _quantised_from_float32(self) -> MeasurementProtocol:
-        if self.quantisation == "int8" and self.dtype != "float32":
+        if self.quantisation != "full" and self.dtype != "float32":
             raise ProtocolError(
-                f"weights: int8 needs dtype float32, from which inputs are quantised, not {self.dtype}",
+                f"weights: {self.quantisation} needs dtype float32, in which the rest is computed, not {self.dtype}",
                 field="weights",
                 value=self.weights,
                 allowed="full, or dtype float32",
+            )
+        if self.block_size != BLOCK_SIZE and self.weights != "int4":
+            raise ProtocolError(
+                f"block_size: weights {self.weights} have no blocks, so that block_size {self.block_size} means nothing",
+                field="block_size",
+                value=self.block_size,
+                allowed=f"{BLOCK_SIZE}, or weights int4",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _runtime_has_weights(self) -> MeasurementProtocol:
+        known = _WEIGHTS_OF[self.runtime]
+        if self.weights not in (*known, "int8_8bit"):
+            raise ProtocolError(
+                f"weights: {self.runtime} has no {self.weights}; it has {', '.join(known)}",
+                field="weights",
+                value=self.weights,
+                allowed=", ".join(known),
             )
         return self
 
@@ -147,8 +175,8 @@ class MeasurementProtocol(BaseModel):
 
     @property
     def quantisation(self) -> Quantisation:
-        """Whether the linear layers of the blocks hold int8, of whichever range."""
-        return "full" if self.weights == "full" else "int8"
+        """What the linear layers of the blocks hold: int8 of whichever range, or int4."""
+        return "int8" if self.weights == "int8_8bit" else self.weights
 
     @property
     def one_pass(self) -> str:

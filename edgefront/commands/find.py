@@ -55,7 +55,7 @@ def find(
     sequence_length: Annotated[int | None, typer.Option(help=SEQUENCE_LENGTH)] = None,
     memory_length: Annotated[int | None, typer.Option(help=MEMORY_LENGTH)] = None,
     dtype: Annotated[str | None, typer.Option(help=f"float32, bfloat16 or float16. {DTYPE}")] = None,
-    weights: Annotated[str | None, typer.Option(help=f"full or int8; {WEIGHTS}")] = None,
+    weights: Annotated[str | None, typer.Option(help=f"full, int8 or int4. {WEIGHTS}")] = None,
     space: Space = "lts-gpt2",
     narrow: Narrow = None,
     candidates: Annotated[

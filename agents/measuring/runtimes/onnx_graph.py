@@ -30,6 +30,7 @@ def graph(architecture: Architecture, request: LaunchRequest, cache: WeightCache
         logits=protocol.logits,
         dtype=protocol.dtype,
         quantisation=protocol.quantisation,
+        block_size=protocol.block_size,
         weights=cache,
         seed=request.seed,
     )

@@ -37,7 +37,10 @@ _FLOATS: dict[str, Format] = {"tensor(float)": "f32", "tensor(float16)": "f16", 
 _REMOTE = {"azure"}
 # Operators of linear layers, by ONNX Runtime's names, and the input types that profiles show.
 _PRODUCTS = frozenset({"Gemm", "FusedGemm", "MatMul", "FusedMatMul"})
-_INT8_PRODUCTS = frozenset({"DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulInteger"})
+_QUANTISED_PRODUCTS: dict[str, frozenset[str]] = {
+    "int8": frozenset({"DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulInteger"}),
+    "int4": frozenset({"MatMulNBits"}),
+}
 _PROFILED = {"float32": "float", "bfloat16": "bfloat16", "float16": "float16"}
 
 
@@ -226,11 +229,13 @@ def _array(value: Any) -> Any:
 
 
 def _is_product(kernel: dict[str, Any], number_format: KnownFormat) -> bool:
-    """Whether a profiled kernel computes linear layers; with int8 only the quantised ones count."""
-    return kernel["op_name"] in (_INT8_PRODUCTS if number_format == "int8" else _PRODUCTS)
+    """Whether a profiled kernel computes linear layers; with int8 and int4 only the quantised ones count."""
+    return kernel["op_name"] in _QUANTISED_PRODUCTS.get(number_format, _PRODUCTS)
 
 
 def _fits(kernel: dict[str, Any], number_format: KnownFormat, provider: str) -> bool:
     if kernel["provider"] != provider:
         return False
-    return number_format == "int8" or all(_PROFILED[number_format] in types for types in kernel["input_type_shape"])
+    return number_format in _QUANTISED_PRODUCTS or all(
+        _PROFILED[number_format] in types for types in kernel["input_type_shape"]
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import library
 from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
-from edgefront.core.number_formats import KnownFormat
+from edgefront.core.number_formats import QUANTISED, NumberFormat
 from edgefront.core.spaces.architecture import Architecture
 
 _FEED_FORWARD = {"kind": "feed_forward", "d_inner": 64}
@@ -36,9 +36,9 @@ _MODELS = tuple(
 )
 
 
-def computes_in(number_format: KnownFormat, runtime: Runtime, provider: str) -> bool:
+def computes_in(number_format: NumberFormat, runtime: Runtime, provider: str) -> bool:
     """Whether this provider computes in this number format. The provider stays loaded."""
-    choice = {"weights": "int8"} if number_format == "int8" else {"dtype": number_format}
+    choice = {"weights" if number_format in QUANTISED else "dtype": number_format}
     protocol = MeasurementProtocol(
         runtime=runtime, provider=provider, sequence_length=8, memory="resident", logits="all", **choice
     )
