@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 Quantisation = Literal["full", "int8", "int4"]
-"""What the linear layers of the blocks hold (`core.graph.formats`): int8 with inputs quantised at run time, or int4 with
-a scale for each block of weights.
+"""What the linear layers of the blocks hold (`core.graph.formats`): int8, their inputs quantised at run time, or int4
+with a scale for each block of weights.
 """
 
 QUANTISED = frozenset(get_args(Quantisation)) - {"full"}

@@ -2,9 +2,9 @@
 
 Closed formulas over the description: `core.cost.parameters` defines the groups of parameters, `core.cost.flops` the
 matrix products that are counted. FLOPs are two for each multiply-accumulate. Weight bytes are those of all parameters
-in one number type, or with weights "int8" and "int4" those of `core.graph.formats`: of the blocks' linear layers one byte
-for each weight and a float32 scale for each layer, or half a byte and a float32 scale for each block of weights; float32
-for all others.
+in one number type, or with weights "int8" or "int4" those of `core.graph.formats`: of the blocks' linear layers one
+byte for each weight and a float32 scale for each layer, or half a byte and a float32 scale for each block of weights;
+float32 for all others.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Writes a model to one file, with a seed's untrained weights or given ones: ONNX or safetensors, without torch.
 
 Memory stays bounded whatever the size: parameters are made (or read) and written a chunk at a time, in int4 a linear
-layer at a time. The same
-architecture and seed give the same bytes, with any version of numpy and on any platform (ONNX: with any one version of
-onnx).
+layer at a time. The same architecture and seed give the same bytes, with any version of numpy and on any platform
+(ONNX: with any one version of onnx).
 """
 
 from __future__ import annotations
@@ -141,8 +140,8 @@ def _write_values(
 
 
 def _initializers(spec: ParameterSpec, kind: Format) -> list[tuple[bytes, int]]:
-    """Of each tensor of the parameter everything of its GraphProto.initializer up to the bytes of its raw_data, which is
-    its last field, and how many those are: one, or in int4 the weight and its scales.
+    """Of each tensor of the parameter (one; in int4 the weight and its scales) everything of its
+    GraphProto.initializer up to the bytes of its raw_data, which is its last field, and how many those are.
     """
     if kind != "u4":
         return [_initializer(spec.name, spec.shape, kind, bytes_of(spec.size, kind))]

@@ -8,9 +8,9 @@ the bias is added. Tables, output layer, norms, recurrences and attention's own 
 Seven bits, because x86 processors without VNNI add two products of an unsigned and a signed byte in 16 bits and
 saturate: 2·255·64 fits, 2·255·127 does not (docs/decisions/0014-seven-bit-weights.md).
 
-"int4" is of weights alone, of the same layers: each output's weights fall into blocks of `block_size` inputs (the last
-padded), of which every block has a float32 scale. What is kept are numbers from 0 to 15, less 8 times the scale, two to a
-byte, the first in the low half: `MatMulNBits` of ONNX Runtime (com.microsoft).
+"int4" is of the same layers: each output's weights fall into blocks of `block_size` inputs (the last one padded), and
+every block has a float32 scale. A weight is (n - 8)·scale for n from 0 to 15; two n are a byte, the first its low half.
+It is what `MatMulNBits` of ONNX Runtime (com.microsoft) reads.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.graph.random_values import INT4_SCALE, STANDARD_DEVIATION
 from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.graph.random_values import INT4_SCALE, STANDARD_DEVIATION
 from edgefront.core.number_formats import Quantisation
 
 Format = Literal["f32", "f16", "bf16", "s7", "u4"]
@@ -66,8 +66,8 @@ def stored(
 ) -> tuple[tuple[ParameterSpec, Format], ...]:
     """What a weight cache holds of a parameter for a model of this type, and what a model maps from there.
 
-    In int4 the weight and its scales. A weight whose rows are no whole number of blocks is kept as float32: it is padded
-    and quantised when a model is built.
+    In int4 the weight and its scales. A weight whose rows are no whole number of blocks is kept as float32: it is
+    padded and quantised when a model is built.
     """
     kind = format_of(spec.name, dtype, quantisation)
     if kind != "u4":
@@ -90,8 +90,8 @@ def int4_shape(spec: ParameterSpec, block_size: int) -> tuple[int, int, int]:
 def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCALE) -> NDArray[Any]:
     """float32 values as little-endian numbers of this format, rounded to the nearest, ties to even.
 
-    bfloat16, which numpy does not have, comes as its bits (uint16); int8 values are in units of `scale`. int4 values, in
-    units of `INT4_SCALE`, come two to a byte, an even number of them.
+    bfloat16, which numpy does not have, comes as its bits (uint16); int8 values are in units of `scale`. An even number of
+    int4 values, in units of `INT4_SCALE`, comes two to a byte.
     """
     if kind == "bf16":
         bits: NDArray[Any] = np.ascontiguousarray(values, "<f4").view("<u4")
@@ -115,8 +115,7 @@ def quantise_int4(
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """A weight (out, in) as int4 in the shape of `int4_shape`, and its scales (out, blocks).
 
-    Without a `scale` for all blocks, the largest magnitude of each becomes -8 or 8, of which only the first can be kept:
-    its sign decides the scale's.
+    Without a `scale` for all blocks, the largest magnitude of each becomes -8, by a negative scale where it is positive.
     """
     rows, width = weight.shape
     blocks = np.zeros((rows, -(-width // block_size), block_size), np.float32)

@@ -135,7 +135,7 @@ class MeasurementProtocol(BaseModel):
             )
         if self.block_size != BLOCK_SIZE and self.weights != "int4":
             raise ProtocolError(
-                f"block_size: weights {self.weights} have no blocks, so that block_size {self.block_size} means nothing",
+                f"block_size: {self.block_size} means nothing with weights {self.weights}, which have no blocks",
                 field="block_size",
                 value=self.block_size,
                 allowed=f"{BLOCK_SIZE}, or weights int4",
