@@ -90,8 +90,8 @@ def int4_shape(spec: ParameterSpec, block_size: int) -> tuple[int, int, int]:
 def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCALE) -> NDArray[Any]:
     """float32 values as little-endian numbers of this format, rounded to the nearest, ties to even.
 
-    bfloat16, which numpy does not have, comes as its bits (uint16); int8 values are in units of `scale`. An even number of
-    int4 values, in units of `INT4_SCALE`, comes two to a byte.
+    bfloat16, which numpy does not have, comes as its bits (uint16); int8 values are in units of `scale`, int4 values in
+    units of `INT4_SCALE`, an even number of them, two to a byte.
     """
     if kind == "bf16":
         bits: NDArray[Any] = np.ascontiguousarray(values, "<f4").view("<u4")
@@ -115,7 +115,7 @@ def quantise_int4(
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """A weight (out, in) as int4 in the shape of `int4_shape`, and its scales (out, blocks).
 
-    Without a `scale` for all blocks, the largest magnitude of each becomes -8, by a negative scale where it is positive.
+    Without a `scale` for all blocks the largest magnitude of each becomes -8, by a negative scale if it is positive.
     """
     rows, width = weight.shape
     blocks = np.zeros((rows, -(-width // block_size), block_size), np.float32)
