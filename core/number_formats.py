@@ -18,6 +18,12 @@ QUANTISED = frozenset(get_args(Quantisation)) - {"full"}
 BLOCK_SIZE = 32
 """Weights that share a scale in int4, unless another number is chosen."""
 
+GgufFormat = Literal["float32", "float16", "q8_0", "q4_0"]
+"""What the matrices of a GGUF file hold; q8_0 and q4_0 are llama.cpp's blocks of 8 and 4 bits a weight."""
+GGUF_QUANTISED = frozenset({"q8_0", "q4_0"})
+GGUF_BLOCK = 32
+"""Weights that share a scale there."""
+
 NumberFormat = Literal["float32", "float16", "bfloat16", "int8", "int4"]
 """What a model computes in: a floating-point type, or float32 with int8 or int4 linear layers."""
 

@@ -11,6 +11,8 @@ saturate: 2·255·64 fits, 2·255·127 does not (docs/decisions/0014-seven-bit-w
 "int4" is of the same layers: each output's weights fall into blocks of `block_size` inputs (the last one padded), and
 every block has a float32 scale. A weight is (n - 8)·scale for n from 0 to 15; two n are a byte, the first its low half.
 It is what `MatMulNBits` of ONNX Runtime (com.microsoft) reads.
+
+"q8_0" and "q4_0" are llama.cpp's, of matrices in GGUF files alone (`core.graph.gguf`).
 """
 
 from __future__ import annotations
@@ -23,11 +25,20 @@ from numpy.typing import NDArray
 
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.random_values import INT4_SCALE, STANDARD_DEVIATION
-from edgefront.core.number_formats import Quantisation
+from edgefront.core.number_formats import GGUF_BLOCK, GGUF_QUANTISED, Quantisation
 
-Format = Literal["f32", "f16", "bf16", "s7", "u4"]
+Format = Literal["f32", "f16", "bf16", "s7", "u4", "q8_0", "q4_0"]
 
-_BITS: dict[Format, int] = {"f32": 32, "f16": 16, "bf16": 16, "s7": 8, "u4": 4}
+_UNITS: dict[Format, tuple[int, int]] = {
+    "f32": (1, 4),
+    "f16": (1, 2),
+    "bf16": (1, 2),
+    "s7": (1, 1),
+    "u4": (2, 1),
+    "q8_0": (GGUF_BLOCK, 34),
+    "q4_0": (GGUF_BLOCK, 18),
+}
+"""How many values share how many bytes."""
 OF_DTYPE: dict[str, Format] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _LINEAR_MAPS = frozenset({"qkv", "out", "up", "down", "kv"})
 
@@ -39,8 +50,15 @@ _ZERO = 8
 
 
 def bytes_of(count: int, kind: Format) -> int:
-    """Bytes of so many values."""
-    return -(-count * _BITS[kind] // 8)
+    """Bytes of so many values: whole units of the format."""
+    values, size = _UNITS[kind]
+    return -(-count // values) * size
+
+
+def values_in(size: int, kind: Format) -> int:
+    """How many values so many bytes hold, in whole units of the format."""
+    values, unit = _UNITS[kind]
+    return size // unit * values
 
 
 def is_linear_map(parameter: str) -> bool:
@@ -91,7 +109,7 @@ def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCAL
     """float32 values as little-endian numbers of this format, rounded to the nearest, ties to even.
 
     bfloat16, which numpy does not have, comes as its bits (uint16); int8 values are in units of `scale`, int4 values in
-    units of `INT4_SCALE`, an even number of them, two to a byte.
+    units of `INT4_SCALE`, an even number of them, two to a byte. q8_0 and q4_0 are whole blocks, as bytes.
     """
     if kind == "bf16":
         bits: NDArray[Any] = np.ascontiguousarray(values, "<f4").view("<u4")
@@ -99,6 +117,11 @@ def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCAL
         return np.asarray(bits >> np.uint32(16)).astype("<u2")
     if kind == "s7":
         return np.asarray(np.rint(values / np.float32(scale))).astype(np.int8)
+    if kind in GGUF_QUANTISED:
+        import gguf
+
+        type_ = getattr(gguf.GGMLQuantizationType, kind.upper())
+        return np.asarray(gguf.quantize(values.reshape(-1, GGUF_BLOCK), type_)).reshape(-1)
     if kind == "u4":
         return _packed(np.rint(values.reshape(-1) / np.float32(INT4_SCALE)))
     return values.astype({"f32": "<f4", "f16": "<f2"}[kind], copy=False)
