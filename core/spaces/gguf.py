@@ -39,10 +39,7 @@ def check_gguf(architecture: Architecture, numbers: str = "float32") -> None:
 def _faults(architecture: Architecture, numbers: str) -> Iterator[tuple[str, Any, str]]:
     """Field, value and reason of everything that cannot be expressed."""
     if not isinstance(architecture.positions, LearnedPositions):
-        memory = (
-            ", whose memory of earlier segments llama.cpp has not" if architecture.positions.kind == "relative" else ""
-        )
-        yield "positions.kind", architecture.positions.kind, f"its GPT-2 has learned positions{memory}"
+        yield "positions.kind", architecture.positions.kind, "its GPT-2 has learned positions, and no segment memory"
     for index, block in enumerate(architecture.blocks):
         wanted = (Attention, FeedForward)[index % 2]
         if not isinstance(block, wanted):
@@ -50,11 +47,7 @@ def _faults(architecture: Architecture, numbers: str) -> Iterator[tuple[str, Any
             continue
         first = architecture.blocks[index % 2]
         if block != first:
-            yield (
-                f"blocks.{index}",
-                block.kind,
-                f"its GPT-2 has the same layer throughout, and blocks.{index % 2} differs",
-            )
+            yield f"blocks.{index}", block.kind, f"its GPT-2 repeats one layer, and blocks.{index % 2} differs"
     if len(architecture.blocks) % 2:
         yield "blocks", len(architecture.blocks), "its GPT-2 has an even number: attention and feed_forward in turns"
     canonical = architecture.canonical

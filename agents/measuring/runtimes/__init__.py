@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Protocol
 
 from edgefront.agents.measuring.request import LaunchRequest
@@ -52,6 +53,9 @@ def library(runtime: Runtime) -> Library:
 
         return pytorch
     if runtime == "openvino":
+        # Its converter, which is not needed, sends telemetry from a thread as soon as it is imported. A device should
+        # contact only its server, and a process that forks should have one thread.
+        sys.modules.setdefault("openvino.tools.ovc", None)  # type: ignore[arg-type]
         from edgefront.agents.measuring.runtimes import open_vino
 
         return open_vino

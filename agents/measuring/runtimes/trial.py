@@ -1,4 +1,4 @@
-"""Tests the number formats of a runtime's providers by passes of two tiny models with all kinds of blocks."""
+"""Tests the number formats of a runtime's providers by passes of tiny models with all kinds of blocks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import library
+from edgefront.core.measurement.passes import runtime_fault
 from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
 from edgefront.core.number_formats import QUANTISED, NumberFormat
 from edgefront.core.spaces.architecture import Architecture
@@ -25,12 +26,12 @@ _MODELS = tuple(
             "norm": "post",
             "activation": "relu",
             "embedding": {"vocab_size": 96, "cutoffs": [32], "div": 2},
-            "blocks": [
-                {"kind": "attention", "n_head": 2},
-                _FEED_FORWARD,
-                {"kind": "srupp", "d_attn": 16},
-                {"kind": "sru"},
-            ],
+            "blocks": [{"kind": "attention", "n_head": 2}, _FEED_FORWARD],
+        },
+        {
+            "positions": {"kind": "none"},
+            "embedding": {"vocab_size": 96},
+            "blocks": [{"kind": "srupp", "d_attn": 16}, {"kind": "sru"}],
         },
     )
 )
@@ -49,4 +50,5 @@ def computes_in(number_format: NumberFormat, runtime: Runtime, provider: str) ->
                 LaunchRequest(architecture=model.canonical, protocol=protocol, seed=0, cache=Path(folder)),
             )
             for model in _MODELS
+            if runtime_fault(model, protocol) is None
         )
