@@ -24,6 +24,7 @@ from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.spawn import run_spawned
 from edgefront.core.errors import EdgefrontError, InvalidInput
 from edgefront.core.graph.formats import stored
+from edgefront.core.graph.gguf import cached_gguf
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.passes import protocol_costs
@@ -93,9 +94,12 @@ class Measurer:
             return refusal
         if isinstance(subject, Architecture):
             # Here rather than in the child: generating weights for the first time is not part of a launch.
-            for spec in parameters(subject):
-                for part, kind in stored(spec, protocol.dtype, protocol.quantisation, protocol.block_size):
-                    self._cache.file(part, seed, kind)
+            if protocol.runtime == "llamacpp":
+                cached_gguf(self._cache, subject, seed, protocol.gguf_format)
+            else:
+                for spec in parameters(subject):
+                    for part, kind in stored(spec, protocol.dtype, protocol.quantisation, protocol.block_size):
+                        self._cache.file(part, seed, kind)
         request = LaunchRequest(
             architecture=subject.canonical if isinstance(subject, Architecture) else None,
             onnx_file=None if isinstance(subject, Architecture) else subject.absolute(),

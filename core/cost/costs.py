@@ -4,7 +4,7 @@ Closed formulas over the description: `core.cost.parameters` defines the groups 
 matrix products that are counted. FLOPs are two for each multiply-accumulate. Weight bytes are those of all parameters
 in one number type, or with weights "int8" or "int4" those of `core.graph.formats`: of the blocks' linear layers one
 byte for each weight and a float32 scale for each layer, or half a byte and a float32 scale for each block of weights;
-float32 for all others.
+float32 for all others. "q8_0" and "q4_0" are of all matrices but positions, of architectures that GGUF expresses.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any, Literal, get_args
 from edgefront.core.cost.flops import Logits, Mode, Pass, products
 from edgefront.core.cost.parameters import count, int4_bytes, linear_maps
 from edgefront.core.errors import InvalidInput
-from edgefront.core.number_formats import BLOCK_SIZE, Quantisation
+from edgefront.core.number_formats import BLOCK_SIZE, GGUF_BLOCK, GGUF_BLOCK_BYTES, GGUF_QUANTISED, Quantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.ends import MAX_LENGTH
+from edgefront.core.spaces.gguf import check_gguf
 from edgefront.core.validation import one_of
 
 __all__ = ["Costs", "Dtype", "Logits", "Mode", "costs"]
@@ -100,7 +101,7 @@ def _weight_bytes(architecture: Architecture, parameters: int, dtype: str, weigh
     kind: Quantisation = one_of("weights", weights, get_args(Quantisation))
     if kind == "full":
         return parameters * width
-    if dtype != "float32":
+    if dtype != "float32" and kind not in GGUF_QUANTISED:
         raise InvalidInput(
             f"weights {kind} needs dtype float32, not {dtype}",
             field="weights",
@@ -108,6 +109,10 @@ def _weight_bytes(architecture: Architecture, parameters: int, dtype: str, weigh
             allowed="full, or dtype float32",
         )
     quantised = linear_maps(architecture)
+    if kind in GGUF_QUANTISED:
+        check_gguf(architecture, kind)
+        matrices = quantised.weights + count(architecture).embedding
+        return (parameters - matrices) * 4 + matrices // GGUF_BLOCK * GGUF_BLOCK_BYTES[kind]
     if kind == "int4":
         return (parameters - quantised.weights) * width + int4_bytes(architecture, block_size)
     return (parameters - quantised.weights + quantised.maps) * width + quantised.weights

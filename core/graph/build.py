@@ -145,7 +145,7 @@ def unfilled_model(
     """The model without its parameters: its nodes name them, and initializers of these names have to be added."""
     check_pass(architecture, mode, logits=logits, window=window, padding=padding)
     one_of("dtype", dtype, get_args(Dtype))
-    one_of("quantisation", quantisation, get_args(Quantisation))
+    one_of("quantisation", quantisation, ("full", "int8", "int4"))
     if quantisation != "full" and dtype != "float32":
         raise InvalidInput(
             f"quantisation {quantisation} needs dtype float32, not {dtype}",

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.random_values import INT4_SCALE, STANDARD_DEVIATION
-from edgefront.core.number_formats import GGUF_BLOCK, GGUF_QUANTISED, Quantisation
+from edgefront.core.number_formats import GGUF_BLOCK, GGUF_BLOCK_BYTES, GGUF_QUANTISED, Quantisation
 
 Format = Literal["f32", "f16", "bf16", "s7", "u4", "q8_0", "q4_0"]
 
@@ -35,8 +35,8 @@ _UNITS: dict[Format, tuple[int, int]] = {
     "bf16": (1, 2),
     "s7": (1, 1),
     "u4": (2, 1),
-    "q8_0": (GGUF_BLOCK, 34),
-    "q4_0": (GGUF_BLOCK, 18),
+    "q8_0": (GGUF_BLOCK, GGUF_BLOCK_BYTES["q8_0"]),
+    "q4_0": (GGUF_BLOCK, GGUF_BLOCK_BYTES["q4_0"]),
 }
 """How many values share how many bytes."""
 OF_DTYPE: dict[str, Format] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}

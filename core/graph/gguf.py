@@ -71,7 +71,8 @@ def write_gguf(
 def cached_gguf(cache: WeightCache, architecture: Architecture, seed: int, numbers: GgufFormat) -> Path:
     """The GGUF file of these untrained weights in the cache's folder, the only one there; written if it is not there.
 
-    Its matrices are copies of the cache's files, which serve every architecture. Errors as in `write_gguf`.
+    Its matrices are copies of the cache's files, which serve every architecture. It has one position more than the
+    model: llama.cpp wants room for a next token after a prompt. Errors as in `write_gguf`.
     """
     check_gguf(architecture, numbers)
     folder = cache.folder / FOLDER
@@ -83,10 +84,12 @@ def cached_gguf(cache: WeightCache, architecture: Architecture, seed: int, numbe
     for other in folder.iterdir():
         other.unlink(missing_ok=True)
     draft = path.with_suffix(".part")
+
+    def array(spec: ParameterSpec, kind: Format) -> NDArray[Any]:
+        return cache.array(spec, seed, kind)
+
     with refusing_full_disk(path):
-        _write(
-            architecture, lambda spec, kind: cache.array(spec, seed, kind), draft, numbers, metadata(architecture, seed)
-        )
+        _write(architecture, array, draft, numbers, metadata(architecture, seed), room=1)
         draft.replace(path)
     return path
 
@@ -105,15 +108,17 @@ def _write(
     path: Path | str,
     numbers: GgufFormat,
     about: Mapping[str, str],
+    room: int = 0,
 ) -> None:
-    """`array`: the values of a parameter in a format, in its shape or flat."""
+    """`array`: the values of a parameter in a format, in its shape or flat. `room`: positions more, of zeros."""
     import gguf
 
     writer = gguf.GGUFWriter(str(path), _ARCHITECTURE)
-    _describe(writer, architecture, numbers, about)
+    positions = (architecture.max_length or 0) + room
+    _describe(writer, architecture, numbers, about, positions)
     tensors = [(spec, "f32" if _stays(spec) else _FORMATS[numbers]) for spec in parameters(architecture)]
     for spec, kind in tensors:
-        shape = _shape(spec, architecture)
+        shape = (positions, architecture.d_model) if spec.name == _POSITIONS else spec.shape
         size = bytes_of(math.prod(shape), kind)
         type_ = getattr(gguf.GGMLQuantizationType, kind.upper())
         if numbers in GGUF_QUANTISED and kind == numbers:  # such shapes are given in bytes
@@ -126,7 +131,8 @@ def _write(
     for spec, kind in tensors:
         values = array(spec, kind)
         if spec.name == _POSITIONS:  # OPT's begin at a later row
-            values = values.reshape(spec.shape)[spec.shape[0] - _shape(spec, architecture)[0] :]
+            values = values.reshape(spec.shape)[spec.shape[0] - positions + room :]
+            values = np.concatenate([values, np.zeros((room, architecture.d_model), values.dtype)])
         writer.write_tensor_data(values)
     writer.close()
 
@@ -136,11 +142,9 @@ def _stays(spec: ParameterSpec) -> bool:
     return len(spec.shape) == 1 or spec.name == _POSITIONS
 
 
-def _shape(spec: ParameterSpec, architecture: Architecture) -> tuple[int, ...]:
-    return (architecture.max_length or 0, *spec.shape[1:]) if spec.name == _POSITIONS else spec.shape
-
-
-def _describe(writer: Any, architecture: Architecture, numbers: GgufFormat, about: Mapping[str, str]) -> None:
+def _describe(
+    writer: Any, architecture: Architecture, numbers: GgufFormat, about: Mapping[str, str], positions: int
+) -> None:
     import gguf
 
     attention, feed_forward = architecture.blocks[:2]
@@ -150,13 +154,16 @@ def _describe(writer: Any, architecture: Architecture, numbers: GgufFormat, abou
     writer.add_file_type(getattr(gguf.LlamaFileType, _FILE_TYPES[numbers]))
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_block_count(len(architecture.blocks) // 2)
-    writer.add_context_length(architecture.max_length)
+    writer.add_context_length(positions)
     writer.add_embedding_length(architecture.d_model)
     writer.add_feed_forward_length(feed_forward.d_inner)
     writer.add_head_count(attention.n_head)
     writer.add_layer_norm_eps(float(architecture.norm_eps))
     for key, value in about.items():
         writer.add_string(f"edgefront.{key}", value)
-    # Without a tokenizer: a vocabulary of numbers.
-    writer.add_tokenizer_model("no_vocab")
-    writer.add_vocab_size(architecture.embedding.vocab_size)
+    # llama.cpp generates nothing without a tokenizer; of an untrained model the tokens are their numbers.
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([f"<{token}>" for token in range(architecture.embedding.vocab_size)])
+    writer.add_token_merges(["< 0"])
+    writer.add_add_bos_token(False)

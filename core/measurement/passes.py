@@ -7,6 +7,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Sru, Srupp
+from edgefront.core.spaces.gguf import gguf_fault
 
 
 def protocol_costs(architecture: Architecture, protocol: MeasurementProtocol) -> Costs:
@@ -37,6 +38,15 @@ def runtime_fault(architecture: Architecture, protocol: MeasurementProtocol) -> 
     if protocol.runtime == "openvino" and any(isinstance(b, Sru | Srupp) for model in models for b in model.blocks):
         reason = "OpenVINO cannot read the recurrence of SRU and SRU++ (a Scan that uses a weight from outside it)"
         return InvalidInput(f"runtime: {reason}", field="runtime", value="openvino", allowed="onnxruntime or pytorch")
+    if protocol.runtime == "llamacpp":
+        fault = gguf_fault(architecture, protocol.number_format)
+        if fault is not None:
+            return InvalidInput(
+                f"runtime: llamacpp reads GGUF files, and {fault}",
+                field="runtime",
+                value="llamacpp",
+                allowed="another runtime, or an architecture that GGUF expresses",
+            )
     return None
 
 

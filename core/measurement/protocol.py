@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, field_validator, model_validator
 from pydantic_core import PydanticKnownError
@@ -12,13 +12,13 @@ from pydantic_core import PydanticKnownError
 from edgefront.core.canonical import digest
 from edgefront.core.errors import ProtocolError
 from edgefront.core.measurement.runtimes import Runtime as Runtime
-from edgefront.core.number_formats import BLOCK_SIZE, KnownFormat, Quantisation
+from edgefront.core.number_formats import BLOCK_SIZE, GgufFormat, KnownFormat, Quantisation
 from edgefront.core.validation import form
 
 MemoryMethod = Literal["anonymous", "allocator", "device", "resident"]
 Mode = Literal["forward", "prefill", "decode"]
 Dtype = Literal["float32", "bfloat16", "float16"]
-Weights = Literal["full", "int8", "int4", "int8_8bit"]
+Weights = Literal["full", "int8", "int4", "q8_0", "q4_0", "int8_8bit"]
 BlockSize = Literal[16, 32, 64, 128, 256]
 
 DECODE_MEMORY_LENGTH = 192
@@ -30,7 +30,15 @@ _WEIGHTS_OF: Mapping[Runtime, tuple[Weights, ...]] = {
     "onnxruntime": ("full", "int8", "int4"),
     "pytorch": ("full", "int8"),
     "openvino": ("full", "int8", "int4"),
+    "llamacpp": ("full", "q8_0", "q4_0"),
 }
+_LLAMACPP: Mapping[str, tuple[Any, ...]] = {
+    "logits": ("last",),
+    "batch": (1,),
+    "memory_length": (0,),
+    "dtype": ("float32", "float16"),
+}
+"""What it measures of fields that others take any value of; a segment memory it does not have."""
 
 
 class MeasurementProtocol(BaseModel):
@@ -65,7 +73,7 @@ class MeasurementProtocol(BaseModel):
     """Of weights, activations and state."""
     weights: Weights = "full"
     """int8: the linear layers of the blocks hold int8, and their inputs are quantised at run time. int4: they hold four
-    bits a weight, and a scale for each block of weights. int8_8bit: of stored measurements alone, which were taken with
+    bits a weight, and a scale for each block of weights. q8_0, q4_0: llama.cpp's, of all matrices. int8_8bit: of stored measurements alone, which were taken with
     weights of eight bits; no device measures it any more."""
     block_size: BlockSize = BLOCK_SIZE
     """With weights int4: weights of one output that share a scale."""
@@ -88,7 +96,7 @@ class MeasurementProtocol(BaseModel):
     def _known_weights(cls, value: Any) -> Any:
         """An error offers what can be measured: not what is only read."""
         if value not in get_args(Weights):
-            raise PydanticKnownError("literal_error", {"expected": "'full', 'int8' or 'int4'"})
+            raise PydanticKnownError("literal_error", {"expected": "'full', 'int8', 'int4', 'q8_0' or 'q4_0'"})
         return value
 
     @model_validator(mode="before")
@@ -126,7 +134,7 @@ class MeasurementProtocol(BaseModel):
 
     @model_validator(mode="after")
     def _quantised_from_float32(self) -> MeasurementProtocol:
-        if self.quantisation != "full" and self.dtype != "float32":
+        if self.quantisation in ("int8", "int4") and self.dtype != "float32":
             raise ProtocolError(
                 f"weights: {self.quantisation} needs dtype float32, in which the rest is computed, not {self.dtype}",
                 field="weights",
@@ -155,6 +163,22 @@ class MeasurementProtocol(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _llamacpp_can_pass(self) -> MeasurementProtocol:
+        """What its server runs and times: the prompt of one sequence, of which it scores the last token."""
+        if self.runtime != "llamacpp":
+            return self
+        for field, allowed in _LLAMACPP.items():
+            value = getattr(self, field)
+            if value not in allowed and not (field == "memory_length" and self.mode == "decode"):
+                raise ProtocolError(
+                    f"{field}: llamacpp measures {field} {' or '.join(map(str, allowed))}, not {value}",
+                    field=field,
+                    value=value,
+                    allowed=" or ".join(map(str, allowed)),
+                )
+        return self
+
+    @model_validator(mode="after")
     def _ruler_fits_provider(self) -> MeasurementProtocol:
         if self.memory is None:
             cuda = "allocator" if self.runtime == "pytorch" else "device"
@@ -177,6 +201,11 @@ class MeasurementProtocol(BaseModel):
     def quantisation(self) -> Quantisation:
         """What the linear layers of the blocks hold: int8 of whichever range, or int4."""
         return "int8" if self.weights == "int8_8bit" else self.weights
+
+    @property
+    def gguf_format(self) -> GgufFormat:
+        """What the matrices of the file hold that llamacpp reads."""
+        return cast(GgufFormat, self.number_format)
 
     @property
     def one_pass(self) -> str:

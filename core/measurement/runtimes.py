@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-Runtime = Literal["onnxruntime", "pytorch", "openvino"]
+Runtime = Literal["onnxruntime", "pytorch", "openvino", "llamacpp"]
 
 
 class Installation(NamedTuple):
@@ -22,6 +22,7 @@ INSTALLATIONS: Mapping[Runtime, Installation] = MappingProxyType(
         "onnxruntime": Installation(("onnxruntime", "onnx"), "agent"),
         "pytorch": Installation(("torch",), "torch"),
         "openvino": Installation(("openvino", "onnx"), "openvino"),
+        "llamacpp": Installation(("xllamacpp", "gguf"), "llamacpp"),
     }
 )
 

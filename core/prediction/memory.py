@@ -19,6 +19,7 @@ from scipy.optimize import nnls
 from edgefront.core.cost.costs import BYTES
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.number_formats import GGUF_BLOCK, GGUF_BLOCK_BYTES, GGUF_QUANTISED
 from edgefront.core.prediction.calibration import half_width
 from edgefront.core.prediction.checks import enough_different, positive
 from edgefront.core.prediction.regression import rounded
@@ -94,6 +95,9 @@ def weight_bytes(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.in
     if protocol.quantisation == "full":
         return width * total
     quantised, maps = _linear_layers(shapes)
+    if protocol.quantisation in GGUF_QUANTISED:
+        matrices = quantised + shapes.embedding_parameters
+        return (total - matrices) * 4 + matrices // GGUF_BLOCK * GGUF_BLOCK_BYTES[protocol.quantisation]
     if protocol.quantisation == "int4":
         return (total - quantised) * width + _int4_bytes(shapes, protocol.block_size)
     return (total - quantised + maps) * width + quantised

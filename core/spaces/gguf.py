@@ -27,13 +27,15 @@ def check_gguf(architecture: Architecture, numbers: str = "float32") -> None:
 
     `numbers` is the format of the weights: the quantised ones need rows of whole blocks.
     """
-    for field, value, reason in _faults(architecture, numbers):
-        raise InvalidInput(
-            f"GGUF cannot express {field} {value}: {reason}",
-            field="architecture",
-            value=architecture.digest,
-            allowed=_GPT2,
-        )
+    fault = gguf_fault(architecture, numbers)
+    if fault is not None:
+        raise InvalidInput(fault, field="architecture", value=architecture.digest, allowed=_GPT2)
+
+
+def gguf_fault(architecture: Architecture, numbers: str = "float32") -> str | None:
+    """The first field that GGUF cannot express, with the reason; None if it can express all."""
+    found = next(_faults(architecture, numbers), None)
+    return None if found is None else "GGUF cannot express {} {}: {}".format(*found)
 
 
 def _faults(architecture: Architecture, numbers: str) -> Iterator[tuple[str, Any, str]]:

@@ -59,6 +59,10 @@ def library(runtime: Runtime) -> Library:
         from edgefront.agents.measuring.runtimes import open_vino
 
         return open_vino
+    if runtime == "llamacpp":
+        from edgefront.agents.measuring.runtimes import llama_cpp
+
+        return llama_cpp
     from edgefront.agents.measuring.runtimes import onnx_runtime
 
     return onnx_runtime

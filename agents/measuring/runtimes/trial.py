@@ -5,6 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import library
 from edgefront.core.measurement.passes import runtime_fault
@@ -40,9 +42,12 @@ _MODELS = tuple(
 def computes_in(number_format: NumberFormat, runtime: Runtime, provider: str) -> bool:
     """Whether this provider computes in this number format. The provider stays loaded."""
     choice = {"weights" if number_format in QUANTISED else "dtype": number_format}
-    protocol = MeasurementProtocol(
-        runtime=runtime, provider=provider, sequence_length=8, memory="resident", logits="all", **choice
-    )
+    try:
+        protocol = MeasurementProtocol(
+            runtime=runtime, provider=provider, sequence_length=8, memory="resident", **choice
+        )
+    except ValidationError:  # not a format of this runtime
+        return False
     with tempfile.TemporaryDirectory(prefix="edgefront-trial-") as folder:
         return all(
             library(runtime).computes_in(
