@@ -73,8 +73,8 @@ class MeasurementProtocol(BaseModel):
     """Of weights, activations and state."""
     weights: Weights = "full"
     """int8: the linear layers of the blocks hold int8, and their inputs are quantised at run time. int4: they hold four
-    bits a weight, and a scale for each block of weights. q8_0, q4_0: llama.cpp's, of all matrices. int8_8bit: of stored measurements alone, which were taken with
-    weights of eight bits; no device measures it any more."""
+    bits a weight, and a scale for each block of weights. q8_0, q4_0: llama.cpp's, of all matrices. int8_8bit: of stored
+    measurements alone, which were taken with weights of eight bits; no device measures it any more."""
     block_size: BlockSize = BLOCK_SIZE
     """With weights int4: weights of one output that share a scale."""
     threads: Annotated[StrictInt, Field(ge=1, le=1024)] = 1

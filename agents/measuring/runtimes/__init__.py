@@ -19,7 +19,7 @@ class Model(Protocol):
     """A model built for one launch, with its input bound."""
 
     versions: dict[str, str]
-    """Versions of the libraries."""
+    """Versions of the libraries, and what else of the runtime explains the figures; complete after the passes."""
 
     def forward_ms(self) -> float:
         """One full forward pass over the input; its wall time in ms, device work included."""

@@ -23,8 +23,8 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.number_formats import KnownFormat
 
 _ERRORS_ONLY = 1
-# The fastest choice of a next token: it is no part of what is measured.
-_GREEDY = {"n_predict": 1, "temperature": 0.0, "samplers": []}
+# The likeliest next token: how it is chosen is no part of what is measured.
+_GREEDY = {"n_predict": 1, "samplers": ["top_k"], "top_k": 1}
 
 
 def facts() -> dict[str, Any]:
@@ -90,7 +90,7 @@ class LlamaModel:
         taken = float(timings["prompt_ms"])
         if (timings["cache_n"], timings["prompt_n"]) != (self._past, len(self._request["prompt"]) - self._past):
             raise MeasurementError(
-                f"llama.cpp passed {timings['prompt_n']} tokens after {timings['cache_n']} others, not what was asked for",
+                f"llama.cpp passed {timings['prompt_n']} tokens after {timings['cache_n']}, not what was asked for",
                 reason="run_error",
             )
         if taken > wall_ms:
@@ -105,10 +105,10 @@ class LlamaModel:
         """Does nothing: the server keeps its buffers."""
 
     def finite(self) -> bool:
-        """The logits are NaN in whole or not: the likeliest token's probability tells."""
-        answer = self._complete({**self._request, "n_probs": 1})
-        said = answer["completion_probabilities"][0]["logprob"]
-        return isinstance(said, float) and math.isfinite(said)
+        """One that is not would show in the probability of any token."""
+        choice = self._complete({**self._request, "n_probs": 1})["choices"][0]
+        logarithm = choice["logprobs"]["content"][0]["logprob"]
+        return isinstance(logarithm, float) and math.isfinite(logarithm)
 
     def _complete(self, request: dict[str, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = self._server.handle_completions(request)
