@@ -6,7 +6,7 @@ model file and of a device's facts are `NumberFormat`s.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 Quantisation = Literal["full", "int8", "int4", "q8_0", "q4_0"]
 """What the linear layers of the blocks hold (`core.graph.formats`): int8, their inputs quantised at run time, or int4
@@ -15,7 +15,7 @@ with a scale for each block of weights. q8_0 and q4_0 are of all matrices of a G
 
 QUANTISED = frozenset(get_args(Quantisation)) - {"full"}
 
-BLOCK_SIZE = 32
+BLOCK_SIZE: Final = 32
 """Weights that share a scale in int4, unless another number is chosen."""
 
 GgufFormat = Literal["float32", "float16", "q8_0", "q4_0"]
