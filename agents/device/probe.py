@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import get_args
 
 from edgefront.agents.device.available import total_memory_bytes
 from edgefront.agents.device.cores import CorePlan
@@ -60,7 +61,7 @@ def runtimes() -> tuple[RuntimeFacts, ...]:
     """The runtimes that work on this device, each tested in a separate process; without those that are missing or
     broken.
     """
-    names: tuple[Runtime, ...] = ("onnxruntime", "pytorch")
+    names: tuple[Runtime, ...] = get_args(Runtime)
     with ThreadPoolExecutor(len(names), thread_name_prefix="probe") as threads:
         return tuple(facts for facts in threads.map(runtime_facts, names) if facts is not None)
 

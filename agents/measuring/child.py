@@ -44,7 +44,7 @@ def launch(request: LaunchRequest) -> LaunchResult:
         ruler = ruler_for(request.protocol, _weight_places(request))
         runtimes.wake_device(request)
         ruler.start()
-        model = runtimes.build(request)
+        model = runtimes.library(request.protocol.runtime).build(request)
         ruler.built()
         build_s = time.perf_counter() - started
         stage = "run_error"
@@ -56,7 +56,7 @@ def launch(request: LaunchRequest) -> LaunchResult:
 
 def _run(request: LaunchRequest, model: runtimes.Model, ruler: Ruler, build_s: float, strict: bool) -> LaunchResult:
     protocol = request.protocol
-    environment = surroundings(request.cores) | dict(model.versions)
+    environment = surroundings(request.cores)
     environment["allocator"] = "glibc" if strict else "of the system"
     measuring = time.perf_counter()
     memory: PeakMemory | None = None
@@ -66,7 +66,7 @@ def _run(request: LaunchRequest, model: runtimes.Model, ruler: Ruler, build_s: f
     _become_ordinary(strict)
     disturbance = Disturbance()
     samples_ms = [model.forward_ms() for _ in range(protocol.repeats)]
-    environment |= disturbance.facts() | gpu_surroundings(protocol.provider)
+    environment |= disturbance.facts() | gpu_surroundings(protocol.provider) | model.versions
     measuring_s = time.perf_counter() - measuring
     if memory is None:
         memory = _memory_afterwards(model, ruler, strict)
@@ -130,7 +130,7 @@ def main() -> None:
     end_with_input()
     if _ON_LINUX:
         first_for_the_oom_killer()
-    runtimes.preload(request.protocol.runtime)
+    runtimes.library(request.protocol.runtime)
     said = launch(request).model_dump_json().encode()
     while said:
         said = said[os.write(answer, said) :]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from edgefront.agents.measuring.inputs import state_sizes
-from edgefront.core.graph.formats import BYTES, OF_DTYPE
+from edgefront.core.graph.formats import OF_DTYPE, bytes_of
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.spaces.architecture import Architecture
@@ -18,7 +18,7 @@ def least_footprint_bytes(architecture: Architecture, protocol: MeasurementProto
     """Weights, the state that a pass reads, and its largest activation with its input: a lower bound for every
     runtime.
     """
-    item = BYTES[OF_DTYPE[protocol.dtype]]
+    item = bytes_of(1, OF_DTYPE[protocol.dtype])
     rows = protocol.batch * protocol.sequence_length
     hidden = rows * architecture.d_model
     inner = max((rows * block.d_inner for block in architecture.blocks if isinstance(block, FeedForward)), default=0)

@@ -93,6 +93,8 @@ def child_environment() -> dict[str, str]:
         # ONNX Runtime's official builds (1.29 and later) upload telemetry from a thread that starts on import. A device
         # should contact only its server.
         "ORT_DISABLE_TELEMETRY": "1",
+        # llama.cpp would start a debugger to print a trace when it aborts.
+        "GGML_NO_BACKTRACE": "1",
     }
     # Then CUDA and NVML, which reports memory and clock rates, mean the same GPU by number 0.
     settings["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"

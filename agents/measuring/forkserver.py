@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from edgefront.agents.device import linux
 from edgefront.agents.device.cores import keep_to
@@ -27,6 +27,7 @@ from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.core.measurement.protocol import Runtime
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.processes.child import die_with_parent, first_for_the_oom_killer
+from edgefront.core.validation import one_of
 
 _LAST_WORDS = 500
 
@@ -149,8 +150,8 @@ def main(arguments: list[str]) -> int:
     # Ctrl-C goes to all processes of the terminal; the agent decides whether to end the launch.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=int(descriptor)) as control:
-        known: Runtime = "pytorch" if runtime == "pytorch" else "onnxruntime"
-        runtimes.preload(known)
+        known: Runtime = one_of("runtime", runtime, get_args(Runtime))
+        runtimes.library(known)
         runtimes.prepare_recurrence(known, "cpu")
         gc.collect()
         gc.freeze()  # a garbage collection in a child would write to every page with objects, and so copy it

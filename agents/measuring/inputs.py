@@ -117,6 +117,23 @@ def random_inputs(
     return {name: _array(name, kind, shape, protocol, tables.get(name), generator) for name, kind, shape in inputs}
 
 
+def declared_inputs(path: Path) -> list[Declared]:
+    """The inputs of an ONNX file, for runtimes that do not keep the names of its free axes."""
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    given = {tensor.name for tensor in graph.initializer}
+    return [
+        (
+            item.name,
+            f"tensor({onnx.TensorProto.DataType.Name(item.type.tensor_type.elem_type).lower()})",
+            tuple(axis.dim_value or axis.dim_param for axis in item.type.tensor_type.shape.dim),
+        )
+        for item in graph.input
+        if item.name not in given
+    ]
+
+
 def lookup_sizes(path: Path) -> dict[str, int]:
     """Input name → rows of the smallest tensor that a Gather indexes by it, as far as the file has shapes."""
     import onnx

@@ -23,12 +23,14 @@ from edgefront.agents.measuring.hostlock import lock_path, only_measurement
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.spawn import run_spawned
 from edgefront.core.errors import EdgefrontError, InvalidInput
-from edgefront.core.graph.formats import format_of
+from edgefront.core.graph.formats import stored
+from edgefront.core.graph.gguf import cached_gguf
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.passes import protocol_costs
-from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
+from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.measurement.runtimes import Runtime, not_installed
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.agent import RuntimeFacts
 
@@ -92,8 +94,12 @@ class Measurer:
             return refusal
         if isinstance(subject, Architecture):
             # Here rather than in the child: generating weights for the first time is not part of a launch.
-            for spec in parameters(subject):
-                self._cache.file(spec, seed, format_of(spec.name, protocol.dtype, protocol.quantisation))
+            if protocol.runtime == "llamacpp":
+                cached_gguf(self._cache, subject, seed, protocol.gguf_format)
+            else:
+                for spec in parameters(subject):
+                    for part, kind in stored(spec, protocol.dtype, protocol.quantisation, protocol.block_size):
+                        self._cache.file(part, seed, kind)
         request = LaunchRequest(
             architecture=subject.canonical if isinstance(subject, Architecture) else None,
             onnx_file=None if isinstance(subject, Architecture) else subject.absolute(),
@@ -166,6 +172,9 @@ class Measurer:
             return failure(
                 "unsupported", f"cannot measure {protocol.threads} threads: only {self.plan.count} cores are available"
             )
+        missing = not_installed(protocol.runtime)
+        if missing is not None:
+            return failure("unsupported", missing)
         if isinstance(subject, Path):
             return _refuse_choices(protocol)
         try:

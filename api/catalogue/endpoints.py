@@ -28,7 +28,10 @@ _MODE = (
     "decode: after memory_length others, whose keys and values are given."
 )
 _MEMORY = "Tokens before the pass. Default: 0; in decode 192."
-_WEIGHTS = "int8: one byte per weight of the blocks' linear layers, float32 for all others."
+_WEIGHTS = (
+    "Of the blocks' linear layers, float32 for all others. int8: one byte per weight. int4: half a byte per weight, "
+    "and a float32 scale for every 32 of them."
+)
 
 
 class PassOptions(BaseModel):

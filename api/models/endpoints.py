@@ -73,8 +73,8 @@ async def download_model(
     numbers: Annotated[
         NumberFormat,
         Query(
-            description="Number format of an ONNX file. int8: float32 with the blocks' linear layers dynamically "
-            "quantised, as a protocol's weights int8. Other formats are float32 only"
+            description="Number format of an ONNX file. int8, int4: float32 with the blocks' linear layers quantised, "
+            "as a protocol's weights int8 or int4. Other formats are float32 only"
         ),
     ] = "float32",
     if_none_match: IfNoneMatch = None,

@@ -2,8 +2,9 @@
 
 Closed formulas over the description: `core.cost.parameters` defines the groups of parameters, `core.cost.flops` the
 matrix products that are counted. FLOPs are two for each multiply-accumulate. Weight bytes are those of all parameters
-in one number type, or with weights "int8" those of `core.graph.formats`: one byte for each weight of the blocks' linear
-layers and a float32 scale for each layer, float32 for all others.
+in one number type, or with weights "int8" or "int4" those of `core.graph.formats`: of the blocks' linear layers one
+byte for each weight and a float32 scale for each layer, or half a byte and a float32 scale for each block of weights;
+float32 for all others. "q8_0" and "q4_0" are of all matrices but positions, of architectures that GGUF expresses.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from edgefront.core.cost.flops import Logits, Mode, Pass, products
-from edgefront.core.cost.parameters import count, linear_maps
+from edgefront.core.cost.parameters import count, int4_bytes, linear_maps
 from edgefront.core.errors import InvalidInput
-from edgefront.core.number_formats import Quantisation
+from edgefront.core.number_formats import BLOCK_SIZE, GGUF_BLOCK, GGUF_BLOCK_BYTES, GGUF_QUANTISED, Quantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.ends import MAX_LENGTH
+from edgefront.core.spaces.gguf import check_gguf
 from edgefront.core.validation import one_of
 
 __all__ = ["Costs", "Dtype", "Logits", "Mode", "costs"]
@@ -63,12 +65,13 @@ def costs(
     mode: str = "forward",
     memory_length: int | None = None,
     weights: str = "full",
+    block_size: int = BLOCK_SIZE,
 ) -> Costs:
     """The costs of one pass over `batch` sequences of `sequence_length` tokens (192; 1 in decode).
 
     forward: all at once, after `memory_length` others (0) as a segment memory, which is projected again. prefill: all
     at once, keys and values kept. decode: after `memory_length` others (192), whose keys and values are given. The
-    source of a translation model is as long as the sequence, in decode as the memory.
+    source of a translation model is as long as the sequence, in decode as the memory. `block_size` is of weights int4.
 
     Raises `InvalidInput` that names the option, also where the positions do not reach so far, and for a mode or memory
     that the architecture does not have.
@@ -82,7 +85,7 @@ def costs(
         embedding_parameters=found.embedding,
         total_parameters=found.total,
         flops=2 * products(architecture, run),
-        weight_bytes=_weight_bytes(architecture, found.total, dtype, weights),
+        weight_bytes=_weight_bytes(architecture, found.total, dtype, weights, block_size),
         sequence_length=run.tokens,
         batch=batch,
         dtype=dtype,
@@ -93,18 +96,25 @@ def costs(
     )
 
 
-def _weight_bytes(architecture: Architecture, parameters: int, dtype: str, weights: str) -> int:
+def _weight_bytes(architecture: Architecture, parameters: int, dtype: str, weights: str, block_size: int) -> int:
     width = BYTES[one_of("dtype", dtype, get_args(Dtype))]
-    if one_of("weights", weights, get_args(Quantisation)) == "full":
+    kind: Quantisation = one_of("weights", weights, get_args(Quantisation))
+    if kind == "full":
         return parameters * width
-    if dtype != "float32":
+    if dtype != "float32" and kind not in GGUF_QUANTISED:
         raise InvalidInput(
-            f"weights int8 needs dtype float32, not {dtype}",
+            f"weights {kind} needs dtype float32, not {dtype}",
             field="weights",
             value=weights,
             allowed="full, or dtype float32",
         )
     quantised = linear_maps(architecture)
+    if kind in GGUF_QUANTISED:
+        check_gguf(architecture, kind)
+        matrices = quantised.weights + count(architecture).embedding
+        return (parameters - matrices) * 4 + matrices // GGUF_BLOCK * GGUF_BLOCK_BYTES[kind]
+    if kind == "int4":
+        return (parameters - quantised.weights) * width + int4_bytes(architecture, block_size)
     return (parameters - quantised.weights + quantised.maps) * width + quantised.weights
 
 

@@ -18,6 +18,7 @@ source's count in the same groups.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -48,8 +49,8 @@ def count(architecture: Architecture) -> Parameters:
 
 
 class LinearMaps(NamedTuple):
-    """The layers that weights "int8" quantises: the blocks' linear layers, without biases and the projections of
-    distances.
+    """The layers that weights "int8" and "int4" quantise: the blocks' linear layers, without biases and the projections
+    of distances.
     """
 
     weights: int
@@ -58,10 +59,22 @@ class LinearMaps(NamedTuple):
 
 def linear_maps(architecture: Architecture) -> LinearMaps:
     """The linear layers of all blocks, those of the source included."""
-    found = [_maps(block, architecture) for block in architecture.blocks]
+    shapes = list(_all_maps(architecture))
+    return LinearMaps(sum(rows * width for rows, width in shapes), len(shapes))
+
+
+def int4_bytes(architecture: Architecture, block_size: int) -> int:
+    """Bytes of those layers in int4: for each block of a row 4 bits a weight, the last block padded, and a scale."""
+    blocks = sum(rows * -(-width // block_size) for rows, width in _all_maps(architecture))
+    return blocks * (block_size // 2 + 4)
+
+
+def _all_maps(architecture: Architecture) -> Iterator[tuple[int, int]]:
+    """(out, in) of the linear layers of all blocks, those of the source included."""
+    for block in architecture.blocks:
+        yield from _maps(block, architecture)
     if architecture.source is not None:
-        found.append(linear_maps(architecture.source))
-    return LinearMaps(sum(one.weights for one in found), sum(one.maps for one in found))
+        yield from _all_maps(architecture.source)
 
 
 def attention_width(block: Attention, architecture: Architecture) -> int:
@@ -150,7 +163,7 @@ def _output(architecture: Architecture) -> int:
 
 def block_parameters(block: Block, architecture: Architecture) -> int:
     """All parameters of a block: its linear layers, and its norm, biases and recurrence."""
-    d, maps = architecture.d_model, _maps(block, architecture).weights
+    d, maps = architecture.d_model, sum(rows * width for rows, width in _maps(block, architecture))
     if isinstance(block, Attention):
         width = attention_width(block, architecture)
         positions = architecture.positions
@@ -166,15 +179,17 @@ def block_parameters(block: Block, architecture: Architecture) -> int:
     return 0
 
 
-def _maps(block: Block, architecture: Architecture) -> LinearMaps:
+def _maps(block: Block, architecture: Architecture) -> tuple[tuple[int, int], ...]:
+    """(out, in) of a block's linear layers."""
     d = architecture.d_model
     if isinstance(block, Attention):
-        return LinearMaps(4 * attention_width(block, architecture) * d, 2)
+        width = attention_width(block, architecture)
+        return (3 * width, d), (d, width)
     if isinstance(block, FeedForward):
-        return LinearMaps(2 * d * block.d_inner, 2)
+        return (block.d_inner, d), (d, block.d_inner)
     if isinstance(block, Sru):
-        return LinearMaps(3 * d * d, 1) if block.d_proj is None else LinearMaps(4 * d * block.d_proj, 2)
+        return ((3 * d, d),) if block.d_proj is None else ((block.d_proj, d), (3 * d, block.d_proj))
     if isinstance(block, Srupp):
         p = block.d_attn
-        return LinearMaps(4 * d * p, 2) if block.attends == "none" else LinearMaps(4 * d * p + 2 * p * p, 3)
-    return LinearMaps(0, 0)
+        return (p, d), (3 * d, p), *(() if block.attends == "none" else ((2 * p, p),))
+    return ()

@@ -38,24 +38,28 @@ from edgefront.core.graph.blocks import block_graph
 from edgefront.core.graph.context import GraphContext
 from edgefront.core.graph.embedding import write_embedding
 from edgefront.core.graph.formats import (
-    BYTES,
     RANDOM_SCALE,
     Format,
+    bytes_of,
     encode,
     format_of,
-    is_linear_map,
+    int4_scales,
+    int4_shape,
     quantise,
+    quantise_int4,
+    stored,
 )
 from edgefront.core.graph.output import write_end
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.positions import write_positions
+from edgefront.core.graph.random_values import INT4_SCALE
 from edgefront.core.graph.state import Logits as Logits
 from edgefront.core.graph.state import Mode as Mode
 from edgefront.core.graph.state import check_pass
 from edgefront.core.graph.weights import WeightCache, values
-from edgefront.core.graph.writer import IR_VERSION, OPSET, Dtype, GraphWriter
-from edgefront.core.number_formats import Quantisation
+from edgefront.core.graph.writer import CONTRIBUTED, IR_VERSION, OPSET, Dtype, GraphWriter
+from edgefront.core.number_formats import BLOCK_SIZE, Quantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.validation import one_of
 
@@ -71,12 +75,14 @@ def build(
     window: int | None = None,
     padding: bool = False,
     quantisation: Quantisation = "full",
+    block_size: int = BLOCK_SIZE,
 ) -> ModelProto:
     """The model with its weights: mapped from a cache, given by name, or (None) made from `seed` and kept inside.
 
     `window`: each token sees at most this number of keys, itself included (Transformer-XL's same-length evaluation).
     `padding`: the graph takes masks for padded batches.
-    `quantisation`: int8 quantises linear layers (`core.graph.formats`), given weights too; with dtype float32.
+    `quantisation`: int8 and int4 quantise linear layers (`core.graph.formats`), given weights too; with dtype float32.
+    `block_size`: weights of int4 that share a scale.
 
     With a cache the model holds only references, relative to the cache's folder, and a session over it maps the files:
 
@@ -91,18 +97,24 @@ def build(
     Raises `InvalidInput` for a mode, window or padding that the architecture does not have.
     """
     model = unfilled_model(
-        architecture, mode=mode, logits=logits, dtype=dtype, window=window, padding=padding, quantisation=quantisation
+        architecture,
+        mode=mode,
+        logits=logits,
+        dtype=dtype,
+        window=window,
+        padding=padding,
+        quantisation=quantisation,
+        block_size=block_size,
     )
     used = used_parameters(model, architecture)
     tensors: list[TensorProto] = []
     if isinstance(weights, WeightCache):
         weights.touch(seed)
-        kinds = [format_of(spec.name, dtype, quantisation) for spec in used]
-        tensors = [_reference(spec, weights, seed, kind) for spec, kind in zip(used, kinds, strict=True)]
-        tensors += [int8_scale(spec) for spec, kind in zip(used, kinds, strict=True) if kind == "s7"]
+        for spec in used:
+            tensors += _of_cache(spec, weights, seed, dtype, quantisation, block_size)
     else:
         for spec in used:
-            tensors += _inside(spec, weights, seed, np.dtype(dtype), quantisation)
+            tensors += _inside(spec, weights, seed, np.dtype(dtype), quantisation, block_size)
     model.graph.initializer.extend(tensors)
     return model
 
@@ -112,6 +124,7 @@ ELEMENTS: dict[Format, int] = {
     "f16": TensorProto.FLOAT16,
     "bf16": TensorProto.BFLOAT16,
     "s7": TensorProto.INT8,
+    "u4": TensorProto.UINT8,
 }
 
 EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -127,22 +140,27 @@ def unfilled_model(
     window: int | None = None,
     padding: bool = False,
     quantisation: Quantisation = "full",
+    block_size: int = BLOCK_SIZE,
 ) -> ModelProto:
     """The model without its parameters: its nodes name them, and initializers of these names have to be added."""
     check_pass(architecture, mode, logits=logits, window=window, padding=padding)
     one_of("dtype", dtype, get_args(Dtype))
-    one_of("quantisation", quantisation, get_args(Quantisation))
-    if quantisation == "int8" and dtype != "float32":
+    one_of("quantisation", quantisation, ("full", "int8", "int4"))
+    if quantisation != "full" and dtype != "float32":
         raise InvalidInput(
-            f"quantisation int8 needs dtype float32, not {dtype}",
+            f"quantisation {quantisation} needs dtype float32, not {dtype}",
             field="quantisation",
             value=quantisation,
             allowed="full, or dtype float32",
         )
-    graph = GraphWriter(dtype, float(architecture.norm_eps), quantisation)
+    shapes = {spec.name: spec.shape for spec in parameters(architecture)}
+    graph = GraphWriter(dtype, float(architecture.norm_eps), quantisation, block_size, shapes)
+    domains = [helper.make_opsetid("", OPSET)]
+    if quantisation == "int4":
+        domains.append(helper.make_opsetid(CONTRIBUTED, 1))
     return helper.make_model(
         _graph(graph, architecture, mode, logits, window, padding),
-        opset_imports=[helper.make_opsetid("", OPSET)],
+        opset_imports=domains,
         ir_version=IR_VERSION,
         producer_name="edgefront",
     )
@@ -209,11 +227,30 @@ def _write_blocks(context: GraphContext, segments: str | None) -> str:
     return hidden
 
 
-def _reference(spec: ParameterSpec, cache: WeightCache, seed: int, kind: Format) -> TensorProto:
+def _of_cache(
+    spec: ParameterSpec, cache: WeightCache, seed: int, dtype: Dtype, quantisation: Quantisation, block_size: int
+) -> list[TensorProto]:
+    """The parameter as a reference to the cache's file, and its scales if it is quantised."""
+    kind = format_of(spec.name, dtype, quantisation)
+    if kind == "s7":
+        return [_reference(spec, cache, seed, kind), int8_scale(spec)]
+    if kind != "u4":
+        return [_reference(spec, cache, seed, kind)]
+    (weight, held), (scales, _) = stored(spec, dtype, quantisation, block_size)
+    scale = _reference(scales, cache, seed, "f32")
+    if held == "u4":
+        return [_reference(weight, cache, seed, held, int4_shape(spec, block_size)), scale]
+    padded, _ = quantise_int4(cache.array(weight, seed, held), block_size, INT4_SCALE)
+    return [numpy_helper.from_array(padded, spec.name), scale]
+
+
+def _reference(
+    spec: ParameterSpec, cache: WeightCache, seed: int, kind: Format, shape: tuple[int, ...] | None = None
+) -> TensorProto:
     cache.file(spec, seed, kind)
-    tensor = TensorProto(name=spec.name, dims=spec.shape, data_type=ELEMENTS[kind])
+    tensor = TensorProto(name=spec.name, dims=shape or spec.shape, data_type=ELEMENTS[kind])
     tensor.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", cache.location(spec, seed, kind)), ("length", str(spec.size * BYTES[kind]))):
+    for key, value in (("location", cache.location(spec, seed, kind)), ("length", str(bytes_of(spec.size, kind)))):
         tensor.external_data.add(key=key, value=value)
     return tensor
 
@@ -224,13 +261,21 @@ def _inside(
     seed: int,
     dtype: np.dtype[Any],
     quantisation: Quantisation,
+    block_size: int,
 ) -> list[TensorProto]:
-    """The parameter as a tensor, and its scale if it is quantised."""
+    """The parameter as a tensor, and its scales if it is quantised."""
     array = values(spec, seed) if given is None else given[spec.name]
     if array.shape != spec.shape:
         raise ValueError(f"{spec.name} must be {spec.shape}, not {array.shape}")
-    if quantisation == "int8" and is_linear_map(spec.name):
-        # Random weights get the scale that the cache has for all sizes, so that both give the same model.
-        quantised, scale = (encode(array, "s7"), RANDOM_SCALE) if given is None else quantise(array)
+    kind = "full" if quantisation == "full" else format_of(spec.name, dtype.name, quantisation)
+    # Random weights get the scales that the cache has for all sizes, so that both give the same model.
+    if kind == "s7":
+        quantised, scale = (encode(array, kind), RANDOM_SCALE) if given is None else quantise(array)
         return [numpy_helper.from_array(quantised, spec.name), int8_scale(spec, scale)]
+    if kind == "u4":
+        packed, scales = quantise_int4(array, block_size, INT4_SCALE if given is None else None)
+        return [
+            numpy_helper.from_array(packed, spec.name),
+            numpy_helper.from_array(scales, int4_scales(spec, block_size).name),
+        ]
     return [numpy_helper.from_array(np.ascontiguousarray(array, dtype), spec.name)]

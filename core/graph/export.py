@@ -1,13 +1,14 @@
 """Writes a model to one file, with a seed's untrained weights or given ones: ONNX or safetensors, without torch.
 
-Memory stays bounded whatever the size: parameters are made (or read) and written a chunk at a time. The same
-architecture and seed give the same bytes, with any version of numpy and on any platform (ONNX: with any one version of
-onnx).
+Memory stays bounded whatever the size: parameters are made (or read) and written a chunk at a time, in int4 a linear
+layer at a time. The same architecture and seed give the same bytes, with any version of numpy and on any platform
+(ONNX: with any one version of onnx).
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -25,12 +26,12 @@ from edgefront.core.graph.build import (
     unfilled_model,
     used_parameters,
 )
-from edgefront.core.graph.formats import BYTES, Format, encode, format_of
+from edgefront.core.graph.formats import Format, bytes_of, encode, format_of, int4_scales, int4_shape, quantise_int4
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameter_values import FORMAT, ParameterValues, SeededValues
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.writer import Dtype
-from edgefront.core.number_formats import Quantisation
+from edgefront.core.number_formats import BLOCK_SIZE, Quantisation
 from edgefront.core.spaces.architecture import Architecture
 
 ONNX_LIMIT_BYTES = (1 << 31) - 1
@@ -69,7 +70,7 @@ def write_onnx(
     """One self-contained ONNX file (see `core.graph.build` for inputs and outputs), in place only when whole.
 
     `weights`: the seed of untrained ones, or given ones. The file contains the parameters that the graph reads; its
-    metadata includes mode and number format (dtype, or int8).
+    metadata includes mode and number format (dtype, or the quantisation).
 
     Raises `InvalidInput` for a mode, window or padding that the architecture does not have, `TooLarge` above protobuf's
     2 GiB (safetensors has no such bound), `Unavailable` where the disk is full.
@@ -90,9 +91,8 @@ def write_onnx(
     model.ClearField("graph")
     head = model.SerializeToString(deterministic=True)
     # A message is the concatenation of its fields, so the weights can follow the rest of the graph as they are made.
-    openings = [_initializer_opening(spec, kind) for spec, kind in zip(specs, kinds, strict=True)]
-    data = sum(spec.size * BYTES[kind] for spec, kind in zip(specs, kinds, strict=True))
-    graph_size = len(graph) + sum(map(len, openings)) + data
+    tensors = [_initializers(spec, kind) for spec, kind in zip(specs, kinds, strict=True)]
+    graph_size = len(graph) + sum(len(opening) + size for parts in tensors for opening, size in parts)
     total = len(head) + 6 + graph_size
     if total > ONNX_LIMIT_BYTES:
         raise TooLarge(
@@ -101,8 +101,14 @@ def write_onnx(
         )
     with whole_file(path) as file:
         file.write(head + _opening(_MODEL_GRAPH, graph_size) + graph)
-        for spec, kind, opening in zip(specs, kinds, openings, strict=True):
-            file.write(opening)
+        for spec, kind, parts in zip(specs, kinds, tensors, strict=True):
+            if kind == "u4":
+                whole = np.concatenate(list(values.chunks(spec))).reshape(spec.shape)
+                for (opening, _), array in zip(parts, quantise_int4(whole, BLOCK_SIZE, values.int4_scale), strict=True):
+                    file.write(opening)
+                    file.write(array.data)
+                continue
+            file.write(parts[0][0])
             _write_values(file, spec, values, kind, scales.get(spec.name, 1.0))
 
 
@@ -115,7 +121,7 @@ def write_safetensors(architecture: Architecture, weights: int | ParameterValues
     header: dict[str, object] = {"__metadata__": metadata(architecture, values)}
     at = 0
     for spec in specs:
-        end = at + spec.size * BYTES["f32"]
+        end = at + bytes_of(spec.size, "f32")
         header[spec.name] = {"dtype": "F32", "shape": spec.shape, "data_offsets": [at, end]}
         at = end
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
@@ -133,13 +139,22 @@ def _write_values(
         file.write(np.ascontiguousarray(encode(chunk, kind, scale)).data)
 
 
-def _initializer_opening(spec: ParameterSpec, kind: Format) -> bytes:
-    """Everything of one GraphProto.initializer up to the bytes of its raw_data, which is its last field."""
-    size = spec.size * BYTES[kind]
-    tensor = TensorProto(name=spec.name, dims=spec.shape, data_type=ELEMENTS[kind])
+def _initializers(spec: ParameterSpec, kind: Format) -> list[tuple[bytes, int]]:
+    """Of each tensor of the parameter (one; in int4 the weight and its scales) everything of its
+    GraphProto.initializer up to the bytes of its raw_data, which is its last field, and how many those are.
+    """
+    if kind != "u4":
+        return [_initializer(spec.name, spec.shape, kind, bytes_of(spec.size, kind))]
+    shape, scales = int4_shape(spec, BLOCK_SIZE), int4_scales(spec, BLOCK_SIZE)
+    weight = _initializer(spec.name, shape, kind, math.prod(shape))
+    return [weight, _initializer(scales.name, scales.shape, "f32", bytes_of(scales.size, "f32"))]
+
+
+def _initializer(name: str, shape: tuple[int, ...], kind: Format, size: int) -> tuple[bytes, int]:
+    tensor = TensorProto(name=name, dims=shape, data_type=ELEMENTS[kind])
     fields: bytes = tensor.SerializeToString(deterministic=True)
     fields += _opening(_TENSOR_RAW_DATA, size)
-    return _opening(_GRAPH_INITIALIZER, len(fields) + size) + fields
+    return _opening(_GRAPH_INITIALIZER, len(fields) + size) + fields, size
 
 
 def _opening(field: int, size: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Number formats that weights are kept in: float32, the two halves of it, and int8 with one scale a tensor.
+"""Number formats that weights are kept in: float32, the two halves of it, int8 with one scale a tensor, int4 with many.
 
 What "int8" means everywhere here is dynamic quantisation of the linear layers of the blocks: weights are int8 of seven
 bits, -64 to 64, symmetric, with one scale for the whole tensor; the input of each layer is quantised to unsigned bytes
@@ -7,6 +7,12 @@ the bias is added. Tables, output layer, norms, recurrences and attention's own 
 
 Seven bits, because x86 processors without VNNI add two products of an unsigned and a signed byte in 16 bits and
 saturate: 2·255·64 fits, 2·255·127 does not (docs/decisions/0014-seven-bit-weights.md).
+
+"int4" is of the same layers: each output's weights fall into blocks of `block_size` inputs (the last one padded), and
+every block has a float32 scale. A weight is (n - 8)·scale for n from 0 to 15; two n are a byte, the first its low half.
+It is what `MatMulNBits` of ONNX Runtime (com.microsoft) reads.
+
+"q8_0" and "q4_0" are llama.cpp's, of matrices in GGUF files alone (`core.graph.gguf`).
 """
 
 from __future__ import annotations
@@ -17,12 +23,22 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.graph.random_values import STANDARD_DEVIATION
-from edgefront.core.number_formats import Quantisation
+from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.graph.random_values import INT4_SCALE, STANDARD_DEVIATION
+from edgefront.core.number_formats import GGUF_BLOCK, GGUF_BLOCK_BYTES, GGUF_QUANTISED, Quantisation
 
-Format = Literal["f32", "f16", "bf16", "s7"]
+Format = Literal["f32", "f16", "bf16", "s7", "u4", "q8_0", "q4_0"]
 
-BYTES: dict[Format, int] = {"f32": 4, "f16": 2, "bf16": 2, "s7": 1}
+_UNITS: dict[Format, tuple[int, int]] = {
+    "f32": (1, 4),
+    "f16": (1, 2),
+    "bf16": (1, 2),
+    "s7": (1, 1),
+    "u4": (2, 1),
+    "q8_0": (GGUF_BLOCK, GGUF_BLOCK_BYTES["q8_0"]),
+    "q4_0": (GGUF_BLOCK, GGUF_BLOCK_BYTES["q4_0"]),
+}
+"""How many values share how many bytes."""
 OF_DTYPE: dict[str, Format] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _LINEAR_MAPS = frozenset({"qkv", "out", "up", "down", "kv"})
 
@@ -30,6 +46,19 @@ LARGEST = 64
 """Magnitude of an int8 weight: two products with unsigned bytes, 2·255·64 = 32,640, stay below 2^15."""
 RANDOM_SCALE = float(np.float32(STANDARD_DEVIATION * math.sqrt(3) / LARGEST))
 """Of the random weights: they are uniform up to ±0.02·√3, so that one scale serves every size of a tensor."""
+_ZERO = 8
+
+
+def bytes_of(count: int, kind: Format) -> int:
+    """Bytes of so many values: whole units of the format."""
+    values, size = _UNITS[kind]
+    return -(-count // values) * size
+
+
+def values_in(size: int, kind: Format) -> int:
+    """How many values so many bytes hold, in whole units of the format."""
+    values, unit = _UNITS[kind]
+    return size // unit * values
 
 
 def is_linear_map(parameter: str) -> bool:
@@ -45,13 +74,42 @@ def format_of(parameter: str, dtype: str, quantisation: Quantisation) -> Format:
     """The format of a parameter in a model of this type; ValueError for a type that no file is kept in (float64)."""
     if dtype not in OF_DTYPE:
         raise ValueError(f"weights are stored as {', '.join(OF_DTYPE)}, not {dtype}")
-    return "s7" if quantisation == "int8" and is_linear_map(parameter) else OF_DTYPE[dtype]
+    if quantisation == "full" or not is_linear_map(parameter):
+        return OF_DTYPE[dtype]
+    return "s7" if quantisation == "int8" else "u4"
+
+
+def stored(
+    spec: ParameterSpec, dtype: str, quantisation: Quantisation, block_size: int
+) -> tuple[tuple[ParameterSpec, Format], ...]:
+    """What a weight cache holds of a parameter for a model of this type, and what a model maps from there.
+
+    In int4 the weight and its scales. A weight whose rows are no whole number of blocks is kept as float32: it is
+    padded and quantised when a model is built.
+    """
+    kind = format_of(spec.name, dtype, quantisation)
+    if kind != "u4":
+        return ((spec, kind),)
+    whole = spec.shape[1] % block_size == 0
+    return (spec, kind if whole else "f32"), (int4_scales(spec, block_size), "f32")
+
+
+def int4_scales(spec: ParameterSpec, block_size: int) -> ParameterSpec:
+    """The scales (out, blocks) of a linear layer's weight in int4."""
+    rows, width = spec.shape
+    return ParameterSpec(f"{spec.name}.scale", (rows, -(-width // block_size)), "int4_scale")
+
+
+def int4_shape(spec: ParameterSpec, block_size: int) -> tuple[int, int, int]:
+    """Shape (out, blocks, bytes of a block) of a linear layer's weight in int4."""
+    return (*int4_scales(spec, block_size).shape, block_size // 2)  # type: ignore[return-value]
 
 
 def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCALE) -> NDArray[Any]:
     """float32 values as little-endian numbers of this format, rounded to the nearest, ties to even.
 
-    bfloat16, which numpy does not have, comes as its bits (uint16); int8 values are in units of `scale`.
+    bfloat16, which numpy does not have, comes as its bits (uint16); int8 values are in units of `scale`, int4 values in
+    units of `INT4_SCALE`, an even number of them, two to a byte. q8_0 and q4_0 are whole blocks, as bytes.
     """
     if kind == "bf16":
         bits: NDArray[Any] = np.ascontiguousarray(values, "<f4").view("<u4")
@@ -59,6 +117,13 @@ def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCAL
         return np.asarray(bits >> np.uint32(16)).astype("<u2")
     if kind == "s7":
         return np.asarray(np.rint(values / np.float32(scale))).astype(np.int8)
+    if kind in GGUF_QUANTISED:
+        import gguf
+
+        type_ = getattr(gguf.GGMLQuantizationType, kind.upper())
+        return np.asarray(gguf.quantize(values.reshape(-1, GGUF_BLOCK), type_)).reshape(-1)
+    if kind == "u4":
+        return _packed(np.rint(values.reshape(-1) / np.float32(INT4_SCALE)))
     return values.astype({"f32": "<f4", "f16": "<f2"}[kind], copy=False)
 
 
@@ -66,3 +131,28 @@ def quantise(weight: NDArray[Any]) -> tuple[NDArray[np.int8], float]:
     """Given weights as int8, and the scale that brings them back: the largest magnitude becomes `LARGEST`."""
     scale = float(np.float32(np.abs(weight).max(initial=0.0) / LARGEST)) or 1.0
     return np.rint(np.asarray(weight, np.float32) / np.float32(scale)).astype(np.int8), scale
+
+
+def quantise_int4(
+    weight: NDArray[Any], block_size: int, scale: float | None = None
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """A weight (out, in) as int4 in the shape of `int4_shape`, and its scales (out, blocks).
+
+    Without a `scale` for all blocks the largest magnitude of each becomes -8, by a negative scale if it is positive.
+    """
+    rows, width = weight.shape
+    blocks = np.zeros((rows, -(-width // block_size), block_size), np.float32)
+    blocks.reshape(rows, -1)[:, :width] = weight
+    if scale is None:
+        at = np.abs(blocks).argmax(axis=2, keepdims=True)
+        scales = np.take_along_axis(blocks, at, axis=2) / np.float32(-_ZERO)
+    else:
+        scales = np.full((*blocks.shape[:2], 1), scale, np.float32)
+    units = np.rint(blocks / np.where(scales == 0, np.float32(1), scales))
+    return _packed(units).reshape(*blocks.shape[:2], -1), scales[:, :, 0]
+
+
+def _packed(units: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Whole numbers, clipped to four bits, two to a byte."""
+    nibbles = (np.clip(units, -_ZERO, _ZERO - 1) + _ZERO).astype(np.uint8).reshape(-1)
+    return nibbles[0::2] | nibbles[1::2] << np.uint8(4)

@@ -102,8 +102,8 @@ def write_model(
     else:
         mode = MODES[format_]
         logits: Logits = "last" if mode in ("prefill", "decode") else "all"
-        if number_format == "int8":
-            write_onnx(architecture, weights, path, mode=mode, logits=logits, quantisation="int8")
+        if number_format == "int8" or number_format == "int4":
+            write_onnx(architecture, weights, path, mode=mode, logits=logits, quantisation=number_format)
         else:
             write_onnx(architecture, weights, path, mode=mode, logits=logits, dtype=number_format)
 

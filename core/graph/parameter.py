@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Fill = Literal["random", "ones", "zeros"]
+Fill = Literal["random", "ones", "zeros", "int4_scale"]
 Group = Literal["decoder", "position", "embedding"]
 
 
@@ -16,7 +16,7 @@ class ParameterSpec:
     """A named tensor. The name is the same in torch (state_dict), in ONNX (initializer) and in safetensors.
 
     `fill` is the initialisation of an untrained model: "random" is uniform with standard deviation 0.02
-    (`core.graph.weights`).
+    (`core.graph.weights`). "int4_scale" is that of random weights in int4 (`core.graph.formats`).
     """
 
     name: str

@@ -14,7 +14,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.formats import LARGEST, RANDOM_SCALE
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
-from edgefront.core.graph.random_values import CHUNK, chunks
+from edgefront.core.graph.random_values import CHUNK, INT4_SCALE, chunks
 from edgefront.core.spaces.architecture import Architecture
 
 FORMAT = "edgefront"
@@ -29,6 +29,11 @@ class ParameterValues(Protocol):
         """Entries for a file's metadata, besides the architecture."""
         ...
 
+    @property
+    def int4_scale(self) -> float | None:
+        """Of every block in int4 (`core.graph.formats`); None: each has its own."""
+        ...
+
     def chunks(self, spec: ParameterSpec) -> Iterator[NDArray[np.float32]]:
         """All values in the order of the shape, flat, some at a time."""
         ...
@@ -40,6 +45,8 @@ class ParameterValues(Protocol):
 
 class SeededValues:
     """Untrained: random by seed."""
+
+    int4_scale: float | None = INT4_SCALE
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -54,6 +61,8 @@ class SeededValues:
 
 class GivenValues:
     """Arrays by name; `about` describes them in metadata."""
+
+    int4_scale: float | None = None
 
     def __init__(self, arrays: Mapping[str, Any], about: Mapping[str, str]) -> None:
         self._arrays, self.about = arrays, about

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.graph.parameter import Fill, ParameterSpec
 
 STANDARD_DEVIATION = 0.02
 CHUNK = 1 << 16
@@ -25,6 +25,9 @@ CHUNK = 1 << 16
 _PER_COUNTER = 8
 # Odd integers k in (-2^23, 2^23), times this: uniform between ±0.02·√3, the standard deviation being 0.02.
 _UNIT = np.float32(STANDARD_DEVIATION * math.sqrt(3) * 2.0**-23)
+INT4_SCALE = float(np.float32(STANDARD_DEVIATION * math.sqrt(3) / 7.5))
+"""Of every block of random weights in int4: 15 equal steps from the smallest weight to the largest."""
+_CONSTANTS: dict[Fill, float] = {"ones": 1.0, "zeros": 0.0, "int4_scale": INT4_SCALE}
 
 
 def values(spec: ParameterSpec, seed: int) -> NDArray[np.float32]:
@@ -44,7 +47,7 @@ def values(spec: ParameterSpec, seed: int) -> NDArray[np.float32]:
 def chunks(spec: ParameterSpec, seed: int, start: int = 0) -> Iterator[NDArray[np.float32]]:
     """The values from index `start` (a multiple of 8) to the end, at most `CHUNK` at a time."""
     if spec.fill != "random":
-        constant = np.full(min(CHUNK, spec.size), 1.0 if spec.fill == "ones" else 0.0, np.float32)
+        constant = np.full(min(CHUNK, spec.size), _CONSTANTS[spec.fill], np.float32)
         for at in range(start, spec.size, CHUNK):
             yield constant[: min(CHUNK, spec.size - at)]
         return

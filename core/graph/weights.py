@@ -14,14 +14,22 @@ from numpy.typing import NDArray
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.files import locked, refusing_full_disk
-from edgefront.core.graph.formats import BYTES, Format, encode
+from edgefront.core.graph.formats import Format, bytes_of, encode, values_in
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.random_values import chunks, values
 
 __all__ = ["WeightCache", "values"]
 
 _IN_USE_S = 60.0
-_NUMPY: dict[Format, str] = {"f32": "<f4", "f16": "<f2", "bf16": "<u2", "s7": "i1"}
+_NUMPY: dict[Format, str] = {
+    "f32": "<f4",
+    "f16": "<f2",
+    "bf16": "<u2",
+    "s7": "i1",
+    "u4": "u1",
+    "q8_0": "u1",
+    "q4_0": "u1",
+}
 
 
 class WeightCache:
@@ -56,7 +64,7 @@ class WeightCache:
         if seed < 0:
             raise InvalidInput(f"seed must be 0 or more, not {seed}", field="seed", value=seed, allowed="0 or more")
         path = self.folder / self.location(spec, seed, kind)
-        if _bytes(path) < spec.size * BYTES[kind]:
+        if _bytes(path) < bytes_of(spec.size, kind):
             with locked(self.folder / ".lock"):
                 self._grow(path, spec, seed, kind)
         return path
@@ -64,9 +72,10 @@ class WeightCache:
     def array(self, spec: ParameterSpec, seed: int, kind: Format = "f32") -> NDArray[Any]:
         """The parameter, mapped copy-on-write: no page is read before it is used, and writing stays private.
 
-        float32, float16 or int8; bfloat16 as its bits, uint16.
+        float32, float16 or int8; bfloat16 as its bits, uint16; int4, q8_0 and q4_0 as flat bytes.
         """
-        return np.memmap(self.file(spec, seed, kind), _NUMPY[kind], mode="c", shape=spec.shape)
+        shape = (bytes_of(spec.size, kind),) if _NUMPY[kind] == "u1" else spec.shape
+        return np.memmap(self.file(spec, seed, kind), _NUMPY[kind], mode="c", shape=shape)
 
     def touch(self, seed: int) -> None:
         """Mark a seed as used now. `core.graph.build` and `core.nn.weights` do so once a model."""
@@ -79,7 +88,7 @@ class WeightCache:
         return sum(_bytes(path) for path in self.folder.rglob("*.*") if path.suffix)
 
     def _grow(self, path: Path, spec: ParameterSpec, seed: int, kind: Format) -> None:
-        missing = spec.size * BYTES[kind] - _bytes(path)
+        missing = bytes_of(spec.size, kind) - _bytes(path)
         if missing <= 0:
             return  # another process was faster
         self._unmeasured -= missing
@@ -121,8 +130,8 @@ def _append(path: Path, spec: ParameterSpec, seed: int, kind: Format) -> None:
     path.parent.mkdir(exist_ok=True)
     with path.open("ab") as file:
         # An append that was cut short may have left part of a value; nobody can have mapped that.
-        have = file.tell() // BYTES[kind]
-        file.truncate(have * BYTES[kind])
+        have = values_in(file.tell(), kind)
+        file.truncate(bytes_of(have, kind))
         start = have // 8 * 8
         for chunk in chunks(spec, seed, start):
             skip, start = max(0, have - start), start + chunk.size

@@ -1,11 +1,12 @@
 """Collects the nodes of one ONNX graph. Values are named by strings; parameters by their own names.
 
-Only operators of the standard domain up to opset 21 are used, so that any execution provider can take the graph.
+Only operators of the standard domain up to opset 21 are used, so that any execution provider can take the graph; int4
+alone needs one of ONNX Runtime's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -13,10 +14,14 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from edgefront.core.graph.formats import is_linear_map
-from edgefront.core.number_formats import Quantisation
+from edgefront.core.number_formats import BLOCK_SIZE, Quantisation
 
 OPSET = 21
 IR_VERSION = 10
+CONTRIBUTED = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
+_INT8_INPUTS = 4
+"""Of MatMulNBits' `accuracy_level`: inputs are quantised to eight bits, a scale each block, as its users have it."""
 
 Dtype = Literal["float32", "float64", "float16", "bfloat16"]
 
@@ -30,10 +35,20 @@ class GraphWriter:
 
     tokens = "tokens"
 
-    def __init__(self, dtype: Dtype = "float32", epsilon: float = 1e-5, quantisation: Quantisation = "full") -> None:
+    def __init__(
+        self,
+        dtype: Dtype = "float32",
+        epsilon: float = 1e-5,
+        quantisation: Quantisation = "full",
+        block_size: int = BLOCK_SIZE,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
         self.dtype = np.dtype(dtype)
         self.epsilon = epsilon
         self.quantisation = quantisation
+        self._block_size = block_size
+        self._shapes = shapes or {}
+        """Of the parameters: int4 has to know those of linear layers."""
         self._nodes: list[NodeProto] = []
         self._constants: dict[Any, TensorProto] = {}
         self._inputs: list[ValueInfoProto] = []
@@ -46,7 +61,7 @@ class GraphWriter:
 
     def beside(self, tokens: str, epsilon: float) -> GraphWriter:
         """A writer into the same graph for another sequence (a source): it shares no value that hangs on the tokens."""
-        other = GraphWriter(self.dtype.name, epsilon, self.quantisation)
+        other = GraphWriter(self.dtype.name, epsilon, self.quantisation, self._block_size, self._shapes)
         other.tokens = tokens
         other._nodes, other._constants = self._nodes, self._constants
         other._inputs, other._outputs, other._renamed = self._inputs, self._outputs, self._renamed
@@ -109,8 +124,9 @@ class GraphWriter:
 
         `rows`: of those of the parameters only these, from the first to before the last.
         """
-        if self.quantisation == "int8" and is_linear_map(f"{name}.weight"):
-            return self._int8_linear(x, name, bias, rows)
+        if self.quantisation != "full" and is_linear_map(f"{name}.weight"):
+            write = self._int8_linear if self.quantisation == "int8" else self._int4_linear
+            return write(x, name, bias, rows)
         parameters = [f"{name}.weight", f"{name}.bias"] if bias else [f"{name}.weight"]
         return self.op("Gemm", x, *(self._rows(part, rows) for part in parameters), transB=1)
 
@@ -134,6 +150,23 @@ class GraphWriter:
         total = self.op("Cast", self.op("MatMulInteger", quantised, weight, zero), to=TensorProto.FLOAT)
         scaled = self.op("Mul", total, self.op("Mul", scale, f"{name}.weight.scale"))
         return self.op("Add", scaled, self._rows(f"{name}.bias", rows)) if bias else scaled
+
+    def _int4_linear(self, x: str, name: str, bias: bool, rows: tuple[int, int] | None) -> str:
+        """`linear` as `core.graph.formats` defines it, with the scales `{name}.weight.scale` beside the weight."""
+        weight, (out, width) = f"{name}.weight", self._shapes[f"{name}.weight"]
+        product = self.op(
+            "MatMulNBits",
+            x,
+            self._rows(weight, rows),
+            self._rows(f"{weight}.scale", rows),
+            domain=CONTRIBUTED,
+            K=width,
+            N=out if rows is None else rows[1] - rows[0],
+            bits=4,
+            block_size=self._block_size,
+            accuracy_level=_INT8_INPUTS,
+        )
+        return self.op("Add", product, self._rows(f"{name}.bias", rows)) if bias else product
 
     def norm(self, x: str, name: str, epsilon: float | None = None) -> str:
         """Layer norm over the last axis (Ba et al. 2016), with the model's epsilon unless another is given."""

@@ -4,27 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
 from edgefront.core.canonical import digest
 from edgefront.core.errors import ProtocolError
-from edgefront.core.number_formats import KnownFormat, Quantisation
+from edgefront.core.measurement.runtimes import Runtime as Runtime
+from edgefront.core.number_formats import BLOCK_SIZE, GgufFormat, KnownFormat, Quantisation
 from edgefront.core.validation import form
 
-Runtime = Literal["pytorch", "onnxruntime"]
 MemoryMethod = Literal["anonymous", "allocator", "device", "resident"]
 Mode = Literal["forward", "prefill", "decode"]
 Dtype = Literal["float32", "bfloat16", "float16"]
-Weights = Literal["full", "int8", "int8_8bit"]
+Weights = Literal["full", "int8", "int4", "q8_0", "q4_0", "int8_8bit"]
+BlockSize = Literal[16, 32, 64, 128, 256]
 
 DECODE_MEMORY_LENGTH = 192
-_LATER_FIELDS: Mapping[str, Any] = {"memory_length": 0, "weights": "full"}
+_LATER_FIELDS: Mapping[str, Any] = {"memory_length": 0, "weights": "full", "block_size": BLOCK_SIZE}
 """Fields that came after protocols were first stored, with their defaults: at those they leave digests as they were."""
 _WEIGHTS_IN_IDENTITY = {"int8": "int8_7bit", "int8_8bit": "int8"}
 """In digests `int8` stands for weights of eight bits, as it did when they had eight; those measurements keep theirs."""
+_WEIGHTS_OF: Mapping[Runtime, tuple[Weights, ...]] = {
+    "onnxruntime": ("full", "int8", "int4"),
+    "pytorch": ("full", "int8"),
+    "openvino": ("full", "int8", "int4"),
+    "llamacpp": ("full", "q8_0", "q4_0"),
+}
+_LLAMACPP: Mapping[str, tuple[Any, ...]] = {
+    "logits": ("last",),
+    "batch": (1,),
+    "memory_length": (0,),
+    "dtype": ("float32", "float16"),
+}
+"""What it measures of fields that others take any value of; a segment memory it does not have."""
 
 
 class MeasurementProtocol(BaseModel):
@@ -47,7 +61,7 @@ class MeasurementProtocol(BaseModel):
 
     runtime: Runtime = "onnxruntime"
     provider: Annotated[str, Field(pattern=form(r"^[a-z0-9_]{1,40}$", "1 to 40 small letters, digits and _"))] = "cpu"
-    """Execution provider (ONNX Runtime) or device type (PyTorch) in lower case: cpu, cuda, xnnpack, openvino …"""
+    """Execution provider (ONNX Runtime) or device (PyTorch, OpenVINO) in lower case: cpu, cuda, xnnpack, gpu, npu …"""
     mode: Mode = "forward"
     logits: Literal["none", "last", "all"] = "last"
     batch: Annotated[StrictInt, Field(ge=1, le=1024)] = 1
@@ -58,8 +72,11 @@ class MeasurementProtocol(BaseModel):
     dtype: Dtype = "float32"
     """Of weights, activations and state."""
     weights: Weights = "full"
-    """int8: the linear layers of the blocks hold int8, and their inputs are quantised at run time. int8_8bit: of stored
+    """int8: the linear layers of the blocks hold int8, and their inputs are quantised at run time. int4: they hold four
+    bits a weight, and a scale for each block of weights. q8_0, q4_0: llama.cpp's, of all matrices. int8_8bit: of stored
     measurements alone, which were taken with weights of eight bits; no device measures it any more."""
+    block_size: BlockSize = BLOCK_SIZE
+    """With weights int4: weights of one output that share a scale."""
     threads: Annotated[StrictInt, Field(ge=1, le=1024)] = 1
     warmup: Annotated[StrictInt, Field(ge=0, le=100)] = 2
     repeats: Annotated[StrictInt, Field(ge=1, le=1000)] = 5
@@ -79,7 +96,7 @@ class MeasurementProtocol(BaseModel):
     def _known_weights(cls, value: Any) -> Any:
         """An error offers what can be measured: not what is only read."""
         if value not in get_args(Weights):
-            raise PydanticKnownError("literal_error", {"expected": "'full' or 'int8'"})
+            raise PydanticKnownError("literal_error", {"expected": "'full', 'int8', 'int4', 'q8_0' or 'q4_0'"})
         return value
 
     @model_validator(mode="before")
@@ -117,13 +134,48 @@ class MeasurementProtocol(BaseModel):
 
     @model_validator(mode="after")
     def _quantised_from_float32(self) -> MeasurementProtocol:
-        if self.quantisation == "int8" and self.dtype != "float32":
+        if self.quantisation in ("int8", "int4") and self.dtype != "float32":
             raise ProtocolError(
-                f"weights: int8 needs dtype float32, from which inputs are quantised, not {self.dtype}",
+                f"weights: {self.quantisation} needs dtype float32, in which the rest is computed, not {self.dtype}",
                 field="weights",
                 value=self.weights,
                 allowed="full, or dtype float32",
             )
+        if self.block_size != BLOCK_SIZE and self.weights != "int4":
+            raise ProtocolError(
+                f"block_size: {self.block_size} means nothing with weights {self.weights}, which have no blocks",
+                field="block_size",
+                value=self.block_size,
+                allowed=f"{BLOCK_SIZE}, or weights int4",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _runtime_has_weights(self) -> MeasurementProtocol:
+        known = _WEIGHTS_OF[self.runtime]
+        if self.weights not in (*known, "int8_8bit"):
+            raise ProtocolError(
+                f"weights: {self.runtime} has no {self.weights}; it has {', '.join(known)}",
+                field="weights",
+                value=self.weights,
+                allowed=", ".join(known),
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _llamacpp_can_pass(self) -> MeasurementProtocol:
+        """What its server runs and times: the prompt of one sequence, of which it scores the last token."""
+        if self.runtime != "llamacpp":
+            return self
+        for field, allowed in _LLAMACPP.items():
+            value = getattr(self, field)
+            if value not in allowed and not (field == "memory_length" and self.mode == "decode"):
+                raise ProtocolError(
+                    f"{field}: llamacpp measures {field} {' or '.join(map(str, allowed))}, not {value}",
+                    field=field,
+                    value=value,
+                    allowed=" or ".join(map(str, allowed)),
+                )
         return self
 
     @model_validator(mode="after")
@@ -147,8 +199,13 @@ class MeasurementProtocol(BaseModel):
 
     @property
     def quantisation(self) -> Quantisation:
-        """Whether the linear layers of the blocks hold int8, of whichever range."""
-        return "full" if self.weights == "full" else "int8"
+        """What the linear layers of the blocks hold: int8 of whichever range, or int4."""
+        return "int8" if self.weights == "int8_8bit" else self.weights
+
+    @property
+    def gguf_format(self) -> GgufFormat:
+        """What the matrices of the file hold that llamacpp reads."""
+        return cast(GgufFormat, self.number_format)
 
     @property
     def one_pass(self) -> str:

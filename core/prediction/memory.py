@@ -19,6 +19,7 @@ from scipy.optimize import nnls
 from edgefront.core.cost.costs import BYTES
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.number_formats import GGUF_BLOCK, GGUF_BLOCK_BYTES, GGUF_QUANTISED
 from edgefront.core.prediction.calibration import half_width
 from edgefront.core.prediction.checks import enough_different, positive
 from edgefront.core.prediction.regression import rounded
@@ -94,6 +95,11 @@ def weight_bytes(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.in
     if protocol.quantisation == "full":
         return width * total
     quantised, maps = _linear_layers(shapes)
+    if protocol.quantisation in GGUF_QUANTISED:
+        matrices = quantised + shapes.embedding_parameters
+        return (total - matrices) * 4 + matrices // GGUF_BLOCK * GGUF_BLOCK_BYTES[protocol.quantisation]
+    if protocol.quantisation == "int4":
+        return (total - quantised) * width + _int4_bytes(shapes, protocol.block_size)
     return (total - quantised + maps) * width + quantised
 
 
@@ -122,7 +128,7 @@ def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
 
 
 def _linear_layers(shapes: Shapes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(n,) weights of the blocks' linear layers, and (n,) how many layers: what int8 quantises."""
+    """(n,) weights of the blocks' linear layers, and (n,) how many layers: what int8 and int4 quantise."""
     d, width, kind = shapes.d_model[:, None], shapes.width.astype(np.int64), shapes.kind
     attends = (kind == _SRUPP) & shapes.attends
     weights = 4 * width * d * ((kind == _ATTENTION) | (kind == _SRUPP)) + 2 * width * d * (kind == _FEED_FORWARD)
@@ -130,6 +136,18 @@ def _linear_layers(shapes: Shapes) -> tuple[NDArray[np.int64], NDArray[np.int64]
     maps = 2 * np.isin(kind, (_ATTENTION, _FEED_FORWARD, _SRUPP)) + attends
     maps += np.where(width > 0, 2, 1) * (kind == _SRU)
     return weights.sum(axis=1), maps.sum(axis=1)
+
+
+def _int4_bytes(shapes: Shapes, block_size: int) -> NDArray[np.int64]:
+    """(n,) bytes of those layers in int4, as `core.cost.parameters.int4_bytes` counts them."""
+    d, width, kind = shapes.d_model[:, None], shapes.width.astype(np.int64), shapes.kind
+    of_d, of_width = -(-d // block_size), -(-width // block_size)
+    projected = width * of_d + 3 * d * of_width
+    blocks = (3 * width * of_d + d * of_width) * (kind == _ATTENTION)
+    blocks += (width * of_d + d * of_width) * (kind == _FEED_FORWARD)
+    blocks += np.where(width > 0, projected, 3 * d * of_d) * (kind == _SRU)
+    blocks += (projected + 2 * width * of_width * shapes.attends) * (kind == _SRUPP)
+    return np.asarray(blocks.sum(axis=1) * (block_size // 2 + 4))
 
 
 def _solve(features: Floats, weights: Floats, peak: Floats) -> Floats:

@@ -51,7 +51,7 @@ def describe(
     ] = None,
     logits: Annotated[str, typer.Option(help="Positions whose logits are computed: all, last or none.")] = "all",
     dtype: Annotated[str, typer.Option(help="Number format of the weights, for their size in bytes.")] = "float32",
-    weights: Annotated[str, typer.Option(help="full, or int8 for the linear layers of the blocks.")] = "full",
+    weights: Annotated[str, typer.Option(help="full, or int8 or int4 for the linear layers of the blocks.")] = "full",
 ) -> None:
     """Count an architecture's parameters, FLOPs and weight bytes without running it, and predict its quality. Needs no
     server."""
@@ -81,7 +81,7 @@ def describe(
             shown.add_row(name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
         session.out.print(shown)
         after = f" after {found.memory_length}" if found.memory_length else ""
-        kind = "int8" if weights == "int8" else dtype
+        kind = dtype if weights == "full" else weights
         session.note(f"{mode}, sequence length {found.sequence_length}{after}, batch {batch}, logits {logits}, {kind}")
         if quality is not None:
             session.out.print(f"predicted {sentence(quality)}", markup=False, soft_wrap=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -18,6 +18,7 @@ from edgefront.commands.options import (
     Narrow,
     Space,
 )
+from edgefront.core.measurement.runtimes import Runtime
 
 if TYPE_CHECKING:
     from edgefront.core.wire.jobs import JobView
@@ -45,14 +46,16 @@ def find(
     device_class: Annotated[str | None, typer.Option(help="Device class to measure on, instead of a device.")] = None,
     runtime: Annotated[
         list[str] | None,
-        typer.Option(help="onnxruntime or pytorch; may be repeated, each has an answer. Default: onnxruntime."),
+        typer.Option(
+            help=f"{', '.join(get_args(Runtime))}. May be repeated; each has an answer. Default: onnxruntime."
+        ),
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of a pass.")] = 1,
     mode: Annotated[str | None, typer.Option(help=f"forward, prefill or decode. {MODE}")] = None,
     sequence_length: Annotated[int | None, typer.Option(help=SEQUENCE_LENGTH)] = None,
     memory_length: Annotated[int | None, typer.Option(help=MEMORY_LENGTH)] = None,
     dtype: Annotated[str | None, typer.Option(help=f"float32, bfloat16 or float16. {DTYPE}")] = None,
-    weights: Annotated[str | None, typer.Option(help=f"full or int8; {WEIGHTS}")] = None,
+    weights: Annotated[str | None, typer.Option(help=f"full, int8 or int4. {WEIGHTS}")] = None,
     space: Space = "lts-gpt2",
     narrow: Narrow = None,
     candidates: Annotated[

@@ -69,7 +69,7 @@ def submit(
     sequence_length: Annotated[int | None, typer.Option(help=SEQUENCE_LENGTH)] = None,
     memory_length: Annotated[int | None, typer.Option(help=MEMORY_LENGTH)] = None,
     dtype: Annotated[str | None, typer.Option(help=f"float32, bfloat16 or float16. {DTYPE}")] = None,
-    weights: Annotated[str | None, typer.Option(help=f"full or int8; {WEIGHTS}")] = None,
+    weights: Annotated[str | None, typer.Option(help=f"full, int8 or int4. {WEIGHTS}")] = None,
     precision: Annotated[float | None, typer.Option(help="Wanted 95 % half-width, relative: 0.02.")] = None,
     preset: Annotated[
         str | None,

@@ -16,6 +16,8 @@ from edgefront.commands.options import (
     SEQUENCE_LENGTH,
     WEIGHTS,
 )
+from edgefront.core.measurement.runtimes import Runtime
+from edgefront.core.number_formats import BLOCK_SIZE, Quantisation
 
 if TYPE_CHECKING:
     from edgefront.workflows.measure import Measured
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 _PANELS = {
     "Runtime": "runtime provider threads",
-    "Pass": "mode sequence_length memory_length batch dtype weights logits",
+    "Pass": "mode sequence_length memory_length batch dtype weights block_size logits",
     "Launches": "warmup repeats launches time_limit seed",
 }
 
@@ -42,17 +44,16 @@ def measure(
             autocompletion=complete_model,
         ),
     ],
-    runtime: Annotated[
-        Literal["onnxruntime", "pytorch"], typer.Option(help="Runtime that executes the model.")
-    ] = "onnxruntime",
-    provider: Annotated[str, typer.Option(help="Execution provider or device type: cpu, cuda, xnnpack …")] = "cpu",
+    runtime: Annotated[Runtime, typer.Option(help="Runtime that executes the model.")] = "onnxruntime",
+    provider: Annotated[str, typer.Option(help="Execution provider or device: cpu, cuda, xnnpack, gpu …")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Number of threads of the runtime.")] = 1,
     mode: Annotated[Literal["forward", "prefill", "decode"], typer.Option(help=MODE)] = "forward",
     sequence_length: Annotated[int | None, typer.Option(min=1, help=SEQUENCE_LENGTH)] = None,
     memory_length: Annotated[int | None, typer.Option(min=0, help=MEMORY_LENGTH)] = None,
     batch: Annotated[int, typer.Option(min=1, help="Sequences per pass.")] = 1,
     dtype: Annotated[Literal["float32", "bfloat16", "float16"], typer.Option(help=DTYPE)] = "float32",
-    weights: Annotated[Literal["full", "int8"], typer.Option(help=WEIGHTS)] = "full",
+    weights: Annotated[Quantisation, typer.Option(help=WEIGHTS)] = "full",
+    block_size: Annotated[int, typer.Option(help="With weights int4: weights that share a scale.")] = BLOCK_SIZE,
     logits: Annotated[
         Literal["none", "last", "all"], typer.Option(help="Positions whose logits are computed.")
     ] = "last",
@@ -83,6 +84,7 @@ def measure(
         "batch": batch,
         "dtype": dtype,
         "weights": weights,
+        "block_size": block_size,
         "logits": logits,
         "warmup": warmup,
         "repeats": repeats,

@@ -27,7 +27,7 @@ Format = Annotated[
 InNumbers = Annotated[
     NumberFormat,
     typer.Option(
-        "--numbers", help="Number format of an ONNX file; int8: float32 with int8 linear layers in the blocks."
+        "--numbers", help="Number format of an ONNX file; int8, int4: float32 with such linear layers in the blocks."
     ),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File or folder to write to.")]

@@ -16,7 +16,9 @@ MEMORY_LENGTH = (
     "Tokens before the pass, in the state or (mode forward) a segment memory. Default: in decode 192, else 0."
 )
 DTYPE = "Number format of weights, activations and state."
-WEIGHTS = "int8 quantises the linear layers of the blocks: weights ahead of time, inputs dynamically."
+WEIGHTS = (
+    "Of the linear layers of the blocks. int8: their inputs are quantised too, dynamically. int4: a scale per block."
+)
 
 # Of jobs and trainings ----------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from edgefront.core.cost.costs import costs
 from edgefront.core.cost.parameters import count, linear_maps
-from edgefront.core.graph.formats import BYTES, format_of, is_linear_map
+from edgefront.core.graph.formats import bytes_of, format_of, is_linear_map
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.number_formats import Quantisation
@@ -68,7 +68,7 @@ def test_named_models_are_counted_as_built(name: str) -> None:
 def file_bytes(architecture: Architecture, dtype: str, quantisation: Quantisation) -> int:
     """Bytes of the weights as they are kept for a launch, an int8 tensor with its scale."""
     formats = [(spec.size, format_of(spec.name, dtype, quantisation)) for spec in parameters(architecture)]
-    return sum(size * BYTES[kind] + (BYTES["f32"] if kind == "s7" else 0) for size, kind in formats)
+    return sum(bytes_of(size, kind) + (4 if kind == "s7" else 0) for size, kind in formats)
 
 
 def weight_bytes_are_those_of_the_files(architecture: Architecture) -> None:

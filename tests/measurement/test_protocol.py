@@ -75,6 +75,14 @@ def test_every_choice_has_a_digest_of_its_own() -> None:
         {"weights": "int8"},
         {"weights": "int8_8bit"},
         {"mode": "decode", "weights": "int8"},
+        {"weights": "int4"},
+        {"weights": "int4", "block_size": 64},
+        {"runtime": "openvino"},
+        {"runtime": "openvino", "weights": "int4"},
+        {"runtime": "llamacpp"},
+        {"runtime": "llamacpp", "weights": "q8_0"},
+        {"runtime": "llamacpp", "weights": "q4_0"},
+        {"runtime": "llamacpp", "weights": "q4_0", "dtype": "float16"},
     ]
     assert len({MeasurementProtocol(**choice).digest for choice in choices}) == len(choices)
 
@@ -98,7 +106,16 @@ def test_decode_is_one_token_after_192_by_default() -> None:
         ({"mode": "backward"}, "mode", "'forward', 'prefill' or 'decode'"),
         ({"memory_length": -1}, "memory_length", "greater than or equal to 0"),
         ({"dtype": "float64"}, "dtype", "'float32', 'bfloat16' or 'float16'"),
-        ({"weights": "int4"}, "weights", "'full' or 'int8'"),
+        ({"weights": "int3"}, "weights", "'full', 'int8', 'int4', 'q8_0' or 'q4_0'"),
+        ({"weights": "int4", "runtime": "pytorch"}, "weights", "full, int8"),
+        ({"weights": "q4_0"}, "weights", "full, int8, int4"),
+        ({"weights": "int4", "dtype": "float16"}, "weights", "full, or dtype float32"),
+        ({"weights": "int4", "block_size": 24}, "block_size", "16, 32, 64, 128 or 256"),
+        ({"block_size": 64}, "block_size", "32, or weights int4"),
+        ({"runtime": "tensorflow"}, "runtime", "'onnxruntime', 'pytorch', 'openvino' or 'llamacpp'"),
+        ({"runtime": "llamacpp", "batch": 2}, "batch", "1"),
+        ({"runtime": "llamacpp", "memory_length": 8}, "memory_length", "0"),
+        ({"runtime": "llamacpp", "dtype": "bfloat16"}, "dtype", "float32 or float16"),
     ],
 )
 def test_one_error_names_the_field(fields: dict[str, Any], field: str, allowed: str) -> None:
@@ -136,6 +153,25 @@ def test_and_which_not(architecture: Architecture, fields: dict[str, Any], field
         protocol_costs(architecture, MeasurementProtocol(**fields))
     assert (caught.value.field, caught.value.allowed) == (field, allowed)
     assert field in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("runtime", "architecture", "said"),
+    [
+        ("llamacpp", UNBOUNDED, "positions.kind none"),
+        ("llamacpp", TRANSLATION, "positions.kind none"),
+        ("llamacpp", GPT, "blocks 1"),
+        ("openvino", UNBOUNDED, "recurrence of SRU"),
+        ("openvino", TRANSLATION, "recurrence of SRU"),
+    ],
+)
+def test_a_runtime_that_cannot_run_an_architecture_says_why(
+    runtime: Any, architecture: Architecture, said: str
+) -> None:
+    with pytest.raises(InvalidInput, match=said) as caught:
+        protocol_costs(architecture, MeasurementProtocol(runtime=runtime, sequence_length=20))
+    assert caught.value.field == "runtime"
+    assert "runtime" in caught.value.detail
 
 
 def test_the_source_is_as_long_as_what_is_translated_at_once() -> None:

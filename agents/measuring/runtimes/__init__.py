@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import sys
+from typing import Any, Protocol
 
 from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.core.measurement.protocol import Runtime
+from edgefront.core.measurement.runtimes import Runtime
+from edgefront.core.number_formats import KnownFormat
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Sru, Srupp
 
@@ -17,7 +19,7 @@ class Model(Protocol):
     """A model built for one launch, with its input bound."""
 
     versions: dict[str, str]
-    """Versions of the libraries."""
+    """Versions of the libraries, and what else of the runtime explains the figures; complete after the passes."""
 
     def forward_ms(self) -> float:
         """One full forward pass over the input; its wall time in ms, device work included."""
@@ -29,12 +31,41 @@ class Model(Protocol):
         """Whether the last pass's output has neither NaN nor infinities."""
 
 
-def preload(runtime: Runtime) -> None:
+class Library(Protocol):
+    """The module of a runtime."""
+
+    def facts(self) -> dict[str, Any]:
+        """Version, providers and memory methods, as in `core.wire.agent.RuntimeFacts`."""
+
+    def build(self, request: LaunchRequest) -> Model:
+        """The model of this request. Raises `MeasurementError` with reason `unsupported` if the runtime does not
+        support it.
+        """
+
+    def computes_in(self, number_format: KnownFormat, request: LaunchRequest, /) -> bool:
+        """Whether the request's provider computes its model in this number format, tested by a pass."""
+
+
+def library(runtime: Runtime) -> Library:
     """Imports what every launch of this runtime needs, without executing an operator."""
     if runtime == "pytorch":
-        import edgefront.agents.measuring.runtimes.pytorch
-    else:
-        import edgefront.agents.measuring.runtimes.onnx_runtime  # noqa: F401
+        from edgefront.agents.measuring.runtimes import pytorch
+
+        return pytorch
+    if runtime == "openvino":
+        # Its converter, which is not needed, sends telemetry from a thread as soon as it is imported. A device should
+        # contact only its server, and a process that forks should have one thread.
+        sys.modules.setdefault("openvino.tools.ovc", None)  # type: ignore[arg-type]
+        from edgefront.agents.measuring.runtimes import open_vino
+
+        return open_vino
+    if runtime == "llamacpp":
+        from edgefront.agents.measuring.runtimes import llama_cpp
+
+        return llama_cpp
+    from edgefront.agents.measuring.runtimes import onnx_runtime
+
+    return onnx_runtime
 
 
 def prepare_recurrence(runtime: Runtime, device: str) -> None:
@@ -55,16 +86,3 @@ def wake_device(request: LaunchRequest) -> None:
 
         if protocol.provider in providers():
             works(protocol.provider)
-
-
-def build(request: LaunchRequest) -> Model:
-    """The model of this request. Raises `MeasurementError` with reason `unsupported` if the runtime does not support
-    it.
-    """
-    if request.protocol.runtime == "pytorch":
-        from edgefront.agents.measuring.runtimes.pytorch import TorchModel
-
-        return TorchModel(request)
-    from edgefront.agents.measuring.runtimes.onnx_runtime import OnnxModel
-
-    return OnnxModel(request)

@@ -15,17 +15,16 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto
 
-from edgefront.agents.measuring.inputs import random_indices, random_inputs, random_state
 from edgefront.agents.measuring.request import LaunchRequest
+from edgefront.agents.measuring.rulers import memory_methods
 from edgefront.agents.measuring.runtimes import ON_NVIDIA
+from edgefront.agents.measuring.runtimes.onnx_graph import graph, inputs, is_finite
 from edgefront.core.errors import MeasurementError
-from edgefront.core.graph.build import EXTERNAL_FOLDER, build
+from edgefront.core.graph.build import EXTERNAL_FOLDER
 from edgefront.core.graph.formats import Format, encode
-from edgefront.core.graph.state import Mode
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.number_formats import KnownFormat
-from edgefront.core.spaces.architecture import Architecture
 
 _SUFFIX = "executionprovider"
 _CPU = "CPUExecutionProvider"
@@ -34,9 +33,14 @@ _CPU = "CPUExecutionProvider"
 _CUDA = {"use_tf32": "1"}
 _BFLOAT16 = "tensor(bfloat16)"
 _FLOATS: dict[str, Format] = {"tensor(float)": "f32", "tensor(float16)": "f16", _BFLOAT16: "bf16"}
+# Providers that do not run operators on this device.
+_REMOTE = {"azure"}
 # Operators of linear layers, by ONNX Runtime's names, and the input types that profiles show.
 _PRODUCTS = frozenset({"Gemm", "FusedGemm", "MatMul", "FusedMatMul"})
-_INT8_PRODUCTS = frozenset({"DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulInteger"})
+_QUANTISED_PRODUCTS: dict[str, frozenset[str]] = {
+    "int8": frozenset({"DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulInteger"}),
+    "int4": frozenset({"MatMulNBits"}),
+}
 _PROFILED = {"float32": "float", "bfloat16": "bfloat16", "float16": "float16"}
 
 
@@ -53,6 +57,22 @@ def works(provider: str) -> bool:
     except Exception:  # a missing driver or library can raise anything
         return False
     return providers()[provider] in session.get_providers()
+
+
+def facts() -> dict[str, Any]:
+    """Version, providers and memory methods, as in `core.wire.agent.RuntimeFacts`."""
+    # A build lists its compiled providers, whether or not the device has them.
+    working = [name for name in providers() if name == "cpu" or (name not in _REMOTE and works(name))]
+    return {
+        "version": ort.__version__,
+        "providers": sorted(working),
+        "memory_methods": memory_methods(allocator=False, device=bool(ON_NVIDIA & set(working))),
+    }
+
+
+def build(request: LaunchRequest) -> OnnxModel:
+    """The model of this request."""
+    return OnnxModel(request)
 
 
 def computes_in(number_format: KnownFormat, request: LaunchRequest) -> bool:
@@ -105,8 +125,9 @@ class OnnxModel:
         self._place = "cuda" if self._gpu else "cpu"
         self._binding = self._session.io_binding()
         self._values = []
-        types = {item.name: item.type for item in self._session.get_inputs()}
-        for name, array in _inputs(request, self._session).items():
+        declared = [(item.name, item.type, tuple(item.shape)) for item in self._session.get_inputs()]
+        types = {name: kind for name, kind, _ in declared}
+        for name, array in inputs(request, declared).items():
             if name not in types:
                 continue  # nothing in the graph depends on it
             # Counts of tokens are used in shape arithmetic, which runs on the CPU.
@@ -130,7 +151,7 @@ class OnnxModel:
         """Does nothing: the outputs are bound, and stay in the session's arena."""
 
     def finite(self) -> bool:
-        return all(_finite(_array(value)) for value in self._binding.get_outputs())
+        return all(is_finite(_array(value)) for value in self._binding.get_outputs())
 
     def end_profile(self) -> str:
         """Path of the profile of all passes, for a session that was created with profiling."""
@@ -171,35 +192,13 @@ def _session(request: LaunchRequest, provider: str, options: Any) -> Any:
     if isinstance(request.subject, Path):
         model = str(request.subject)
     else:
-        cache, protocol = WeightCache(request.cache), request.protocol
-        model = build(
-            request.subject,
-            mode=graph_mode(protocol),
-            logits=protocol.logits,
-            dtype=protocol.dtype,
-            quantisation=protocol.quantisation,
-            weights=cache,
-            seed=request.seed,
-        ).SerializeToString()
+        cache = WeightCache(request.cache)
+        model = graph(request.subject, request, cache)
         options.add_session_config_entry(EXTERNAL_FOLDER, str(cache.folder))
     chosen: list[Any] = [(provider, _CUDA) if request.protocol.provider == "cuda" else provider]
     if provider != _CPU:
         chosen.append(_CPU)
     return ort.InferenceSession(model, options, providers=chosen)
-
-
-def graph_mode(protocol: MeasurementProtocol) -> Mode:
-    """The mode of `core.graph.build` for the passes of this protocol."""
-    return "segment" if protocol.mode == "forward" and protocol.memory_length else protocol.mode
-
-
-def _inputs(request: LaunchRequest, session: Any) -> dict[str, np.ndarray[Any, Any]]:
-    subject, protocol = request.subject, request.protocol
-    if isinstance(subject, Architecture):
-        state = random_state(subject, protocol, request.seed)
-        return {**random_indices(subject, protocol, request.seed), **state}
-    declared = [(item.name, item.type, tuple(item.shape)) for item in session.get_inputs()]
-    return random_inputs(subject, declared, protocol, request.seed)
 
 
 def _value(array: np.ndarray[Any, Any], kind: str, place: str) -> Any:
@@ -229,19 +228,14 @@ def _array(value: Any) -> Any:
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-def _finite(array: Any) -> bool:
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fc" or not array.size:
-        return True
-    # Minimum and maximum show NaN and infinities without a temporary array.
-    return bool(np.isfinite(array.min()) and np.isfinite(array.max()))
-
-
 def _is_product(kernel: dict[str, Any], number_format: KnownFormat) -> bool:
-    """Whether a profiled kernel computes linear layers; with int8 only the quantised ones count."""
-    return kernel["op_name"] in (_INT8_PRODUCTS if number_format == "int8" else _PRODUCTS)
+    """Whether a profiled kernel computes linear layers; with int8 and int4 only the quantised ones count."""
+    return kernel["op_name"] in _QUANTISED_PRODUCTS.get(number_format, _PRODUCTS)
 
 
 def _fits(kernel: dict[str, Any], number_format: KnownFormat, provider: str) -> bool:
     if kernel["provider"] != provider:
         return False
-    return number_format == "int8" or all(_PROFILED[number_format] in types for types in kernel["input_type_shape"])
+    return number_format in _QUANTISED_PRODUCTS or all(
+        _PROFILED[number_format] in types for types in kernel["input_type_shape"]
+    )

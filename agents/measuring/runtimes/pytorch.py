@@ -10,16 +10,43 @@ import torch
 
 from edgefront.agents.measuring.inputs import random_indices, random_state, state_form
 from edgefront.agents.measuring.request import LaunchRequest
+from edgefront.agents.measuring.rulers import memory_methods
 from edgefront.core.errors import MeasurementError
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.state import State
 from edgefront.core.nn.weights import fill
+from edgefront.core.number_formats import KnownFormat
 from edgefront.core.spaces.architecture import Architecture
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _ARGUMENTS = {"segments": "segments", "source_tokens": "source"}
+
+
+def facts() -> dict[str, Any]:
+    """Version, providers and memory methods, as in `core.wire.agent.RuntimeFacts`."""
+    cuda = torch.cuda.is_available()
+    return {
+        "version": str(torch.__version__),
+        "providers": _devices(),
+        "memory_methods": memory_methods(allocator=cuda, device=cuda),
+    }
+
+
+def build(request: LaunchRequest) -> TorchModel:
+    """The model of this request."""
+    return TorchModel(request)
+
+
+def computes_in(_: KnownFormat, request: LaunchRequest) -> bool:
+    """Whether the request's device runs its model, which computes in this number format: PyTorch casts nothing."""
+    try:
+        model = TorchModel(request)
+        model.forward_ms()
+    except Exception:  # no kernel, no engine for int8, not enough memory …: unsupported
+        return False
+    return model.finite()
 
 
 class TorchModel:
@@ -112,9 +139,13 @@ class TorchModel:
         return state
 
 
-def _device(provider: str) -> torch.device:
+def _devices() -> list[str]:
     works = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not works.get(provider):
-        known = ", ".join(name for name, present in works.items() if present)
+    return [name for name, present in works.items() if present]
+
+
+def _device(provider: str) -> torch.device:
+    if provider not in _devices():
+        known = ", ".join(_devices())
         raise MeasurementError(f"this PyTorch has no device {provider}; it has {known}", reason="unsupported")
     return torch.device(provider)

@@ -1,14 +1,17 @@
-"""Tests the number formats of a runtime's providers by passes of two tiny models with all kinds of blocks."""
+"""Tests the number formats of a runtime's providers by passes of tiny models with all kinds of blocks."""
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.runtimes import build
+from edgefront.agents.measuring.runtimes import library
+from edgefront.core.measurement.passes import runtime_fault
 from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
-from edgefront.core.number_formats import KnownFormat
+from edgefront.core.number_formats import QUANTISED, NumberFormat
 from edgefront.core.spaces.architecture import Architecture
 
 _FEED_FORWARD = {"kind": "feed_forward", "d_inner": 64}
@@ -25,41 +28,32 @@ _MODELS = tuple(
             "norm": "post",
             "activation": "relu",
             "embedding": {"vocab_size": 96, "cutoffs": [32], "div": 2},
-            "blocks": [
-                {"kind": "attention", "n_head": 2},
-                _FEED_FORWARD,
-                {"kind": "srupp", "d_attn": 16},
-                {"kind": "sru"},
-            ],
+            "blocks": [{"kind": "attention", "n_head": 2}, _FEED_FORWARD],
+        },
+        {
+            "positions": {"kind": "none"},
+            "embedding": {"vocab_size": 96},
+            "blocks": [{"kind": "srupp", "d_attn": 16}, {"kind": "sru"}],
         },
     )
 )
 
 
-def computes_in(number_format: KnownFormat, runtime: Runtime, provider: str) -> bool:
+def computes_in(number_format: NumberFormat, runtime: Runtime, provider: str) -> bool:
     """Whether this provider computes in this number format. The provider stays loaded."""
-    choice = {"weights": "int8"} if number_format == "int8" else {"dtype": number_format}
-    protocol = MeasurementProtocol(
-        runtime=runtime, provider=provider, sequence_length=8, memory="resident", logits="all", **choice
-    )
+    choice = {"weights" if number_format in QUANTISED else "dtype": number_format}
+    try:
+        protocol = MeasurementProtocol(
+            runtime=runtime, provider=provider, sequence_length=8, memory="resident", **choice
+        )
+    except ValidationError:  # not a format of this runtime
+        return False
     with tempfile.TemporaryDirectory(prefix="edgefront-trial-") as folder:
         return all(
-            _passes(
+            library(runtime).computes_in(
                 number_format,
                 LaunchRequest(architecture=model.canonical, protocol=protocol, seed=0, cache=Path(folder)),
             )
             for model in _MODELS
+            if runtime_fault(model, protocol) is None
         )
-
-
-def _passes(number_format: KnownFormat, request: LaunchRequest) -> bool:
-    if request.protocol.runtime == "onnxruntime":
-        from edgefront.agents.measuring.runtimes.onnx_runtime import computes_in
-
-        return computes_in(number_format, request)
-    try:
-        model = build(request)
-        model.forward_ms()
-    except Exception:  # no kernel, no engine for int8, not enough memory …: unsupported
-        return False
-    return model.finite()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.number_formats import QUANTISED
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
 from edgefront.core.services.fleet.queries import OwnDevice
 
@@ -58,7 +59,9 @@ def lacking(devices: Sequence[Mapping[str, Any]], protocol: MeasurementProtocol)
         there = sorted({str(offer[index]) for offer in offers})
         offers = {offer for offer in offers if offer[index] == value}
         if not offers:
-            return name, "full" if name == "weights" else ", ".join(one for one in there if one != "int8") or "none"
+            if name in ("dtype", "weights"):
+                there = [one for one in there if (one in QUANTISED) == (name == "weights")]
+            return name, ", ".join(["full", *there] if name == "weights" else there) or "none"
     cores = max(offer[-1] for offer in offers)
     return None if protocol.threads <= cores else ("threads", f"1 to {cores}")
 

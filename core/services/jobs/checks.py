@@ -157,12 +157,13 @@ def _check_search(request: JobRequest, target: TargetRequest, index: int, refine
 
 
 def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
-    """Raises `InvalidInput` if no architecture is within the limits on parameters and weights."""
+    """Raises `InvalidInput` if the runtime runs none, or none is within the limits on parameters and weights."""
     if plan.permitted():
         return
     bounds, memory_mb = plan.request.parameters, target.limits.memory_mb
     rng = np.random.default_rng(0)
-    drawn = [plan.costs(plan.space.architecture(plan.space.sample(rng))) for _ in range(EXAMPLES)]
+    with within("targets", index, "protocol"):
+        drawn = [plan.costs(plan.space.architecture(plan.space.sample(rng))) for _ in range(EXAMPLES)]
     spreads = [
         f"{min(values):,} to {max(values):,} {name}"
         for name, values in (

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from edgefront.core.cost.costs import Costs
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import within
-from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.passes import protocol_costs, runtime_fault
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.memory import weight_bytes
 from edgefront.core.proxies.quality_law import covers, law_about
@@ -167,9 +167,13 @@ def _planned(text: str, budget: int | None) -> tuple[int, int]:
 
 
 def _acceptance(request: JobRequest, protocol: MeasurementProtocol, limits: Limits) -> Callable[[Architecture], bool]:
-    """Accepts architectures within the limits on parameters whose weights alone fit the memory limit."""
+    """Accepts architectures that the runtime can run, within the limits on parameters, whose weights alone fit the
+    memory limit.
+    """
 
     def accept(architecture: Architecture) -> bool:
+        if runtime_fault(architecture, protocol) is not None:
+            return False
         found = protocol_costs(architecture, protocol)
         return bool(_permitted(request, limits, found.decoder_parameters, found.total_parameters, found.weight_bytes))
 

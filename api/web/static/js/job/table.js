@@ -232,8 +232,8 @@ const cellsOf = (row) => Object.fromEntries(COLUMNS.map(({ name }, index) => [na
 
 /** The number format of the ONNX file of the measured model; PyTorch's models have no files. */
 function numbersOf({ runtime, dtype, weights }) {
-  if (runtime !== "onnxruntime") return "float32";
-  return weights === "full" ? dtype : "int8";
+  if (runtime === "pytorch") return "float32";
+  return weights === "full" ? dtype : weights.replace("_8bit", "");
 }
 
 /** Links to the files of a candidate's model that suit the protocol it was measured by. */

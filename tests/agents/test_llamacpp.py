@@ -1,0 +1,150 @@
+"""llama.cpp: its own timings, memory of known size, files that are made here and nowhere sent, and what it refuses."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import subjects
+from pydantic import ValidationError
+
+from edgefront.agents.measuring.measure import Measurer
+from edgefront.agents.measuring.request import LaunchRequest
+from edgefront.agents.measuring.runtimes import library
+from edgefront.core.cost.costs import costs
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.units import MIB
+
+pytestmark = pytest.mark.skipif(
+    find_spec("xllamacpp") is None or find_spec("gguf") is None, reason="xllamacpp or gguf is not installed"
+)
+
+LLAMACPP = MeasurementProtocol(runtime="llamacpp", sequence_length=24, repeats=3)
+FORMATS: list[dict[str, str]] = [{}, {"dtype": "float16"}, {"weights": "q8_0"}, {"weights": "q4_0"}]
+
+
+@pytest.mark.parametrize("mode", ["forward", "prefill", "decode"])
+@pytest.mark.parametrize("choice", FORMATS, ids=str)
+def test_every_mode_and_format_is_measured(measurer: Measurer, mode: str, choice: dict[str, str]) -> None:
+    lengths = {"memory_length": 30} if mode == "decode" else {"sequence_length": 24}
+    protocol = MeasurementProtocol.model_validate({"runtime": "llamacpp", "mode": mode, **lengths, **choice})
+    result = measurer.measure(subjects.gpt(), protocol, seed=3)
+    assert result.outcome == "done", result.message
+    assert result.latency is not None
+    assert len(result.latency.samples_ms) == 5
+    assert {"xllamacpp", "request_overhead_ms"} <= set(result.environment)
+
+
+def test_its_timings_are_those_of_the_wall_clock(weights: Path) -> None:
+    """Of whole prompts, beside which the way to the server and back is little."""
+    protocol = LLAMACPP.model_copy(update={"sequence_length": 512})
+    model_of = subjects.gpt(layers=4, d_model=256, vocabulary=2000, length=1024)
+    request = LaunchRequest(architecture=model_of.canonical, protocol=protocol, seed=3, cache=weights)
+    model = library("llamacpp").build(request)
+    shares = []
+    for _ in range(7):
+        started = time.perf_counter()
+        taken = model.forward_ms()
+        shares.append(taken / (1000 * (time.perf_counter() - started)))
+    assert max(shares) <= 1
+    assert statistics.median(shares) > 0.97
+
+
+def test_the_whole_length_of_the_positions_is_measured(measurer: Measurer) -> None:
+    whole = LLAMACPP.model_copy(update={"sequence_length": 64})
+    assert measurer.measure(subjects.gpt(length=64), whole, seed=3).outcome == "done"
+    decode = MeasurementProtocol(runtime="llamacpp", mode="decode", memory_length=63)
+    assert measurer.measure(subjects.gpt(length=64), decode, seed=3).outcome == "done"
+
+
+def test_weights_are_mapped_and_counted_by_size(measurer: Measurer) -> None:
+    """A file of known size, and beside it what the server holds for itself and its tokens."""
+    peaks = []
+    for width in (256, 512):
+        model = subjects.gpt(layers=4, d_model=width, vocabulary=8192)
+        result = measurer.measure(model, LLAMACPP, seed=3)
+        assert result.memory is not None, result.message
+        assert result.memory.mapped_weight_bytes == pytest.approx(costs(model).weight_bytes, rel=0.03)
+        peaks.append((result.memory.peak_bytes, costs(model).weight_bytes))
+    (small, small_weights), (large, large_weights) = peaks
+    assert large - small == pytest.approx(large_weights - small_weights, rel=0.1)
+    assert small - small_weights < 40 * MIB
+
+
+def test_smaller_weights_are_less_memory(measurer: Measurer) -> None:
+    model = subjects.gpt(layers=4, d_model=512, vocabulary=8192)
+    for weights in ("full", "q8_0", "q4_0"):
+        protocol = MeasurementProtocol.model_validate(
+            {"runtime": "llamacpp", "sequence_length": 4, "weights": weights, "repeats": 2}
+        )
+        result = measurer.measure(model, protocol, seed=3)
+        assert result.memory is not None, result.message
+        expected = costs(model, weights=weights).weight_bytes
+        assert result.memory.mapped_weight_bytes == pytest.approx(expected, rel=0.1)
+
+
+def test_the_warm_parent_has_one_thread_and_a_launch_opens_no_port(measurer: Measurer, weights: Path) -> None:
+    parent = psutil.Process(measurer._server("llamacpp").pid)
+    assert parent.num_threads() == 1
+    assert measurer.measure(subjects.gpt(), LLAMACPP, seed=3).outcome == "done"
+    assert parent.num_threads() == 1
+    request = LaunchRequest(architecture=subjects.gpt().canonical, protocol=LLAMACPP, seed=3, cache=weights)
+    model: Any = library("llamacpp").build(request)
+    assert model._server.listening_address.startswith("unix:")
+    assert not [one for one in psutil.Process().net_connections("tcp") if one.status == psutil.CONN_LISTEN]
+
+
+def test_one_file_is_kept_and_serves_the_next_launch(measurer: Measurer, weights: Path) -> None:
+    for seed in (3, 4, 4):
+        assert measurer.measure(subjects.gpt(), LLAMACPP, seed=seed).outcome == "done"
+    (kept,) = (weights / "gguf").iterdir()
+    assert kept.name.startswith(f"{subjects.gpt().digest}-4-")
+
+
+TRANSFORMER_XL = {"d_model": 64, "positions": {"kind": "relative"}, "embedding": {"vocab_size": 50}}
+ATTENTION, FEED_FORWARD = {"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 64}
+
+
+@pytest.mark.parametrize(
+    ("description", "said"),
+    [
+        ({**TRANSFORMER_XL, "blocks": [ATTENTION, FEED_FORWARD]}, "no segment memory"),
+        (
+            {
+                **TRANSFORMER_XL,
+                "positions": {"kind": "learned", "length": 64},
+                "blocks": [ATTENTION, FEED_FORWARD, ATTENTION, {**FEED_FORWARD, "d_inner": 96}],
+            },
+            "blocks.3",
+        ),
+    ],
+)
+def test_what_gguf_cannot_express_is_refused(measurer: Measurer, description: dict[str, Any], said: str) -> None:
+    result = measurer.measure(Architecture.parse(description), LLAMACPP, seed=3)
+    assert (result.outcome, result.reason) == ("failed", "build_error")
+    assert "GGUF cannot express" in result.message
+    assert said in result.message
+
+
+def test_other_files_and_devices_are_refused(measurer: Measurer, tmp_path: Path) -> None:
+    result = measurer.measure(subjects.doubled(tmp_path / "some.onnx", 64), LLAMACPP, seed=3)
+    assert (result.outcome, result.reason) == ("failed", "unsupported")
+    result = measurer.measure(subjects.gpt(), LLAMACPP.model_copy(update={"provider": "vulkan"}), seed=3)
+    assert (result.outcome, result.reason) == ("failed", "unsupported")
+    assert "cpu" in result.message
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"batch": 2}, {"logits": "all"}, {"memory_length": 8}, {"dtype": "bfloat16"}, {"weights": "int8"}],
+    ids=str,
+)
+def test_passes_that_it_does_not_time_are_no_protocols(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(fields))):
+        MeasurementProtocol.model_validate({"runtime": "llamacpp", **fields})

@@ -1,0 +1,108 @@
+"""OpenVINO: the models that it reads, against PyTorch; memory of known size; what it refuses."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import subjects
+
+from edgefront.agents.measuring.measure import Measurer
+from edgefront.agents.measuring.request import LaunchRequest
+from edgefront.agents.measuring.runtimes import library
+from edgefront.core.cost.costs import costs
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.units import MIB
+
+pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="openvino is not installed")
+
+OPENVINO = MeasurementProtocol(runtime="openvino", sequence_length=24, repeats=3)
+ATTENTION, FEED_FORWARD = {"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 128}
+PARTS: dict[str, dict[str, Any]] = {
+    "gpt": {"positions": {"kind": "learned", "length": 64}, "blocks": [ATTENTION, FEED_FORWARD] * 2},
+    "transformer-xl": {
+        "positions": {"kind": "relative", "clamp": 20},
+        "norm": "post",
+        "embedding": {"vocab_size": 211, "cutoffs": [50, 100], "div": 2},
+        "blocks": [ATTENTION, FEED_FORWARD, {"kind": "identity"}, FEED_FORWARD],
+    },
+    "par": {"positions": {"kind": "sinusoidal"}, "activation": "relu", "blocks": [ATTENTION, *[FEED_FORWARD] * 3]},
+}
+MODELS = {
+    name: Architecture.parse({"d_model": 64, "embedding": {"vocab_size": 211}, **parts})
+    for name, parts in PARTS.items()
+}
+MODES: dict[str, dict[str, Any]] = {
+    "forward": {"sequence_length": 24},
+    "segment": {"sequence_length": 12, "memory_length": 20},
+    "prefill": {"mode": "prefill", "sequence_length": 24},
+    "decode": {"mode": "decode", "memory_length": 30},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_agree_with_pytorch(weights: Path, name: str, mode: str) -> None:
+    outputs = []
+    for runtime in ("openvino", "pytorch"):
+        protocol = MeasurementProtocol.model_validate({"runtime": runtime, "batch": 2, "logits": "all", **MODES[mode]})
+        request = LaunchRequest(architecture=MODELS[name].canonical, protocol=protocol, seed=3, cache=weights)
+        model: Any = library(protocol.runtime).build(request)
+        model.forward_ms()
+        assert model.finite()
+        outputs.append(model._request.get_tensor("logits").data if runtime == "openvino" else model._output.numpy())
+    assert np.abs(outputs[0].reshape(outputs[1].shape) - outputs[1]).max() < 1e-4
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_is_measured(measurer: Measurer, mode: str) -> None:
+    protocol = MeasurementProtocol.model_validate({"runtime": "openvino", "repeats": 2, **MODES[mode]})
+    result = measurer.measure(MODELS["gpt"], protocol, seed=3)
+    assert result.outcome == "done", result.message
+    assert "openvino" in result.environment
+
+
+def test_the_warm_parent_has_one_thread_and_contacts_nobody(measurer: Measurer) -> None:
+    parent = psutil.Process(measurer._server("openvino").pid)
+    assert parent.num_threads() == 1
+    assert measurer.measure(subjects.gpt(), OPENVINO, seed=3).outcome == "done"
+    assert parent.num_threads() == 1
+
+
+def test_an_input_and_an_output_of_known_size(measurer: Measurer, tmp_path: Path) -> None:
+    """x, twice x as the output, and once more inside."""
+    peaks = []
+    for width in (1 << 14, 1 << 15):
+        protocol = OPENVINO.model_copy(update={"sequence_length": 192})
+        result = measurer.measure(subjects.doubled(tmp_path / f"{width}.onnx", width), protocol, seed=3)
+        assert result.memory is not None, result.message
+        peaks.append(result.memory.peak_bytes)
+    x = 4 * 192 * (1 << 14)
+    assert peaks[1] - peaks[0] == pytest.approx(5 * x, rel=0.05)
+
+
+def test_weights_are_counted_once_packed_or_mapped(measurer: Measurer) -> None:
+    model = subjects.gpt(layers=4, d_model=256, vocabulary=20000)
+    result = measurer.measure(model, MeasurementProtocol(runtime="openvino", logits="last"), seed=3)
+    assert result.memory is not None, result.message
+    weight_bytes = costs(model).weight_bytes
+    assert result.memory.peak_bytes > weight_bytes
+    assert result.memory.peak_bytes < 3 * weight_bytes + 40 * MIB
+
+
+def test_what_it_cannot_run_is_refused_with_the_reason(measurer: Measurer) -> None:
+    sru = Architecture.parse(
+        {"d_model": 16, "positions": {"kind": "none"}, "embedding": {"vocab_size": 50}, "blocks": [{"kind": "sru"}]}
+    )
+    result = measurer.measure(sru, OPENVINO, seed=3)
+    assert (result.outcome, result.reason) == ("failed", "build_error")
+    assert "recurrence" in result.message
+    unknown = OPENVINO.model_copy(update={"provider": "npu_7"})
+    result = measurer.measure(subjects.gpt(), unknown, seed=3)
+    assert (result.outcome, result.reason) == ("failed", "unsupported")
+    assert "cpu" in result.message
