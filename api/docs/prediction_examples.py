@@ -133,7 +133,7 @@ _OWN = laws.LawChoice(
     models=5,
     data="wikitext103 (data set 8be7c19d2a40)",
     split="validation",
-    trained="recipe quick, 1,000 steps",
+    trained="with recipe quick, 1,000 steps",
     created_at=datetime(2026, 5, 4, 9, 30, tzinfo=timezone.utc),
 )
 JOB_LAW: dict[str, Any] = laws.JobLawView(

@@ -150,7 +150,10 @@ def _trained(one: TrainedModel) -> str:
     """Recipe and length, in words."""
     budget = {name: value for name, value in one.budget.items() if value is not None}
     recipe_steps = one.recipe.get("steps", 0)
-    words = [f"recipe {one.recipe.get('name', '')}", f"{min(recipe_steps, budget.pop('steps', recipe_steps)):,} steps"]
+    words = [
+        f"with recipe {one.recipe.get('name', '')}",
+        f"{min(recipe_steps, budget.pop('steps', recipe_steps)):,} steps",
+    ]
     words += [f"at most {value:,} {name}" for name, value in sorted(budget.items())]
     return ", ".join(words)
 
