@@ -183,14 +183,16 @@ const STYLES = {
 function traces(groups, recommendedId, selectedId, quality) {
   groups.get("baseline").sort((a, b) => quality.value(a) - quality.value(b));
   const drawn = SHOWN.map((name) => trace(name, GROUPS.find((group) => group.name === name).title, groups.get(name), STYLES[name](), quality));
-  const mark = (uid, name, id, marker) => {
+  const mark = (uid, name, id, size, symbol, style) => {
     const marked = [...groups.values()].flat().filter((candidate) => candidate.id === id);
-    return { ...trace(uid, name, marked, { mode: "markers", marker }, quality), hoverinfo: "skip" };
+    const marker = { size, symbol, color: colour(uid), line: { width: 3, color: colour(uid) } };
+    return { ...trace(uid, name, marked, { mode: "markers", marker, ...style }, quality), hoverinfo: "skip" };
   };
+  const label = { mode: "markers+text", text: "recommended", textposition: "top center", textfont: { size: 13, color: colour("recommended") } };
   return [
     ...drawn,
-    mark("recommended", "Recommended", recommendedId, { size: 8, symbol: "cross", color: colour("recommended"), line: { width: 1, color: colour("card") } }),
-    mark("selected", "Selected", selectedId, { size: 11, symbol: "circle-open", color: colour("selected"), line: { width: 3, color: colour("selected") } }),
+    mark("recommended", "Recommended", recommendedId, 11, "diamond-open", label),
+    mark("selected", "Selected", selectedId, 11, "circle-open"),
   ];
 }
 
