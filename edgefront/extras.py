@@ -9,6 +9,8 @@ from edgefront.core.errors import EdgefrontError
 _EXTRAS = {
     "torch": ("torch",),
     "agent": ("onnxruntime", "onnx", "psutil", "numpy"),
+    "openvino": ("openvino",),
+    "llamacpp": ("xllamacpp", "gguf"),
     "server": (
         "alembic",
         "celery",

@@ -67,14 +67,15 @@ async def download_model(
         Query(
             description="onnx: a forward pass over whole sequences. onnx-prefill and onnx-decode: the two files that "
             "generate text token by token. onnx-segment: segment by segment, with a memory. Encoders have none of "
-            "these three, models with a source no segment. architecture: the description alone"
+            "these three, models with a source no segment. gguf: for llama.cpp, of GPT-2 models with one layer "
+            "throughout. architecture: the description alone"
         ),
     ] = "onnx",
     numbers: Annotated[
         NumberFormat,
         Query(
-            description="Number format of an ONNX file. int8, int4: float32 with the blocks' linear layers quantised, "
-            "as a protocol's weights int8 or int4. Other formats are float32 only"
+            description="Number format of an ONNX or GGUF file. int8, int4 (ONNX): float32 with the blocks' linear "
+            "layers quantised, as a protocol's weights. q8_0, q4_0 (GGUF): all matrices. Other formats are float32 only"
         ),
     ] = "float32",
     if_none_match: IfNoneMatch = None,

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.state import Logits, Mode, check_pass
-from edgefront.core.number_formats import NumberFormat
+from edgefront.core.number_formats import QUANTISED, GgufFormat, NumberFormat, Quantisation
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.gguf import check_gguf
 from edgefront.core.validation import one_of
 
 if TYPE_CHECKING:
     from edgefront.core.graph.parameter_values import ParameterValues
+    from edgefront.core.graph.writer import Dtype
 
-ModelFormat = Literal["onnx", "onnx-prefill", "onnx-decode", "onnx-segment", "safetensors", "architecture"]
+ModelFormat = Literal["onnx", "onnx-prefill", "onnx-decode", "onnx-segment", "gguf", "safetensors", "architecture"]
 
 MODES: dict[ModelFormat, Mode] = {
     "onnx": "forward",
@@ -27,6 +29,13 @@ MODES: dict[ModelFormat, Mode] = {
     "onnx-segment": "segment",
 }
 """Formats that are an ONNX graph, and the pass that each one runs (see `core.graph.build`)."""
+
+_OF_ONNX: tuple[NumberFormat, ...] = ("float32", "float16", "bfloat16", "int8", "int4")
+NUMBERS: dict[ModelFormat, tuple[NumberFormat, ...]] = {
+    **dict.fromkeys(MODES, _OF_ONNX),
+    "gguf": get_args(GgufFormat),
+}
+"""Number formats of the files of each format; float32 alone of those that are not named."""
 
 
 def formats_of(architecture: Architecture) -> tuple[ModelFormat, ...]:
@@ -37,23 +46,23 @@ def formats_of(architecture: Architecture) -> tuple[ModelFormat, ...]:
 def check_format(architecture: Architecture, format_: ModelFormat, number_format: NumberFormat = "float32") -> None:
     """`InvalidInput` that names `format` if this model has no file of this format: an encoder generates nothing.
 
-    And `number_format` for another one than float32 in what is no ONNX file.
+    And `number_format` for one that files of this format do not have.
     """
     one_of("format", format_, get_args(ModelFormat))
     one_of("numbers", number_format, get_args(NumberFormat))
-    if number_format != "float32" and format_ not in MODES:
+    known = NUMBERS.get(format_, ("float32",))
+    if number_format not in known:
+        reason = {
+            "safetensors": "it contains float32, which can be converted after loading",
+            "architecture": "it contains no weights",
+        }.get(format_, f"it has {', '.join(known)}")
         raise InvalidInput(
-            f"numbers {number_format} is for ONNX files: {format_} "
-            + (
-                "contains float32, which can be converted after loading"
-                if format_ == "safetensors"
-                else "contains no weights"
-            ),
+            f"numbers {number_format} is not for {format_}: {reason}",
             field="numbers",
             value=number_format,
-            allowed="float32, or an ONNX format",
+            allowed=", ".join(known) if len(known) > 1 else "float32, or another format",
         )
-    fault = _fault(architecture, format_)
+    fault = _fault(architecture, format_, number_format)
     if fault is not None:
         raise InvalidInput(
             f"format {format_} is not for this model: {fault.detail}",
@@ -97,19 +106,28 @@ def write_model(
         return
     from edgefront.core.graph.export import write_onnx, write_safetensors
 
-    if format_ == "safetensors":
+    if format_ == "gguf":
+        from edgefront.core.graph.gguf import write_gguf
+
+        write_gguf(architecture, weights, path, cast(GgufFormat, number_format))
+    elif format_ == "safetensors":
         write_safetensors(architecture, weights, path)
     else:
         mode = MODES[format_]
         logits: Logits = "last" if mode in ("prefill", "decode") else "all"
-        if number_format == "int8" or number_format == "int4":
-            write_onnx(architecture, weights, path, mode=mode, logits=logits, quantisation=number_format)
+        if number_format in QUANTISED:
+            quantisation = cast(Quantisation, number_format)
+            write_onnx(architecture, weights, path, mode=mode, logits=logits, quantisation=quantisation)
         else:
-            write_onnx(architecture, weights, path, mode=mode, logits=logits, dtype=number_format)
+            write_onnx(architecture, weights, path, mode=mode, logits=logits, dtype=cast("Dtype", number_format))
 
 
-def _fault(architecture: Architecture, format_: ModelFormat) -> InvalidInput | None:
+def _fault(
+    architecture: Architecture, format_: ModelFormat, number_format: NumberFormat = "float32"
+) -> InvalidInput | None:
     try:
+        if format_ == "gguf":
+            check_gguf(architecture, number_format)
         check_pass(architecture, MODES.get(format_, "forward"))
     except InvalidInput as error:
         return error

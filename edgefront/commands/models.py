@@ -21,13 +21,15 @@ Format = Annotated[
     typer.Option(
         "--format",
         help="File format. onnx is a forward pass over whole sequences; onnx-prefill and onnx-decode generate text; "
-        "onnx-segment reads segment by segment with a memory.",
+        "onnx-segment reads segment by segment with a memory; gguf is for llama.cpp.",
     ),
 ]
 InNumbers = Annotated[
     NumberFormat,
     typer.Option(
-        "--numbers", help="Number format of an ONNX file; int8, int4: float32 with such linear layers in the blocks."
+        "--numbers",
+        help="Of an ONNX file: float32, float16, bfloat16, or int8 and int4 for the blocks' linear layers. Of a GGUF "
+        "file: float32, float16, q8_0, q4_0.",
     ),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File or folder to write to.")]

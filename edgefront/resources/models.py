@@ -29,7 +29,7 @@ class Models:
     ) -> Path:
         """Fetches a candidate's model and returns the file's path.
 
-        `numbers`: number format of an ONNX file, as measured with dtype float16 or bfloat16, or weights int8. `path` is
+        `numbers`: number format of an ONNX or GGUF file, as measured with such a dtype or weights. `path` is
         a file, or a folder that gets the server's own file name. The bytes are written to a hidden `.part` file beside
         it; after an interruption, also of an earlier call, the download resumes from it. The file appears under its
         name only after its SHA-256 equals the server's ETag.

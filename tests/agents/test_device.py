@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -18,6 +18,7 @@ from edgefront.agents.device.probe import as_name, default_class, parse_gpus
 from edgefront.agents.device.processor import processor
 from edgefront.agents.measuring.surroundings import gpu_surroundings
 from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.runtimes import Runtime, not_installed
 from edgefront.core.wire.agent import EnrolRequest
 
 RASPBERRY_PI_4 = """\
@@ -40,6 +41,14 @@ BIG_LITTLE = "\n".join(
     for number, part in enumerate(["0xd05"] * 4 + ["0xd0b"] * 4)
 )
 X86 = "processor\t: 0\nmodel name\t: Intel(R) Core(TM) i7-1185G7 CPU @ 3.00GHz\nflags\t\t: fpu avx2 avx512_vnni\n"
+
+FORMATS = {
+    "onnxruntime": {"float32", "int8", "int4"},
+    "pytorch": {"float32", "int8"},
+    "openvino": {"float32"},
+    "llamacpp": {"float32", "float16", "q8_0", "q4_0"},
+}
+"""What every processor computes in, by runtime."""
 
 
 def test_processors_by_name():
@@ -150,15 +159,16 @@ def test_control_groups_bound_the_memory(tmp_path, monkeypatch):
 def test_probe_reports_working_runtimes_and_loads_none(facts):
     code = (
         "import sys; from edgefront.agents.device.probe import probe; facts = probe(); print(facts.model_dump_json())\n"
-        "assert not {'torch', 'onnxruntime'} & set(sys.modules)"
+        "assert not {'torch', 'onnxruntime', 'openvino', 'xllamacpp'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     by_name = {runtime.runtime: runtime for runtime in facts.runtimes}
-    assert set(by_name) == {"onnxruntime", "pytorch"}
+    assert set(by_name) == {runtime for runtime in get_args(Runtime) if not_installed(runtime) is None}
+    assert {"onnxruntime", "pytorch"} <= set(by_name)
     for runtime in facts.runtimes:
         assert "cpu" in runtime.providers
         assert "anonymous" in runtime.memory_methods
-        assert {"float32", "int8"} <= set(runtime.numbers["cpu"])
+        assert FORMATS[runtime.runtime] <= set(runtime.numbers["cpu"])
     assert {"bfloat16", "float16"} <= set(by_name["pytorch"].numbers["cpu"])
     assert facts.cores == CorePlan.of_device().count
     EnrolRequest(name=as_name(facts.hostname), device_class=default_class(facts), facts=facts)

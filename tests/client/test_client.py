@@ -188,7 +188,7 @@ def test_a_model_is_downloaded_in_the_numbers_that_were_measured(running: Runnin
     )
     assert small.name == full.name.replace("-decode", "-decode-int8")
     assert "MatMulInteger" in {node.op_type for node in onnx.load(small).graph.node}
-    with pytest.raises(InvalidInput, match="numbers int8 is for ONNX files") as caught:
+    with pytest.raises(InvalidInput, match="numbers int8 is not for safetensors") as caught:
         running.client.models.download(point.id, "safetensors", tmp_path, numbers="int8")
     assert caught.value.field == "numbers"
 

@@ -95,7 +95,9 @@ def test_costs_are_a_wire_message() -> None:
         ({"mode": "train"}, "mode"),
         ({"dtype": "int3"}, "dtype"),
         ({"logits": "first"}, "logits"),
-        ({"weights": "int4"}, "weights"),
+        ({"weights": "int3"}, "weights"),
+        ({"weights": "q4_0"}, "architecture"),
+        ({"weights": "int4", "dtype": "float16"}, "weights"),
         ({"weights": "int8", "dtype": "float16"}, "weights"),
     ],
 )

@@ -28,8 +28,8 @@ from edgefront.core.spaces.architecture import Architecture
 
 # How far int4 may be from float32, relative to its norm; docs/concepts.md says so too.
 OF_FLOAT32 = 0.25
-# How far from the same weights as float32: inputs are quantised to eight bits.
-OF_ITS_WEIGHTS = 0.05
+# How far from the same weights as float32: inputs are quantised to eight bits, of which large weights make much.
+OF_ITS_WEIGHTS = 0.1
 
 LAYER = [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 256}]
 MODELS = {

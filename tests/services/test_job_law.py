@@ -16,7 +16,7 @@ from sqlalchemy import func, select
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.pareto.baseline import reference
-from edgefront.core.pareto.frontier import nondominated
+from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.services.jobs import law, recommendation
 from edgefront.core.services.jobs.events import read_events
 from edgefront.core.services.prediction.estimates import estimate
@@ -127,7 +127,8 @@ def test_a_job_keeps_its_law_until_it_is_moved(service: Service, job: JobView, r
         assert one.predicted["perplexity"] == pytest.approx(math.exp(-one.proxy))
         assert one.latency_ms == former.latency_ms
     inside = [one for one in after if one.role == "search" and one.state == "measured"]
-    kept = nondominated([(one.proxy, one.latency_ms, one.memory_bytes) for one in inside])
+    points = [(one.proxy, one.latency_ms, one.memory_bytes) for one in inside]
+    kept = Dominance(job.request.epsilon, logarithmic=True).frontier(points, [one.digest for one in inside])
     assert {one.id for one in after if one.on_frontier} == {
         one.id for one, keep in zip(inside, kept, strict=True) if keep
     }

@@ -1,4 +1,4 @@
-"""Files for download: a candidate's model as ONNX (one file a mode) or safetensors, or its architecture as JSON.
+"""Files for download: a candidate's model as ONNX (one file a mode), GGUF or safetensors, or its architecture as JSON.
 
 Weights are untrained, from the candidate's seed, and the file name says so. The files are a cache: a missing one is
 built again with the same bytes, so they are not uploaded to an artifact store.
@@ -27,7 +27,10 @@ from edgefront.core.services.jobs.queries import model_files as rows
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 
-_MEDIA_TYPES = {".onnx": "application/onnx", ".safetensors": "application/octet-stream", ".json": "application/json"}
+_MEDIA_TYPES = {".onnx": "application/onnx", ".json": "application/json"}
+_BINARY = "application/octet-stream"
+# Number formats in the names of cached files: a new layout of one would have a new name.
+_KEPT_AS = {**OF_DTYPE, "int8": "s7", "int4": "u4"}
 _ABANDONED_S = 24 * 3600.0
 _CHUNK = 1 << 20
 _PART = ".part-"
@@ -68,7 +71,7 @@ def artifact_for(
     architecture = Architecture.parse(description)
     check_format(architecture, format_, number_format)
     path = folder / f"{digest[:2]}/{digest}/{file_name(digest, seed, format_, number_format)}"
-    kept_as = format_ if number_format == "float32" else f"{format_}-{OF_DTYPE.get(number_format, 's7')}"
+    kept_as = format_ if number_format == "float32" else f"{format_}-{_KEPT_AS.get(number_format, number_format)}"
     found = _ready(database, digest, seed, kept_as, path)
     if found is not None:
         return found
@@ -82,7 +85,7 @@ def artifact_for(
         with database.write() as session:
             now = database.now(session)
             rows.save(session, digest, seed, kept_as, path=relative, size=size, sha256=sha256, now=now)
-    return ArtifactFile(path, path.name, _MEDIA_TYPES[path.suffix], size, sha256)
+    return ArtifactFile(path, path.name, _MEDIA_TYPES.get(path.suffix, _BINARY), size, sha256)
 
 
 def _ready(database: Database, digest: str, seed: int, kept_as: str, path: Path) -> ArtifactFile | None:
@@ -92,7 +95,7 @@ def _ready(database: Database, digest: str, seed: int, kept_as: str, path: Path)
         noted = None if row is None else (row.size, row.sha256)
     if noted is None or not _has_size(path, noted[0]):
         return None
-    return ArtifactFile(path, path.name, _MEDIA_TYPES[path.suffix], *noted)
+    return ArtifactFile(path, path.name, _MEDIA_TYPES.get(path.suffix, _BINARY), *noted)
 
 
 def _has_size(path: Path, size: int) -> bool:

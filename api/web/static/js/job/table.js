@@ -12,6 +12,7 @@ const FORMATS = [
   { format: "onnx-prefill", label: "prefill", what: "onnx file for the prompt", generates: true },
   { format: "onnx-decode", label: "decode", what: "onnx file for token by token", generates: true },
   { format: "onnx-segment", label: "segment", what: "onnx file for segments after a memory", generates: true, memory: true },
+  { format: "gguf", label: "GGUF", what: "gguf file", runtime: "llamacpp" },
   { format: "safetensors", label: "safetensors", what: "safetensors file" },
   { format: "architecture", label: "architecture" },
 ];
@@ -230,9 +231,10 @@ const classOf = (column) => [column.number && "number", column.wraps && "wrap", 
 
 const cellsOf = (row) => Object.fromEntries(COLUMNS.map(({ name }, index) => [name, row.cells[index]]));
 
-/** The number format of the ONNX file of the measured model; PyTorch's models have no files. */
-function numbersOf({ runtime, dtype, weights }) {
-  if (runtime === "pytorch") return "float32";
+/** The number format of the file that was measured; float32 of files that the runtime does not read. */
+function numbersOf({ runtime, dtype, weights }, format) {
+  const reads = { onnxruntime: "onnx", openvino: "onnx", llamacpp: "gguf" }[runtime];
+  if (!reads || !format.startsWith(reads)) return "float32";
   return weights === "full" ? dtype : weights.replace("_8bit", "");
 }
 
@@ -242,13 +244,14 @@ export function modelLinks(candidate, protocol) {
   return FORMATS
     .filter((each) => candidate.generates || !each.generates)
     .filter((each) => !each.memory || (protocol.mode === "forward" && protocol.memory_length > 0))
-    .map((each) => downloadLink(record, each, whole(candidate.number), numbersOf(protocol)));
+    .filter((each) => !each.runtime || each.runtime === protocol.runtime)
+    .map((each) => downloadLink(record, each, whole(candidate.number), numbersOf(protocol, each.format)));
 }
 
 const recordOf = (candidate) => `/v1/candidates/${encodeURIComponent(candidate.id)}`;
 
 function downloadLink(record, { format, label, what }, number, numbers) {
-  const inOthers = format.startsWith("onnx") && numbers !== "float32";
+  const inOthers = numbers !== "float32";
   const says = what ? `${what} of candidate ${number}${inOthers ? ` in ${numbers}` : ""}, untrained weights` : `Architecture of candidate ${number} as JSON`;
   return element("a", {
     href: `${record}/model?format=${format}${inOthers ? `&numbers=${numbers}` : ""}`, download: "",
