@@ -56,13 +56,6 @@ class _Group:
         return f"{self.base.origin.name}-{manner[:10]}"
 
 
-@dataclass(frozen=True)
-class _Fitted:
-    """A version without its number, as columns of `LawVersion`."""
-
-    columns: dict[str, Any]
-
-
 def refit(database: Database, manner: str) -> None:
     """Fits the laws of a manner of training that are wanted, and stores those that are new. May run twice at once."""
     for _ in range(ATTEMPTS):
@@ -109,8 +102,8 @@ def _groups(trained: Sequence[TrainedModel]) -> list[_Group]:
     ]
 
 
-def _fit(group: _Group, manner: str) -> _Fitted | None:
-    """None if there are too few different models."""
+def _fit(group: _Group, manner: str) -> dict[str, Any] | None:
+    """A version without its number, as columns of `LawVersion`; None if there are too few different models."""
     models = len({one.digest for one in group.models})
     if models < LEAST:
         return None
@@ -131,19 +124,17 @@ def _fit(group: _Group, manner: str) -> _Fitted | None:
     except InvalidInput as error:  # all of one shape, or of one perplexity
         _log.info("no law of %d trainings of manner %s: %s", len(logs), manner, error.detail)
         return None
-    return _Fitted(
-        {
-            "name": origin.name,
-            "base": group.base.origin.name,
-            "manner": manner,
-            "dataset": first.dataset,
-            "dataset_digest": first.dataset_digest,
-            "recipe": str(first.recipe.get("name", "")),
-            "models": models,
-            "rows_digest": group.rows_digest,
-            "law": to_text(law),
-        }
-    )
+    return {
+        "name": origin.name,
+        "base": group.base.origin.name,
+        "manner": manner,
+        "dataset": first.dataset,
+        "dataset_digest": first.dataset_digest,
+        "recipe": str(first.recipe.get("name", "")),
+        "models": models,
+        "rows_digest": group.rows_digest,
+        "law": to_text(law),
+    }
 
 
 def _trained(one: TrainedModel) -> str:
@@ -159,7 +150,7 @@ def _trained(one: TrainedModel) -> str:
 
 
 def _stored(
-    session: Session, manner: str, trained: Sequence[TrainedModel], fitted: Sequence[_Fitted], now: datetime
+    session: Session, manner: str, trained: Sequence[TrainedModel], fitted: Sequence[dict[str, Any]], now: datetime
 ) -> bool:
     """Stores new versions under the lock of the request; False if a training has ended since they were read."""
     if rows.lock_wanted(session, manner) is None:
@@ -168,10 +159,10 @@ def _stored(
         return False  # as text: a NaN is not equal to itself
     known = rows.rows_digests(session, manner)
     for one in fitted:
-        name = one.columns["name"]
-        if (name, one.columns["rows_digest"]) not in known:
+        name = one["name"]
+        if (name, one["rows_digest"]) not in known:
             version = rows.newest_version(session, name) + 1
-            session.add(LawVersion(**one.columns, version=version, created_at=now))
+            session.add(LawVersion(**one, version=version, created_at=now))
             session.flush()
     rows.no_longer_wanted(session, manner)
     return True
