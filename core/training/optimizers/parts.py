@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 from torch import Tensor
 
 from edgefront.core.graph.parameters import clusters
+from edgefront.core.nn.blocks.attention import AttentionBlock
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.optimizers.norms import rows_before
 
@@ -25,9 +26,10 @@ def cluster_parts(model: LanguageModel) -> Parts:
 def projection_parts(model: LanguageModel) -> Parts:
     """Queries, keys and values of each attention: NVIDIA's BERT has a linear layer for each."""
     return {
-        parameter: [parameter.shape[0] // 3] * 3
-        for name, parameter in model.named_parameters()
-        if name.endswith((".qkv.weight", ".qkv.bias"))
+        parameter: (block.width, *[(parameter.shape[0] - block.width) // 2] * 2)
+        for block in model.modules()
+        if isinstance(block, AttentionBlock)
+        for parameter in block.qkv.parameters()
     }
 
 
