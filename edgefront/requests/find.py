@@ -7,11 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.spaces import catalogue
-from edgefront.core.spaces.space import SearchSpace
-from edgefront.core.units import MIB
-from edgefront.core.wire.jobs import JobRequest, TargetRequest
+from edgefront.core.wire.jobs import JobRequest
 from edgefront.requests.jobs import parse_request
 
 EMBEDDING = ("div", "d_embed")
@@ -31,15 +28,14 @@ def find_request(
 ) -> JobRequest:
     """The request for these targets: device or class, protocol, and limits (`latency_ms`, `memory_mb`).
 
-    The embedding is free unless `narrow` says otherwise. Baselines are, unless they are named, all depths whose weights
-    are within a memory limit. `InvalidInput` names the option where a limit makes no sense.
+    The embedding is free unless `narrow` says otherwise. `InvalidInput` names the option where a limit makes no sense.
     """
     limited = [{**target, "limits": check_limits(target["limits"])} for target in targets]
     genes = {gene.name: gene for gene in catalogue.space(space).gene_list}
     free = {gene: list(genes[gene].options) for gene in EMBEDDING if gene in genes and gene not in narrow}
     freed = {gene: values for gene, values in free.items() if len(values) > len(genes[gene].values)}
     narrowed = {**freed, **narrow}
-    request = parse_request(
+    return parse_request(
         {
             "name": name,
             "goal": "best_within_limits",
@@ -51,10 +47,6 @@ def find_request(
             "baseline_layers": baseline_layers,
         }
     )
-    if baseline_layers is not None:
-        return request
-    depths = _depths_within(catalogue.space(space).narrow(narrowed), request.targets)
-    return request.model_copy(update={"baseline_layers": depths})
 
 
 def check_limits(limits: Mapping[str, float | None]) -> dict[str, float]:
@@ -77,16 +69,3 @@ def check_limits(limits: Mapping[str, float | None]) -> dict[str, float]:
             allowed="at least one limit",
         )
     return kept
-
-
-def _depths_within(space: SearchSpace, targets: Sequence[TargetRequest]) -> tuple[int, ...] | None:
-    """Depths of the stock model whose weights alone leave it a chance; at least the least one. None: every depth."""
-    within: set[int] = set()
-    for target in targets:
-        memory_mb = target.limits.memory_mb
-        if memory_mb is None:
-            return None
-        for depth, architecture in enumerate(space.baselines(), start=1):
-            if protocol_costs(architecture, target.protocol).weight_bytes <= memory_mb * MIB:
-                within.add(depth)
-    return tuple(sorted(within)) or (1,)

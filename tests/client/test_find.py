@@ -103,22 +103,6 @@ def test_the_embedding_is_free_unless_it_is_narrowed() -> None:
     assert request({"latency_ms": 5.0}, space="bert").space.narrow == {}
 
 
-def test_depths_whose_weights_alone_are_too_large_are_not_measured() -> None:
-    assert request({"latency_ms": 5.0}).baseline_layers is None
-    depths = request({"latency_ms": None, "memory_mb": 200.0}).baseline_layers
-    largest = space("lts-gpt2").baselines([len(depths), len(depths) + 1])
-    assert list(depths) == list(range(1, len(depths) + 1))
-    bytes_of = [4 * request_parameters(one) for one in largest]
-    assert bytes_of[0] <= 200 << 20 < bytes_of[1]
-    assert request({"memory_mb": 1.0, "latency_ms": None}).baseline_layers == (1,)
-
-
-def request_parameters(architecture: Any) -> int:
-    from edgefront.core.cost.costs import costs
-
-    return costs(architecture).total_parameters
-
-
 def test_limits_are_positive_numbers() -> None:
     assert check_limits({"latency_ms": 5.0, "memory_mb": None}) == {"latency_ms": 5.0}
     for wrong in (0.0, -1.0, float("inf"), float("nan")):
