@@ -121,7 +121,7 @@ def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCAL
         import gguf
 
         type_ = getattr(gguf.GGMLQuantizationType, kind.upper())
-        return np.asarray(gguf.quantize(values.reshape(-1, GGUF_BLOCK), type_)).reshape(-1)
+        return np.asarray(gguf.quantize(values.reshape(1, -1), type_)).reshape(-1)
     if kind == "u4":
         return _packed(np.rint(values.reshape(-1) / np.float32(INT4_SCALE)))
     return values.astype({"f32": "<f4", "f16": "<f2"}[kind], copy=False)
