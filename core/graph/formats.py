@@ -155,4 +155,4 @@ def quantise_int4(
 def _packed(units: NDArray[np.float32]) -> NDArray[np.uint8]:
     """Whole numbers, clipped to four bits, two to a byte."""
     nibbles = (np.clip(units, -_ZERO, _ZERO - 1) + _ZERO).astype(np.uint8).reshape(-1)
-    return nibbles[0::2] | nibbles[1::2] << np.uint8(4)
+    return np.asarray(nibbles[0::2] | nibbles[1::2] << np.uint8(4))
