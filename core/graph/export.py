@@ -11,9 +11,10 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import TensorProto
 
 from edgefront.core.errors import TooLarge
@@ -104,7 +105,8 @@ def write_onnx(
         for spec, kind, parts in zip(specs, kinds, tensors, strict=True):
             if kind == "u4":
                 whole = np.concatenate(list(values.chunks(spec))).reshape(spec.shape)
-                for (opening, _), array in zip(parts, quantise_int4(whole, BLOCK_SIZE, values.int4_scale), strict=True):
+                arrays: tuple[NDArray[Any], ...] = quantise_int4(whole, BLOCK_SIZE, values.int4_scale)
+                for (opening, _), array in zip(parts, arrays, strict=True):
                     file.write(opening)
                     file.write(array.data)
                 continue

@@ -121,7 +121,7 @@ def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCAL
         import gguf
 
         type_ = getattr(gguf.GGMLQuantizationType, kind.upper())
-        return np.asarray(gguf.quantize(values.reshape(-1, GGUF_BLOCK), type_)).reshape(-1)
+        return np.asarray(gguf.quantize(values.reshape(1, -1), type_)).reshape(-1)
     if kind == "u4":
         return _packed(np.rint(values.reshape(-1) / np.float32(INT4_SCALE)))
     return values.astype({"f32": "<f4", "f16": "<f2"}[kind], copy=False)
@@ -155,4 +155,4 @@ def quantise_int4(
 def _packed(units: NDArray[np.float32]) -> NDArray[np.uint8]:
     """Whole numbers, clipped to four bits, two to a byte."""
     nibbles = (np.clip(units, -_ZERO, _ZERO - 1) + _ZERO).astype(np.uint8).reshape(-1)
-    return nibbles[0::2] | nibbles[1::2] << np.uint8(4)
+    return np.asarray(nibbles[0::2] | nibbles[1::2] << np.uint8(4))

@@ -22,7 +22,7 @@ Weights = Literal["full", "int8", "int4", "q8_0", "q4_0", "int8_8bit"]
 BlockSize = Literal[16, 32, 64, 128, 256]
 
 DECODE_MEMORY_LENGTH = 192
-_LATER_FIELDS: Mapping[str, Any] = {"memory_length": 0, "weights": "full", "block_size": BLOCK_SIZE}
+_LATER_FIELDS: Mapping[str, Any] = {"memory_length": 0, "weights": "full"}
 """Fields that came after protocols were first stored, with their defaults: at those they leave digests as they were."""
 _WEIGHTS_IN_IDENTITY = {"int8": "int8_7bit", "int8_8bit": "int8"}
 """In digests `int8` stands for weights of eight bits, as it did when they had eight; those measurements keep theirs."""
@@ -75,8 +75,9 @@ class MeasurementProtocol(BaseModel):
     """int8: the linear layers of the blocks hold int8, and their inputs are quantised at run time. int4: they hold four
     bits a weight, and a scale for each block of weights. q8_0, q4_0: llama.cpp's, of all matrices. int8_8bit: of stored
     measurements alone, which were taken with weights of eight bits; no device measures it any more."""
-    block_size: BlockSize = BLOCK_SIZE
-    """With weights int4: weights of one output that share a scale."""
+    block_size: Annotated[BlockSize, Field(exclude_if=lambda size: size == BLOCK_SIZE)] = BLOCK_SIZE
+    """With weights int4: weights of one output that share a scale. At its default it is neither sent nor part of the
+    identity: agents and digests from before it came know no such field."""
     threads: Annotated[StrictInt, Field(ge=1, le=1024)] = 1
     warmup: Annotated[StrictInt, Field(ge=0, le=100)] = 2
     repeats: Annotated[StrictInt, Field(ge=1, le=1000)] = 5

@@ -97,7 +97,8 @@ def weight_bytes(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.in
     quantised, maps = _linear_layers(shapes)
     if protocol.quantisation in GGUF_QUANTISED:
         matrices = quantised + shapes.embedding_parameters
-        return (total - matrices) * 4 + matrices // GGUF_BLOCK * GGUF_BLOCK_BYTES[protocol.quantisation]
+        blocks = matrices // GGUF_BLOCK
+        return np.asarray((total - matrices) * 4 + blocks * GGUF_BLOCK_BYTES[protocol.quantisation])
     if protocol.quantisation == "int4":
         return (total - quantised) * width + _int4_bytes(shapes, protocol.block_size)
     return (total - quantised + maps) * width + quantised

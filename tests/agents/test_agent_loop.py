@@ -119,7 +119,7 @@ def test_enrols_once_measures_and_drains(config, folder):
     assert len(script.enrolled) == 1
     assert script.enrolled[0].device_class
     assert len(script.facts) == 2  # once in each run
-    assert {runtime.runtime for runtime in script.facts[0].runtimes} == {"onnxruntime", "pytorch"}
+    assert {runtime.runtime for runtime in script.facts[0].runtimes} >= {"onnxruntime", "pytorch"}
     assert reported(script) == [f"lau_{number}" for number in range(7)]
     assert sorted(script.started) == reported(script)  # each its own request, so they may overtake each other
     assert [report.fence for report in script.reports] == list(range(1, 8))

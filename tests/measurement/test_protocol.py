@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from edgefront.core.errors import InvalidInput, ProtocolError
 from edgefront.core.measurement.passes import protocol_costs, source_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.runtimes import INSTALLATIONS, Runtime, not_installed
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.validation import invalid_input
 
@@ -61,6 +62,21 @@ def test_int8_of_eight_bits_keeps_the_digest_that_int8_had() -> None:
     assert stored.digest == "5b6006fa57a366efdce6054a5b09dd7504726b4eb22cf748e12e44d8cde465e6"
     assert MeasurementProtocol(weights="int8").digest != stored.digest
     assert (stored.quantisation, stored.number_format) == ("int8", "int8_8bit")
+
+
+def test_agents_that_know_no_blocks_are_sent_none() -> None:
+    for protocol in (MeasurementProtocol(), MeasurementProtocol(weights="int4")):
+        assert "block_size" not in protocol.model_dump(mode="json")
+    wide = MeasurementProtocol(weights="int4", block_size=128)
+    assert wide.model_dump(mode="json")["block_size"] == 128
+    assert MeasurementProtocol.model_validate_json(wide.model_dump_json()) == wide
+
+
+def test_a_runtime_that_is_not_installed_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgefront.core.measurement.runtimes.find_spec", lambda package: None)
+    for runtime in get_args(Runtime):
+        extra = INSTALLATIONS[runtime].extra
+        assert f"pip install 'edgefront-lm[{extra}]'" in (not_installed(runtime) or "")
 
 
 def test_every_choice_has_a_digest_of_its_own() -> None:

@@ -74,12 +74,12 @@ class LlamaModel:
         length = protocol.memory_length + protocol.sequence_length
         whole = protocol.model_copy(update={"sequence_length": length})
         tokens: list[int] = random_tokens(whole, subject.embedding.vocab_size, request.seed)[0].tolist()
-        self._decodes = protocol.mode == "decode"
         self._past = protocol.memory_length
-        self._request = {**_GREEDY, "prompt": tokens, "cache_prompt": self._decodes}
+        self._new = protocol.sequence_length
+        self._request = {**_GREEDY, "prompt": tokens, "cache_prompt": protocol.mode == "decode"}
         self._server = _server(path, protocol, length)
         self._overhead_ms = math.inf
-        if self._decodes:
+        if protocol.mode == "decode":
             self._complete(self._request)  # the tokens before
         self.versions = {"xllamacpp": xllamacpp.__version__, "gguf": _version_of_gguf(), "numpy": np.__version__}
 
@@ -88,7 +88,7 @@ class LlamaModel:
         timings = self._complete(self._request)["timings"]
         wall_ms = (time.perf_counter_ns() - started) / 1e6
         taken = float(timings["prompt_ms"])
-        if (timings["cache_n"], timings["prompt_n"]) != (self._past, len(self._request["prompt"]) - self._past):
+        if (timings["cache_n"], timings["prompt_n"]) != (self._past, self._new):
             raise MeasurementError(
                 f"llama.cpp passed {timings['prompt_n']} tokens after {timings['cache_n']}, not what was asked for",
                 reason="run_error",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput, NotFound, within
+from edgefront.core.measurement.runtimes import INSTALLATIONS
 from edgefront.core.services.fleet import queries as device_rows
 from edgefront.core.services.fleet.capability import can_run, lacking, numbers_of, refusal
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
@@ -123,8 +124,10 @@ def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) 
     )
     cores = max(device["cores"] for device in facts)
     name, allowed = missing
+    install = f"; {protocol.runtime} comes with its agent's extra {INSTALLATIONS[protocol.runtime].extra}"
     raise InvalidInput(
-        f"protocol.{name}: {wish}; it has {'; '.join(known)}; up to {cores} threads",
+        f"protocol.{name}: {wish}; it has {'; '.join(known)}; up to {cores} threads"
+        + (install if name == "runtime" else ""),
         field=f"protocol.{name}",
         value=getattr(protocol, name),
         allowed=allowed,
