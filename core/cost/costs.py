@@ -16,7 +16,7 @@ from edgefront.core.cost.parameters import count, linear_maps
 from edgefront.core.errors import InvalidInput
 from edgefront.core.number_formats import Quantisation
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.ends import MAX_LENGTH
+from edgefront.core.spaces.block import MAX_LENGTH
 from edgefront.core.validation import one_of
 
 __all__ = ["Costs", "Dtype", "Logits", "Mode", "costs"]

@@ -1,10 +1,12 @@
 """How many parameters an architecture has: closed formulas over its description.
 
-D is d_model, A = n_head·d_head, f = d_inner, p = d_proj or d_attn, V the vocabulary, E = d_embed. By block:
+D is d_model, A = n_head·d_head, K = n_kv_head·d_head (A unless queries are grouped), f = d_inner, p = d_proj or d_attn,
+V the vocabulary, E = d_embed. A layer norm over w features has 2·w, an RMS norm w. By block:
 
-- attention: 4·A·D + 3·A + D and a norm of 2·D; under relative positions, which bring a map of the distances and take
-  the biases away, 5·A·D and the norm, and 2·A for u and v where they are not shared.
-- feed-forward: 2·D·f + f + D and a norm of 2·D.
+- attention: 2·A·D + 2·K·D, biases of A + 2·K for "qkv" and D more for "all", and a norm over D; with qk_norm 2·d_head.
+  Under relative positions, which bring a map of the distances and take the biases away, 5·A·D and the norm, and 2·A for
+  u and v where they are not shared.
+- feed-forward: 2·D·f, biases of f + D, and a norm over D; gated D·f more, and f of biases.
 - SRU: 3·D² + 4·D, or through a projection 4·D·p + 4·D.
 - SRU++: 4·D·p + 2·p + 4·D, and 2·p² + 1 with attention.
 - identity: nothing.
@@ -69,6 +71,16 @@ def attention_width(block: Attention, architecture: Architecture) -> int:
     return block.n_head * architecture.d_head(block)
 
 
+def kv_width(block: Attention, architecture: Architecture) -> int:
+    """K = n_kv_head·d_head: width of the keys, and of the values, of all heads together."""
+    return block.kv_heads * architecture.d_head(block)
+
+
+def norm_parameters(architecture: Architecture, width: int) -> int:
+    """Of the architecture's kind of norm over so many features."""
+    return width if architecture.norm_kind == "rms" else 2 * width
+
+
 def clusters(architecture: Architecture) -> tuple[tuple[int, int], ...]:
     """(tokens, embedding width) of each cluster of the vocabulary; one without cut-offs."""
     embedding = architecture.embedding
@@ -97,7 +109,7 @@ def scores_tokens(architecture: Architecture) -> bool:
 
 
 def _decoder(architecture: Architecture) -> int:
-    final_norm = 2 * architecture.d_model if architecture.has_final_norm else 0
+    final_norm = norm_parameters(architecture, architecture.d_model) if architecture.has_final_norm else 0
     return sum(block_parameters(block, architecture) for block in architecture.blocks) + final_norm
 
 
@@ -115,7 +127,7 @@ def _embedding(architecture: Architecture) -> int:
     total = sum(size * width for size, width in tables(architecture)) + architecture.embedding.segments * d
     if projected(architecture):
         total += sum(width * d for _, width in tables(architecture))
-    return total + (2 * d if architecture.embedding.norm else 0)
+    return total + (norm_parameters(architecture, d) if architecture.embedding.norm else 0)
 
 
 def _output(architecture: Architecture) -> int:
@@ -123,7 +135,7 @@ def _output(architecture: Architecture) -> int:
     d, output = architecture.d_model, architecture.output
     total = 0
     if output.kind == "masked_tokens":
-        total += d * d + d + 2 * d
+        total += d * d + d + norm_parameters(architecture, d)
     if output.kind in ("pooled", "classes"):
         total += d * d + d
     if output.classes is not None:
@@ -151,14 +163,11 @@ def _output(architecture: Architecture) -> int:
 def block_parameters(block: Block, architecture: Architecture) -> int:
     """All parameters of a block: its linear layers, and its norm, biases and recurrence."""
     d, maps = architecture.d_model, _maps(block, architecture).weights
+    norm = norm_parameters(architecture, d)
     if isinstance(block, Attention):
-        width = attention_width(block, architecture)
-        positions = architecture.positions
-        if isinstance(positions, RelativePositions):
-            return maps + width * d + 2 * d + (0 if positions.shared else 2 * width)
-        return maps + 2 * d + 3 * width + d
+        return maps + norm + _around_maps(block, architecture)
     if isinstance(block, FeedForward):
-        return maps + 2 * d + block.d_inner + d
+        return maps + norm + (block.d_inner * (2 if block.gated else 1) + d if block.bias else 0)
     if isinstance(block, Sru):
         return maps + 4 * d
     if isinstance(block, Srupp):
@@ -166,12 +175,22 @@ def block_parameters(block: Block, architecture: Architecture) -> int:
     return 0
 
 
+def _around_maps(block: Attention, architecture: Architecture) -> int:
+    """What an attention block has beside its linear layers and its norm."""
+    d, width, positions = architecture.d_model, attention_width(block, architecture), architecture.positions
+    total = 2 * architecture.d_head(block) if block.qk_norm else 0
+    if isinstance(positions, RelativePositions):
+        return total + width * d + (0 if positions.shared else 2 * width)
+    qkv = width + 2 * kv_width(block, architecture)
+    return total + {"none": 0, "qkv": qkv, "all": qkv + d}[architecture.attention_bias(block)]
+
+
 def _maps(block: Block, architecture: Architecture) -> LinearMaps:
     d = architecture.d_model
     if isinstance(block, Attention):
-        return LinearMaps(4 * attention_width(block, architecture) * d, 2)
+        return LinearMaps(2 * (attention_width(block, architecture) + kv_width(block, architecture)) * d, 2)
     if isinstance(block, FeedForward):
-        return LinearMaps(2 * d * block.d_inner, 2)
+        return LinearMaps((3 if block.gated else 2) * d * block.d_inner, 2)
     if isinstance(block, Sru):
         return LinearMaps(3 * d * d, 1) if block.d_proj is None else LinearMaps(4 * d * block.d_proj, 2)
     if isinstance(block, Srupp):

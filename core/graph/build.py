@@ -139,7 +139,7 @@ def unfilled_model(
             value=quantisation,
             allowed="full, or dtype float32",
         )
-    graph = GraphWriter(dtype, float(architecture.norm_eps), quantisation)
+    graph = GraphWriter(dtype, float(architecture.norm_eps), quantisation, architecture.norm_kind)
     return helper.make_model(
         _graph(graph, architecture, mode, logits, window, padding),
         opset_imports=[helper.make_opsetid("", OPSET)],
@@ -192,7 +192,7 @@ def _graph(
 def _write_source(graph: GraphWriter, source: Architecture, mask: str | None) -> str:
     """The encoder's states after its final norm, [batch·source, d_model]."""
     tokens = graph.input("source_tokens", ["batch", "source"], TensorProto.INT64)
-    encoder = graph.beside(tokens, float(source.norm_eps))
+    encoder = graph.beside(tokens, float(source.norm_eps), source.norm_kind)
     hidden = _write_blocks(GraphContext(encoder, source, mask=mask, prefix="source."), None)
     return encoder.norm(hidden, "source.final_norm") if source.has_final_norm else hidden
 
