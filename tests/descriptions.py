@@ -150,6 +150,10 @@ def _block(kind: str, d_model: int, attends: list[str]) -> st.SearchStrategy[Par
         return st.fixed_dictionaries(
             {"kind": st.just(kind), "d_inner": st.integers(1, 24), "gated": st.booleans(), "bias": st.booleans()}
         )
+    if kind == "short_conv":
+        return st.fixed_dictionaries(
+            {"kind": st.just(kind), "kernel": st.sampled_from([2, 3, 5]), "bias": st.booleans()}
+        )
     if kind == "sru":
         return st.fixed_dictionaries({"kind": st.just(kind), "d_proj": st.sampled_from([None, 1, 5])})
     if kind == "srupp":

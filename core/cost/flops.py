@@ -18,7 +18,7 @@ of each of B sequences after M earlier ones, and a source of S tokens:
 - All of the source (its states, no output) in forward and prefill.
 
 Left out: gathers, biases and other additions, norms, activations, softmaxes, masks, rotations, the elementwise
-recurrence of SRU.
+recurrence of SRU and the elementwise convolution.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Literal
 
 from edgefront.core.cost.parameters import attention_width, clusters, kv_width, projected, scores_tokens, tables
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, Block, FeedForward, Sru, Srupp
+from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv, Sru, Srupp
 from edgefront.core.spaces.ends import RelativePositions
 
 Mode = Literal["forward", "prefill", "decode"]
@@ -81,6 +81,8 @@ def _block(block: Block, architecture: Architecture, run: Pass) -> int:
         return new * (3 * d * d if block.d_proj is None else 4 * d * block.d_proj)
     if isinstance(block, Srupp):
         return _srupp(block, d, run)
+    if isinstance(block, ShortConv):
+        return new * 4 * d * d
     return 0
 
 

@@ -9,6 +9,7 @@ V the vocabulary, E = d_embed. A layer norm over w features has 2·w, an RMS nor
 - feed-forward: 2·D·f, biases of f + D, and a norm over D; gated D·f more, and f of biases.
 - SRU: 3·D² + 4·D, or through a projection 4·D·p + 4·D.
 - SRU++: 4·D·p + 2·p + 4·D, and 2·p² + 1 with attention.
+- short convolution: 4·D² + kernel·D, biases of 5·D, and a norm over D.
 - identity: nothing.
 
 Decoder parameters are the blocks' and the final norm's: the proxy of LTS (arXiv 2203.02094), Σ(4·D² + 9·D + 2·D·f + f)
@@ -24,7 +25,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, Block, FeedForward, Sru, Srupp
+from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv, Sru, Srupp
 from edgefront.core.spaces.ends import LearnedPositions, RelativePositions
 
 
@@ -172,6 +173,8 @@ def block_parameters(block: Block, architecture: Architecture) -> int:
         return maps + 4 * d
     if isinstance(block, Srupp):
         return maps + 2 * block.d_attn + 4 * d + (0 if block.attends == "none" else 1)
+    if isinstance(block, ShortConv):
+        return maps + norm + block.kernel * d + (5 * d if block.bias else 0)
     return 0
 
 
@@ -196,4 +199,6 @@ def _maps(block: Block, architecture: Architecture) -> LinearMaps:
     if isinstance(block, Srupp):
         p = block.d_attn
         return LinearMaps(4 * d * p, 2) if block.attends == "none" else LinearMaps(4 * d * p + 2 * p * p, 3)
+    if isinstance(block, ShortConv):
+        return LinearMaps(4 * d * d, 2)
     return LinearMaps(0, 0)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from edgefront.core.cost.flops import output_weights
 from edgefront.core.cost.parameters import attention_width, block_parameters, count, kv_width
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Block, FeedForward, Sru, Srupp
+from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Block, FeedForward, ShortConv, Sru, Srupp
 from edgefront.core.spaces.ends import RelativePositions, RotaryPositions
 
 Integers = NDArray[np.int64]
@@ -51,7 +51,8 @@ class Shapes:
     heads: NDArray[np.int32]
     """(n, L) n_head of attention and SRU++, else 0."""
     width: NDArray[np.int32]
-    """(n, L) attention: n_head·d_head; feed-forward: d_inner; SRU: d_proj or 0; SRU++: d_attn; else 0."""
+    """(n, L) attention: n_head·d_head; feed-forward: d_inner; SRU: d_proj or 0; SRU++: d_attn; short
+    convolution: its kernel; else 0."""
     attends: NDArray[np.bool_]
     """(n, L) whether the block attends: attention, and SRU++ whose `attends` is not none."""
     parameters: Integers
@@ -196,6 +197,8 @@ def _row(block: Block, architecture: Architecture) -> _Row:
         return row._replace(width=block.d_inner, gated=block.gated, biased=block.bias)
     if isinstance(block, Sru):
         return row._replace(width=block.d_proj or 0)
+    if isinstance(block, ShortConv):
+        return row._replace(width=block.kernel, biased=block.bias)
     if isinstance(block, Srupp):
         attends = block.attends != "none"
         return row._replace(

@@ -209,19 +209,15 @@ class GraphContext:
 
     def cell(self, name: str) -> str:
         """The recurrence's state before the segment, [batch, d_model]; zeros at the beginning."""
-        graph = self.graph
-        if f"{name}.cell" in self._incoming:
-            return f"{name}.cell"
+        return self._carried(f"{name}.cell", self.architecture.d_model)
 
-        def make() -> str:
-            shape = graph.op("Concat", graph.batch(), graph.integers(self.architecture.d_model), axis=0)
-            return graph.op("Expand", graph.number(0.0), shape)
+    def inputs(self, name: str, count: int) -> str:
+        """The short convolution's last inputs before the segment, [batch, count, d_model]; zeros at the beginning."""
+        return self._carried(f"{name}.inputs", count, self.architecture.d_model)
 
-        return graph.once("zero cell", make)
-
-    def carry(self, name: str, value: str) -> None:
-        """Leave the recurrence's last state to the next pass."""
-        self._left[f"{name}.cell"] = value
+    def carry(self, entry: str, value: str) -> None:
+        """Leave what this entry of the state is to be to the next pass."""
+        self._left[entry] = value
 
     def leave(self) -> None:
         """Declares the outgoing state as outputs, each under the name of its entry after `NEXT`."""
@@ -235,6 +231,17 @@ class GraphContext:
                 value = self._left[name]
             axes = tuple(f"{NEXT}{axis}" if at == spec.growing else axis for at, axis in enumerate(spec.axes))
             graph.output(value, f"{NEXT}{name}", axes, TensorProto.INT64 if spec.integer else None)
+
+    def _carried(self, entry: str, *shape: int) -> str:
+        graph = self.graph
+        if entry in self._incoming:
+            return entry
+
+        def make() -> str:
+            sizes = graph.op("Concat", graph.batch(), graph.integers(*shape), axis=0)
+            return graph.op("Expand", graph.number(0.0), sizes)
+
+        return graph.once(f"zeros {shape}", make)
 
     def _specs(self, form: Form | None) -> dict[str, StateSpec]:
         return {} if form is None else {spec.name: spec for spec in state_specs(self.architecture, form)}

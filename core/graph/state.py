@@ -6,8 +6,9 @@ The names are the same in torch and in ONNX. There are two forms, which hold the
 - "memory": each attention's layer inputs, projected again in every pass: the segment memory of Transformer-XL
   (Dai et al. 2019, §3.2) and SRU++, through whose projections gradients flow.
 
-Either also has each recurrence's cell, and the number of tokens seen where it counts: with absolute positions, and with
-rotary ones in a cache, whose keys are turned already. (In a memory only distances count.)
+Either also has each recurrence's cell, the last inputs of each short convolution, and the number of tokens seen where
+it counts: with absolute positions, and with rotary ones in a cache, whose keys are turned already. (In a memory only
+distances count.)
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Literal, get_args
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, Sru, Srupp
+from edgefront.core.spaces.block import Attention, ShortConv, Sru, Srupp
 from edgefront.core.spaces.ends import LearnedPositions, RotaryPositions, SinusoidalPositions
 from edgefront.core.validation import one_of
 
@@ -84,6 +85,8 @@ def state_specs(architecture: Architecture, form: Form) -> tuple[StateSpec, ...]
                 specs += [StateSpec(f"{name}.{part}", axes, most=most) for part in ("keys", "values")]
         if isinstance(block, Sru | Srupp):
             specs.append(StateSpec(f"{name}.cell", ("batch", architecture.d_model)))
+        if isinstance(block, ShortConv):
+            specs.append(StateSpec(f"{name}.inputs", ("batch", block.kernel - 1, architecture.d_model)))
     return tuple(specs)
 
 

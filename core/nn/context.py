@@ -176,10 +176,19 @@ class Context:
             return self.state[f"{name}.cell"]
         return like.new_zeros(like.shape[0], like.shape[-1])
 
-    def carry(self, name: str, cell: Tensor) -> None:
-        """Leave the recurrence's last state to the next pass."""
+    def inputs(self, name: str, count: int, like: Tensor) -> Tensor:
+        """The short convolution's last inputs before the segment, [batch, count, d_model]; zeros at the beginning.
+
+        `like`: those of the segment.
+        """
+        if self.state is not None:
+            return self.state[f"{name}.inputs"]
+        return like.new_zeros(like.shape[0], count, like.shape[-1])
+
+    def carry(self, entry: str, value: Tensor) -> None:
+        """Leave what this entry of the state is to be to the next pass."""
         if self.next_state is not None:
-            self.next_state[f"{name}.cell"] = cell
+            self.next_state[entry] = value
 
     def _least(self, window: int | None, keys: int) -> int | None:
         """The smaller of this window and the pass's; None where it shows all of so many keys."""

@@ -122,11 +122,25 @@ class Srupp(Part):
         return self
 
 
+class ShortConv(Part):
+    """The gated short convolution of LFM2 (Amini et al. 2025, arXiv 2511.23404, §2), `Lfm2ShortConv` of transformers.
+
+    Three projections of d_model features: the product of two of them is convolved along the tokens, feature by feature,
+    and multiplied with the third before the last linear layer. It sees no later token, whatever `causal` says.
+    """
+
+    kind: Literal["short_conv"] = "short_conv"
+    kernel: Annotated[int, Field(ge=2, le=64)] = 3
+    """Tokens that it sees, itself included."""
+    bias: bool = False
+    """Of its linear layers and of the convolution."""
+
+
 class Identity(Part):
     """Nothing: the residual stream passes (the third choice of PAR's search, Mandava et al. 2020, §2.1)."""
 
     kind: Literal["identity"] = "identity"
 
 
-Block = Annotated[Attention | FeedForward | Sru | Srupp | Identity, Field(discriminator="kind")]
-BLOCK_KINDS = ("attention", "feed_forward", "sru", "srupp", "identity")
+Block = Annotated[Attention | FeedForward | Sru | Srupp | Identity | ShortConv, Field(discriminator="kind")]
+BLOCK_KINDS = ("attention", "feed_forward", "sru", "srupp", "identity", "short_conv")

@@ -1,7 +1,8 @@
 """The values that a training begins with, as the papers' code draws them.
 
 In every scheme biases are 0 and layer norms 1 and 0, but for Transformer-XL's norm weights; and SRU and SRU++ blocks
-begin as theirs do in every scheme, for a hybrid of them trains no better from values that were made for attention.
+begin as theirs do in every scheme, for a hybrid of them trains no better from values that were made for attention. The
+taps of a short convolution begin uniform to 1/√kernel in every scheme, as torch draws a convolution's.
 """
 
 from __future__ import annotations
@@ -124,6 +125,8 @@ def _first_value(parameter: Parameter, scheme: Scheme, generator: torch.Generato
         if parameter.last == "weight":
             return Draw("uniform", 1.0).values(shape, generator)
         return torch.tensor([[0.0], [RESET_BIAS]]).expand(shape)
+    if parameter.owner.endswith(".conv") and parameter.last == "weight":
+        return Draw("uniform", shape[0] ** -0.5).values(shape, generator)
     if parameter.last in ("bias", "alpha", "cluster_bias"):
         return torch.zeros(shape)
     if parameter.owner.endswith("norm"):

@@ -1,5 +1,5 @@
 """Parts of today's decoders against their equations, one token at a time in numpy: grouped queries, rotary positions,
-windows, norms of queries and keys, RMS norms, gates.
+windows, norms of queries and keys, RMS norms, gates, short convolutions.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def hidden_states(tokens: Array, w: Weights, model: Architecture) -> Array:
             if name.startswith(f"blocks.{index}.")
         }
         read = normed(x, layer, "norm", model) if model.norm == "pre" else x
-        change = attention(read, layer, block, model) if block.kind == "attention" else fed(read, layer, block, model)
+        change = {"attention": attention, "feed_forward": fed, "short_conv": convolved}[block.kind](
+            read, layer, block, model
+        )
         x = x + change if model.norm == "pre" else normed(x + change, layer, "norm", model)
     return x
 
@@ -116,6 +118,16 @@ def fed(read: Array, layer: Weights, block: Any, model: Architecture) -> Array:
     return found
 
 
+def convolved(read: Array, layer: Weights, block: Any, model: Architecture) -> Array:
+    gate_in, gate_out, passed = np.split(read @ layer["up.weight"].T + layer.get("up.bias", 0.0), 3, axis=1)
+    inputs, mixed = gate_in * passed, np.zeros_like(passed)
+    for t in range(len(read)):
+        for back in range(min(block.kernel, t + 1)):
+            mixed[t] += layer["conv.weight"][block.kernel - 1 - back] * inputs[t - back]
+    found: Array = (gate_out * (mixed + layer.get("conv.bias", 0.0))) @ layer["out.weight"].T
+    return found + layer.get("out.bias", 0.0)
+
+
 def active(x: Array, model: Architecture) -> Array:
     if model.activation == "silu":
         found: Array = x / (1 + np.exp(-x))
@@ -140,6 +152,9 @@ BLOCKS = st.lists(
         ),
         st.fixed_dictionaries(
             {"kind": st.just("feed_forward"), "d_inner": st.just(5), "gated": st.booleans(), "bias": st.booleans()}
+        ),
+        st.fixed_dictionaries(
+            {"kind": st.just("short_conv"), "kernel": st.sampled_from([2, 3, 9]), "bias": st.booleans()}
         ),
     ),
     min_size=1,
@@ -199,6 +214,19 @@ def test_a_window_bounds_what_is_kept(form: Any) -> None:
             **{f"blocks.0.{part}": (2, 2, 2, 4) for part in ("keys", "values")},
             **{f"blocks.2.{part}": (2, 3, 1000, 4) for part in ("keys", "values")},
         }
+
+
+@pytest.mark.parametrize("form", ["cache", "memory"])
+def test_a_convolution_keeps_its_last_inputs(form: Any) -> None:
+    model = decoder(blocks=[{"kind": "short_conv", "kernel": 4}, {"kind": "short_conv", "kernel": 2, "bias": True}])
+    assert [(spec.name, spec.sizes(2, 1000)) for spec in state_specs(model, form)] == [
+        ("blocks.0.inputs", (2, 3, 12)),
+        ("blocks.1.inputs", (2, 1, 12)),
+    ]
+    twin, given = lively_model(model), inputs(model, 2, SEQUENCE)
+    expected = in_torch(twin, given)
+    for cuts in ([1, 2, 3, 4, 5, 6], [5], []):
+        np.testing.assert_allclose(torch_pieces(twin, given, form, cuts), expected, rtol=1e-10, atol=1e-10)
 
 
 def test_a_layer_may_lack_either_part() -> None:
