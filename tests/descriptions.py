@@ -35,12 +35,8 @@ def descriptions(
     source = causal and draw(st.sampled_from([False, False, True]) if source is None else st.just(source))
     attends = ["self", "source", "both"] if source else ["self"]
     positions = draw(_positions(relative=causal))
-    is_relative = positions["kind"] == "relative"
-    shape = draw(_heads(d_model)) if positions.get("shared") else None
-    # SRU++ may attend to a source beside relative positions, attention may not.
-    kind = st.one_of(
-        _block(kind, d_model, shape, ["self"] if is_relative and kind == "attention" else attends) for kind in kinds
-    )
+    attention = draw(_attention(d_model, causal, positions, attends))
+    kind = st.one_of(attention if kind == "attention" else _block(kind, d_model, attends) for kind in kinds)
     blocks = draw(st.lists(kind, min_size=1, max_size=max_blocks))
     if source and not any(block.get("attends") in ("source", "both") for block in blocks):
         reader = draw(st.sampled_from(["source", "both"]))
@@ -64,8 +60,8 @@ def descriptions(
 def _source(draw: st.DrawFn, d_model: int) -> Part:
     causal = draw(st.booleans())
     positions = draw(_positions(relative=causal))
-    shape = draw(_heads(d_model)) if positions.get("shared") else None
-    block = st.one_of(_block(kind, d_model, shape, ["self"]) for kind in BLOCK_KINDS)
+    attention = draw(_attention(d_model, causal, positions, ["self"]))
+    block = st.one_of(attention if kind == "attention" else _block(kind, d_model, ["self"]) for kind in BLOCK_KINDS)
     return {
         "d_model": d_model,
         "causal": causal,
@@ -81,9 +77,10 @@ def _norms() -> st.SearchStrategy[Part]:
     return st.fixed_dictionaries(
         {
             "norm": st.sampled_from(["pre", "post"]),
+            "norm_kind": st.sampled_from(["layer", "layer", "rms"]),
             "final_norm": st.sampled_from([None, True, False]),
             "norm_eps": st.sampled_from(["1e-5", "1e-12", "1e-3"]),
-            "activation": st.sampled_from(["gelu", "gelu_tanh", "relu"]),
+            "activation": st.sampled_from(["gelu", "gelu_tanh", "relu", "silu"]),
         }
     )
 
@@ -93,9 +90,51 @@ def _positions(*, relative: bool) -> st.SearchStrategy[Part]:
         {"kind": st.just("learned"), "length": st.just(LENGTH), "offset": st.sampled_from([0, 2])}
     )
     plain = st.sampled_from([{"kind": "sinusoidal"}, {"kind": "none"}])
+    scaling = st.sampled_from([None, {"factor": 8, "length": 16}, {"factor": 2, "length": 64, "low": 2, "high": 3}])
+    rotary = st.fixed_dictionaries(
+        {
+            "kind": st.just("rotary"),
+            "theta": st.sampled_from([10_000, 100]),
+            "percent": st.sampled_from([100, 60]),
+            "scaling": scaling,
+        }
+    )
     clamp = st.sampled_from([None, 1, 4, 100])
     distances = st.fixed_dictionaries({"kind": st.just("relative"), "shared": st.booleans(), "clamp": clamp})
-    return learned | plain | distances if relative else learned | plain
+    return learned | plain | rotary | (distances if relative else rotary)
+
+
+@st.composite
+def _attention(
+    draw: st.DrawFn, d_model: int, causal: bool, positions: Part, attends: list[str]
+) -> st.SearchStrategy[Part]:
+    """Attention blocks that go with these positions: of one shape where they share u and v."""
+    if positions["kind"] == "relative":
+        heads = st.just(draw(_heads(d_model))) if positions["shared"] else _heads(d_model)
+        return st.builds(
+            lambda heads, window: {"kind": "attention", **heads, "window": window}, heads, _windows(causal)
+        )
+    rotary = positions["kind"] == "rotary"
+    # Of heads of 4 and 8 features 60 % are 2 and 4, of 7 they are 4: features turn in pairs.
+    widths = st.sampled_from([4, 7, 8] if positions.get("percent", 100) == 60 else [2, 4])
+    heads = st.builds(lambda n_head, d_head: {"n_head": n_head, "d_head": d_head}, st.sampled_from([1, 2, 4]), widths)
+
+    @st.composite
+    def block(draw: st.DrawFn) -> Part:
+        found = {"kind": "attention", **draw(heads if rotary else _heads(d_model))}
+        found["n_kv_head"] = draw(st.sampled_from([None, *(n for n in (1, 2) if found["n_head"] % n == 0)]))
+        found["attends"] = draw(st.sampled_from(["self"] if rotary else attends))
+        if found["attends"] == "self":
+            found["window"] = draw(_windows(causal))
+        found["qk_norm"] = draw(st.booleans())
+        found["bias"] = draw(st.sampled_from([None, "qkv", "none"]))
+        return found
+
+    return block()
+
+
+def _windows(causal: bool) -> st.SearchStrategy[int | None]:
+    return st.sampled_from([None, None, 2, 3, 50]) if causal else st.none()
 
 
 @st.composite
@@ -106,14 +145,15 @@ def _heads(draw: st.DrawFn, d_model: int) -> Part:
     return {"n_head": n_head, "d_head": draw(st.sampled_from([1, 3, 8]))} if own else {"n_head": n_head}
 
 
-def _block(kind: str, d_model: int, shape: Part | None, attends: list[str]) -> st.SearchStrategy[Part]:
-    if kind == "attention":
-        heads = _heads(d_model) if shape is None else st.just(shape)
-        return st.builds(
-            lambda heads, attends: {"kind": kind, **heads, "attends": attends}, heads, st.sampled_from(attends)
-        )
+def _block(kind: str, d_model: int, attends: list[str]) -> st.SearchStrategy[Part]:
     if kind == "feed_forward":
-        return st.fixed_dictionaries({"kind": st.just(kind), "d_inner": st.integers(1, 24)})
+        return st.fixed_dictionaries(
+            {"kind": st.just(kind), "d_inner": st.integers(1, 24), "gated": st.booleans(), "bias": st.booleans()}
+        )
+    if kind == "short_conv":
+        return st.fixed_dictionaries(
+            {"kind": st.just(kind), "kernel": st.sampled_from([2, 3, 5]), "bias": st.booleans()}
+        )
     if kind == "sru":
         return st.fixed_dictionaries({"kind": st.just(kind), "d_proj": st.sampled_from([None, 1, 5])})
     if kind == "srupp":

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.errors import MeasurementError
-from edgefront.core.graph.state import AXIS_OF, Form, state_specs
+from edgefront.core.graph.state import Form, state_specs
 from edgefront.core.measurement.passes import source_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.spaces.architecture import Architecture
@@ -81,12 +81,7 @@ def state_sizes(architecture: Architecture, protocol: MeasurementProtocol) -> di
     if form is None:
         return {}
     past, source = protocol.memory_length, source_length(protocol)
-    lengths = {"batch": protocol.batch}
-    lengths |= {AXIS_OF["self"]: past, AXIS_OF["both"]: source + past, AXIS_OF["source"]: source}
-    return {
-        spec.name: tuple(axis if isinstance(axis, int) else lengths[axis] for axis in spec.axes)
-        for spec in state_specs(architecture, form)
-    }
+    return {spec.name: spec.sizes(protocol.batch, past, source) for spec in state_specs(architecture, form)}
 
 
 def random_state(

@@ -17,7 +17,7 @@ from edgefront.core.cost.parameters import count, int4_bytes, linear_maps
 from edgefront.core.errors import InvalidInput
 from edgefront.core.number_formats import BLOCK_SIZE, GGUF_BLOCK, GGUF_BLOCK_BYTES, GGUF_QUANTISED, Quantisation
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.ends import MAX_LENGTH
+from edgefront.core.spaces.block import MAX_LENGTH
 from edgefront.core.spaces.gguf import check_gguf
 from edgefront.core.validation import one_of
 

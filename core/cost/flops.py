@@ -17,17 +17,18 @@ of each of B sequences after M earlier ones, and a source of S tokens:
   each sequence, or none. Pooled outputs read the first position, whichever are named.
 - All of the source (its states, no output) in forward and prefill.
 
-Left out: gathers, biases and other additions, norms, activations, softmaxes, masks, the elementwise recurrence of SRU.
+Left out: gathers, biases and other additions, norms, activations, softmaxes, masks, rotations, the elementwise
+recurrence of SRU and the elementwise convolution.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from edgefront.core.cost.parameters import attention_width, clusters, projected, scores_tokens, tables
+from edgefront.core.cost.parameters import attention_width, clusters, kv_width, projected, scores_tokens, tables
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, Block, FeedForward, Sru, Srupp
+from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv, Sru, Srupp
 from edgefront.core.spaces.ends import RelativePositions
 
 Mode = Literal["forward", "prefill", "decode"]
@@ -75,18 +76,23 @@ def _block(block: Block, architecture: Architecture, run: Pass) -> int:
     if isinstance(block, Attention):
         return _attention(block, architecture, run)
     if isinstance(block, FeedForward):
-        return new * 2 * d * block.d_inner
+        return new * (3 if block.gated else 2) * d * block.d_inner
     if isinstance(block, Sru):
         return new * (3 * d * d if block.d_proj is None else 4 * d * block.d_proj)
     if isinstance(block, Srupp):
         return _srupp(block, d, run)
+    if isinstance(block, ShortConv):
+        return new * 4 * d * d
     return 0
 
 
 def _attention(block: Attention, architecture: Architecture, run: Pass) -> int:
     d, width = architecture.d_model, attention_width(block, architecture)
+    if block.window is not None:
+        run = replace(run, memory=min(run.memory, block.window - 1))
     keys = _keys(block.attends, run)
-    total = run.batch * (2 * run.tokens + 2 * _projected_keys(block.attends, run)) * d * width
+    total = 2 * run.batch * run.tokens * d * width
+    total += 2 * run.batch * _projected_keys(block.attends, run) * d * kv_width(block, architecture)
     total += 2 * run.batch * run.tokens * keys * width
     positions = architecture.positions
     if isinstance(positions, RelativePositions):

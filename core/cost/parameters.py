@@ -1,12 +1,15 @@
 """How many parameters an architecture has: closed formulas over its description.
 
-D is d_model, A = n_head·d_head, f = d_inner, p = d_proj or d_attn, V the vocabulary, E = d_embed. By block:
+D is d_model, A = n_head·d_head, K = n_kv_head·d_head (A unless queries are grouped), f = d_inner, p = d_proj or d_attn,
+V the vocabulary, E = d_embed. A layer norm over w features has 2·w, an RMS norm w. By block:
 
-- attention: 4·A·D + 3·A + D and a norm of 2·D; under relative positions, which bring a map of the distances and take
-  the biases away, 5·A·D and the norm, and 2·A for u and v where they are not shared.
-- feed-forward: 2·D·f + f + D and a norm of 2·D.
+- attention: 2·A·D + 2·K·D, biases of A + 2·K for "qkv" and D more for "all", and a norm over D; with qk_norm 2·d_head.
+  Under relative positions, which bring a map of the distances and take the biases away, 5·A·D and the norm, and 2·A for
+  u and v where they are not shared.
+- feed-forward: 2·D·f, biases of f + D, and a norm over D; gated D·f more, and f of biases.
 - SRU: 3·D² + 4·D, or through a projection 4·D·p + 4·D.
 - SRU++: 4·D·p + 2·p + 4·D, and 2·p² + 1 with attention.
+- short convolution: 4·D² + kernel·D, biases of 5·D, and a norm over D.
 - identity: nothing.
 
 Decoder parameters are the blocks' and the final norm's: the proxy of LTS (arXiv 2203.02094), Σ(4·D² + 9·D + 2·D·f + f)
@@ -23,7 +26,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, Block, FeedForward, Sru, Srupp
+from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv, Sru, Srupp
 from edgefront.core.spaces.ends import LearnedPositions, RelativePositions
 
 
@@ -82,6 +85,16 @@ def attention_width(block: Attention, architecture: Architecture) -> int:
     return block.n_head * architecture.d_head(block)
 
 
+def kv_width(block: Attention, architecture: Architecture) -> int:
+    """K = n_kv_head·d_head: width of the keys, and of the values, of all heads together."""
+    return block.kv_heads * architecture.d_head(block)
+
+
+def norm_parameters(architecture: Architecture, width: int) -> int:
+    """Of the architecture's kind of norm over so many features."""
+    return width if architecture.norm_kind == "rms" else 2 * width
+
+
 def clusters(architecture: Architecture) -> tuple[tuple[int, int], ...]:
     """(tokens, embedding width) of each cluster of the vocabulary; one without cut-offs."""
     embedding = architecture.embedding
@@ -110,7 +123,7 @@ def scores_tokens(architecture: Architecture) -> bool:
 
 
 def _decoder(architecture: Architecture) -> int:
-    final_norm = 2 * architecture.d_model if architecture.has_final_norm else 0
+    final_norm = norm_parameters(architecture, architecture.d_model) if architecture.has_final_norm else 0
     return sum(block_parameters(block, architecture) for block in architecture.blocks) + final_norm
 
 
@@ -128,7 +141,7 @@ def _embedding(architecture: Architecture) -> int:
     total = sum(size * width for size, width in tables(architecture)) + architecture.embedding.segments * d
     if projected(architecture):
         total += sum(width * d for _, width in tables(architecture))
-    return total + (2 * d if architecture.embedding.norm else 0)
+    return total + (norm_parameters(architecture, d) if architecture.embedding.norm else 0)
 
 
 def _output(architecture: Architecture) -> int:
@@ -136,7 +149,7 @@ def _output(architecture: Architecture) -> int:
     d, output = architecture.d_model, architecture.output
     total = 0
     if output.kind == "masked_tokens":
-        total += d * d + d + 2 * d
+        total += d * d + d + norm_parameters(architecture, d)
     if output.kind in ("pooled", "classes"):
         total += d * d + d
     if output.classes is not None:
@@ -164,32 +177,43 @@ def _output(architecture: Architecture) -> int:
 def block_parameters(block: Block, architecture: Architecture) -> int:
     """All parameters of a block: its linear layers, and its norm, biases and recurrence."""
     d, maps = architecture.d_model, sum(rows * width for rows, width in _maps(block, architecture))
+    norm = norm_parameters(architecture, d)
     if isinstance(block, Attention):
-        width = attention_width(block, architecture)
-        positions = architecture.positions
-        if isinstance(positions, RelativePositions):
-            return maps + width * d + 2 * d + (0 if positions.shared else 2 * width)
-        return maps + 2 * d + 3 * width + d
+        return maps + norm + _around_maps(block, architecture)
     if isinstance(block, FeedForward):
-        return maps + 2 * d + block.d_inner + d
+        return maps + norm + (block.d_inner * (2 if block.gated else 1) + d if block.bias else 0)
     if isinstance(block, Sru):
         return maps + 4 * d
     if isinstance(block, Srupp):
         return maps + 2 * block.d_attn + 4 * d + (0 if block.attends == "none" else 1)
+    if isinstance(block, ShortConv):
+        return maps + norm + block.kernel * d + (5 * d if block.bias else 0)
     return 0
 
 
+def _around_maps(block: Attention, architecture: Architecture) -> int:
+    """What an attention block has beside its linear layers and its norm."""
+    d, width, positions = architecture.d_model, attention_width(block, architecture), architecture.positions
+    total = 2 * architecture.d_head(block) if block.qk_norm else 0
+    if isinstance(positions, RelativePositions):
+        return total + width * d + (0 if positions.shared else 2 * width)
+    qkv = width + 2 * kv_width(block, architecture)
+    return total + {"none": 0, "qkv": qkv, "all": qkv + d}[architecture.attention_bias(block)]
+
+
 def _maps(block: Block, architecture: Architecture) -> tuple[tuple[int, int], ...]:
-    """(out, in) of a block's linear layers."""
+    """(out, in) of a block's linear layers; those of the same inputs are one."""
     d = architecture.d_model
     if isinstance(block, Attention):
         width = attention_width(block, architecture)
-        return (3 * width, d), (d, width)
+        return (width + 2 * kv_width(block, architecture), d), (d, width)
     if isinstance(block, FeedForward):
-        return (block.d_inner, d), (d, block.d_inner)
+        return ((2 if block.gated else 1) * block.d_inner, d), (d, block.d_inner)
     if isinstance(block, Sru):
         return ((3 * d, d),) if block.d_proj is None else ((block.d_proj, d), (3 * d, block.d_proj))
     if isinstance(block, Srupp):
         p = block.d_attn
         return (p, d), (3 * d, p), *(() if block.attends == "none" else ((2 * p, p),))
+    if isinstance(block, ShortConv):
+        return (3 * d, d), (d, d)
     return ()

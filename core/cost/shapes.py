@@ -6,17 +6,18 @@ at the end. The blocks of a translation model are its source's and then its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.cost.flops import output_weights
-from edgefront.core.cost.parameters import attention_width, block_parameters, count
+from edgefront.core.cost.parameters import attention_width, block_parameters, count, kv_width
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Block, FeedForward, Sru, Srupp
+from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Block, FeedForward, ShortConv, Sru, Srupp
+from edgefront.core.spaces.ends import RelativePositions, RotaryPositions
 
 Integers = NDArray[np.int64]
 
@@ -50,11 +51,26 @@ class Shapes:
     heads: NDArray[np.int32]
     """(n, L) n_head of attention and SRU++, else 0."""
     width: NDArray[np.int32]
-    """(n, L) attention: n_head·d_head; feed-forward: d_inner; SRU: d_proj or 0; SRU++: d_attn; else 0."""
+    """(n, L) attention: n_head·d_head; feed-forward: d_inner; SRU: d_proj or 0; SRU++: d_attn; short
+    convolution: its kernel; else 0."""
     attends: NDArray[np.bool_]
     """(n, L) whether the block attends: attention, and SRU++ whose `attends` is not none."""
     parameters: Integers
     """(n, L) decoder parameters of each block."""
+    kv_width: NDArray[np.int32]
+    """(n, L) width of the keys, and of the values, that a block which attends makes of a token; else 0."""
+    window: NDArray[np.int32]
+    """(n, L) keys that a token of an attention block sees at most; 0 where it sees all."""
+    turned: NDArray[np.int32]
+    """(n, L) features of a token's queries and keys that rotary positions turn."""
+    gated: NDArray[np.bool_]
+    """(n, L) whether it is a gated feed-forward block."""
+    qk_norm: NDArray[np.bool_]
+    """(n, L) whether an attention block has norms of queries and keys."""
+    biased: NDArray[np.bool_]
+    """(n, L) whether linear layers of the block have biases."""
+    relative: NDArray[np.bool_]
+    """(n, L) whether an attention block has a map of the distances."""
 
     @classmethod
     def of(cls, architectures: Sequence[Architecture]) -> Shapes:
@@ -66,10 +82,10 @@ class Shapes:
         def column(values: list[int]) -> Integers:
             return np.array(values, dtype=np.int64)
 
-        def grid(index: int, padding: int, dtype: Any) -> NDArray[Any]:
-            filled = np.full((len(rows), longest), padding, dtype=dtype)
+        def grid(name: str, dtype: Any) -> NDArray[Any]:
+            filled = np.full((len(rows), longest), -1 if name == "kind" else 0, dtype=dtype)
             for place, row in enumerate(rows):
-                filled[place, : len(row)] = [block[index] for block in row]
+                filled[place, : len(row)] = [getattr(block, name) for block in row]
             return filled
 
         return cls(
@@ -81,11 +97,7 @@ class Shapes:
             position_parameters=column([one.position for one in counts]),
             decoder_parameters=column([one.decoder for one in counts]),
             output_weights=column([output_weights(one) for one in architectures]),
-            kind=grid(0, -1, np.int8),
-            heads=grid(1, 0, np.int32),
-            width=grid(2, 0, np.int32),
-            attends=grid(3, 0, np.bool_),
-            parameters=grid(4, 0, np.int64),
+            **{name: grid(name, dtype) for name, dtype in _GRIDS.items()},
         )
 
     @classmethod
@@ -119,30 +131,77 @@ class Shapes:
             return self
         wide = {
             name: np.pad(getattr(self, name), ((0, 0), (0, missing)), constant_values=-1 if name == "kind" else 0)
-            for name in ("kind", "heads", "width", "attends", "parameters")
+            for name in GRIDS
         }
         return Shapes(**{field.name: getattr(self, field.name) for field in _FIELDS} | wide)
 
 
 _FIELDS = fields(Shapes)
+_GRIDS: Mapping[str, Any] = {
+    "kind": np.int8,
+    "heads": np.int32,
+    "width": np.int32,
+    "attends": np.bool_,
+    "parameters": np.int64,
+    "kv_width": np.int32,
+    "window": np.int32,
+    "turned": np.int32,
+    "gated": np.bool_,
+    "qk_norm": np.bool_,
+    "biased": np.bool_,
+    "relative": np.bool_,
+}
+GRIDS = tuple(_GRIDS)
+"""The fields that have a number for each block."""
 
 
-def _blocks(architecture: Architecture) -> list[tuple[int, int, int, bool, int]]:
-    """(kind, heads, width, attends, parameters) of each block."""
-    own = [
-        (_KIND[block.kind], *_shape(block, architecture), block_parameters(block, architecture))
-        for block in architecture.blocks
-    ]
+class _Row(NamedTuple):
+    """One block, by the fields of `GRIDS`."""
+
+    kind: int
+    parameters: int
+    heads: int = 0
+    width: int = 0
+    attends: bool = False
+    kv_width: int = 0
+    window: int = 0
+    turned: int = 0
+    gated: bool = False
+    qk_norm: bool = False
+    biased: bool = False
+    relative: bool = False
+
+
+def _blocks(architecture: Architecture) -> list[_Row]:
+    own = [_row(block, architecture) for block in architecture.blocks]
     return own if architecture.source is None else _blocks(architecture.source) + own
 
 
-def _shape(block: Block, architecture: Architecture) -> tuple[int, int, bool]:
+def _row(block: Block, architecture: Architecture) -> _Row:
+    row = _Row(_KIND[block.kind], block_parameters(block, architecture))
     if isinstance(block, Attention):
-        return block.n_head, attention_width(block, architecture), True
+        heads, width, positions = block.n_head, attention_width(block, architecture), architecture.positions
+        turned = positions.width(architecture.d_head(block)) if isinstance(positions, RotaryPositions) else 0
+        return row._replace(
+            heads=heads,
+            width=width,
+            attends=True,
+            kv_width=kv_width(block, architecture),
+            window=block.window or 0,
+            turned=(heads + block.kv_heads) * turned,
+            qk_norm=block.qk_norm,
+            biased=architecture.attention_bias(block) != "none",
+            relative=isinstance(positions, RelativePositions),
+        )
     if isinstance(block, FeedForward):
-        return 0, block.d_inner, False
+        return row._replace(width=block.d_inner, gated=block.gated, biased=block.bias)
     if isinstance(block, Sru):
-        return 0, block.d_proj or 0, False
+        return row._replace(width=block.d_proj or 0)
+    if isinstance(block, ShortConv):
+        return row._replace(width=block.kernel, biased=block.bias)
     if isinstance(block, Srupp):
-        return block.n_head, block.d_attn, block.attends != "none"
-    return 0, 0, False
+        attends = block.attends != "none"
+        return row._replace(
+            heads=block.n_head, width=block.d_attn, attends=attends, kv_width=block.d_attn if attends else 0
+        )
+    return row

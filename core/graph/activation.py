@@ -10,9 +10,11 @@ if TYPE_CHECKING:
 
 
 def activate(graph: GraphWriter, activation: str, x: str) -> str:
-    """ReLU, x·Φ(x) ("gelu"), or its tanh form ("gelu_tanh"; Hendrycks & Gimpel 2016, §2)."""
+    """ReLU, x·σ(x) ("silu"), x·Φ(x) ("gelu"), or its tanh form ("gelu_tanh"; Hendrycks & Gimpel 2016, §2)."""
     if activation == "relu":
         return graph.op("Relu", x)
+    if activation == "silu":
+        return graph.op("Mul", x, graph.op("Sigmoid", x))
     if graph.dtype == "float32":
         return graph.op("Gelu", x, approximate="tanh" if activation == "gelu_tanh" else "none")
     # Runtimes without a Gelu in this type expand ONNX's own definition, whose constants are float32.

@@ -154,7 +154,9 @@ def unfilled_model(
             allowed="full, or dtype float32",
         )
     shapes = {spec.name: spec.shape for spec in parameters(architecture)}
-    graph = GraphWriter(dtype, float(architecture.norm_eps), quantisation, block_size, shapes)
+    graph = GraphWriter(
+        dtype, float(architecture.norm_eps), quantisation, block_size, shapes, norm_kind=architecture.norm_kind
+    )
     domains = [helper.make_opsetid("", OPSET)]
     if quantisation == "int4":
         domains.append(helper.make_opsetid(CONTRIBUTED, 1))
@@ -210,7 +212,7 @@ def _graph(
 def _write_source(graph: GraphWriter, source: Architecture, mask: str | None) -> str:
     """The encoder's states after its final norm, [batch·source, d_model]."""
     tokens = graph.input("source_tokens", ["batch", "source"], TensorProto.INT64)
-    encoder = graph.beside(tokens, float(source.norm_eps))
+    encoder = graph.beside(tokens, float(source.norm_eps), source.norm_kind)
     hidden = _write_blocks(GraphContext(encoder, source, mask=mask, prefix="source."), None)
     return encoder.norm(hidden, "source.final_norm") if source.has_final_norm else hidden
 

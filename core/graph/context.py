@@ -8,11 +8,11 @@ from functools import partial
 
 from onnx import TensorProto
 
-from edgefront.core.graph.positions import write_sinusoids
-from edgefront.core.graph.state import AXIS_OF, Attends, Form, Mode, StateSpec, state_specs
+from edgefront.core.graph.positions import rotary_frequencies, write_rotations, write_sinusoids
+from edgefront.core.graph.state import Attends, Form, Mode, StateSpec, axis_of, state_specs
 from edgefront.core.graph.writer import GraphWriter
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.ends import RelativePositions
+from edgefront.core.spaces.ends import RelativePositions, RotaryPositions
 
 Project = Callable[[str], tuple[str, str]]
 """Raw layer inputs [batch·n, d_model] to keys and values, [batch, head, n, d_head] each (norms included)."""
@@ -65,12 +65,19 @@ class GraphContext:
             graph.input(spec.name, spec.axes, TensorProto.INT64 if spec.integer else None)
 
     def keys_values(
-        self, name: str, attends: Attends, hidden: str, own: tuple[str, str] | None, project: Project
+        self,
+        name: str,
+        attends: Attends,
+        hidden: str,
+        own: tuple[str, str] | None,
+        project: Project,
+        window: int | None = None,
     ) -> tuple[str, str]:
         """Everything that the block `name` may see, as keys and values [batch, head, keys, d_head].
 
         `hidden` are its raw inputs [batch·sequence, d_model] and `own` the keys and values of them; None lets the
-        context project them together with the earlier inputs. In order: the source, the past, the segment.
+        context project them together with the earlier inputs. In order: the source, the past, the segment. Of all that
+        a block of this window leaves to the next pass no more than that will see.
         """
         graph, d_model = self.graph, self.architecture.d_model
         source = self.source if attends in ("source", "both") else None
@@ -87,36 +94,44 @@ class GraphContext:
             pairs.append(project(graph.flatten(inputs, d_model)))
             if self.mode == "segment":
                 whole = inputs if own is None else graph.op("Concat", inputs, graph.unflatten(hidden, d_model), axis=1)
-                self._left[f"{name}.memory"] = whole
+                self._left[f"{name}.memory"] = self._seen_later(whole, window, axis=1)
         if own is not None and attends != "source":
             pairs.append(own)
         keys, values = (
             parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=2) for parts in zip(*pairs, strict=True)
         )
         if f"{name}.keys" in self._outgoing:
-            self._left[f"{name}.keys"], self._left[f"{name}.values"] = keys, values
+            for part, value in (("keys", keys), ("values", values)):
+                self._left[f"{name}.{part}"] = self._seen_later(value, window, axis=2)
         return keys, values
+
+    def _seen_later(self, value: str, window: int | None, axis: int) -> str:
+        """What a later token sees of the tokens along this axis: the last of them with a window, else all."""
+        graph = self.graph
+        if window is None:
+            return value
+        return graph.op("Slice", value, graph.integers(1 - window), graph.integers(2**63 - 1), graph.integers(axis))
 
     def projects_earlier(self, attends: Attends) -> bool:
         """Whether raw inputs other than the segment's own will be projected in this graph."""
         return self.mode == "segment" or (attends != "self" and self.source is not None)
 
-    def mask(self, attends: Attends) -> str | None:
+    def mask(self, attends: Attends, window: int | None = None) -> str | None:
         """Additive, of the graph's type, broadcastable to [batch, head, sequence, keys]. None: all is seen."""
-        parts = [part for part in (self._causal_mask(attends), self._padding_mask(attends)) if part is not None]
+        parts = [part for part in (self._causal_mask(attends, window), self._padding_mask(attends)) if part is not None]
         if len(parts) < 2:
             return parts[0] if parts else None
-        return self.graph.once(f"mask {attends}", lambda: self.graph.op("Add", *parts))
+        return self.graph.once(f"mask {attends} {window}", lambda: self.graph.op("Add", *parts))
 
-    def keys(self, attends: Attends) -> str:
-        """Number of keys, a vector of one."""
+    def keys(self, attends: Attends, window: int | None = None) -> str:
+        """Number of keys of a block with this window, a vector of one."""
         graph = self.graph
         if attends == "source":
             return self._earlier(attends) or graph.integers(0)
-        earlier = self._earlier(attends)
+        earlier = self._earlier(attends, window)
         if earlier is None:
             return graph.sequence()
-        return graph.once(f"keys {attends}", lambda: graph.op("Add", earlier, graph.sequence()))
+        return graph.once(f"keys {attends} {window}", lambda: graph.op("Add", earlier, graph.sequence()))
 
     def place(self) -> str:
         """Place of each of the segment's tokens in the whole sequence: int64 [sequence]."""
@@ -125,7 +140,35 @@ class GraphContext:
             return graph.steps()
         return graph.once("place", lambda: graph.op("Add", graph.steps(), "position"))
 
-    def distances(self) -> str:
+    def rotations(self, d_head: int, window: int | None = None) -> tuple[tuple[str, str], tuple[str, str]]:
+        """Sines and cosines that turn the queries of heads of this width, and those that turn the keys which this pass
+        projects: [n, turned features / 2] each.
+        """
+        graph, positions = self.graph, self.architecture.positions
+        assert isinstance(positions, RotaryPositions)
+        per_place = rotary_frequencies(positions, d_head)
+        in_memory = self.mode == "segment"
+        key = f"rotations {d_head} {window if in_memory else None}"
+        made: list[str] = []
+
+        def part(index: int, last: bool) -> str:
+            def make() -> str:
+                if not made:  # sines and cosines have their angles in common
+                    # Of a memory only distances count, so its places are counted from its beginning.
+                    places = graph.range(self.keys("self", window)) if in_memory else self.place()
+                    made.extend(write_rotations(graph, per_place, places))
+                return made[index]
+
+            whole = graph.once(f"{key} {index}", make)
+            earlier = self._earlier("self", window) if in_memory and last else None
+            if earlier is None:
+                return whole
+            end = graph.integers(2**63 - 1)
+            return graph.once(f"{key} {index} last", lambda: graph.op("Slice", whole, earlier, end, graph.integers(0)))
+
+        return (part(0, True), part(1, True)), (part(0, False), part(1, False))
+
+    def distances(self, window: int | None = None) -> str:
         """Distances of relative attention, int64 [keys + 1]: keys, keys - 1, …, 0, the clamp still to come.
 
         One more than there are keys, for the shift of `core.graph.blocks.attention`.
@@ -133,12 +176,12 @@ class GraphContext:
         graph = self.graph
 
         def make() -> str:
-            keys = graph.op("Squeeze", self.keys("self"))
+            keys = graph.op("Squeeze", self.keys("self", window))
             return graph.op("Range", keys, graph.integer(-1), graph.integer(-1))
 
-        return graph.once("distances", make)
+        return graph.once(f"distances {window}", make)
 
-    def sinusoids(self) -> str:
+    def sinusoids(self, window: int | None = None) -> str:
         """Of each distance that differs: [rows, d_model].
 
         In the order of `distances` without a clamp; with one, of 0, 1, …, at most the clamp (see `clamped`).
@@ -148,37 +191,33 @@ class GraphContext:
 
         def make() -> str:
             if positions.clamp is None:
-                return write_sinusoids(graph, self.architecture, self.distances())
-            count = graph.op("Min", self.keys("self"), graph.integers(positions.clamp))
+                return write_sinusoids(graph, self.architecture, self.distances(window))
+            count = graph.op("Min", self.keys("self", window), graph.integers(positions.clamp))
             return write_sinusoids(graph, self.architecture, graph.range(graph.op("Add", count, graph.integers(1))))
 
-        return graph.once("sinusoids", make)
+        return graph.once(f"sinusoids {window}", make)
 
-    def clamped(self, rows: str, axis: int) -> str:
+    def clamped(self, rows: str, axis: int, window: int | None = None) -> str:
         """Rows of `sinusoids`, or what was made of them along `axis`, in the order of `distances`."""
         graph, positions = self.graph, self.architecture.positions
         assert isinstance(positions, RelativePositions)
         clamp = positions.clamp
         if clamp is None:
             return rows
-        index = graph.once("clamped", lambda: graph.op("Min", self.distances(), graph.integer(clamp)))
+        index = graph.once(f"clamped {window}", lambda: graph.op("Min", self.distances(window), graph.integer(clamp)))
         return graph.op("Gather", rows, index, axis=axis)
 
     def cell(self, name: str) -> str:
         """The recurrence's state before the segment, [batch, d_model]; zeros at the beginning."""
-        graph = self.graph
-        if f"{name}.cell" in self._incoming:
-            return f"{name}.cell"
+        return self._carried(f"{name}.cell", self.architecture.d_model)
 
-        def make() -> str:
-            shape = graph.op("Concat", graph.batch(), graph.integers(self.architecture.d_model), axis=0)
-            return graph.op("Expand", graph.number(0.0), shape)
+    def inputs(self, name: str, count: int) -> str:
+        """The short convolution's last inputs before the segment, [batch, count, d_model]; zeros at the beginning."""
+        return self._carried(f"{name}.inputs", count, self.architecture.d_model)
 
-        return graph.once("zero cell", make)
-
-    def carry(self, name: str, value: str) -> None:
-        """Leave the recurrence's last state to the next pass."""
-        self._left[f"{name}.cell"] = value
+    def carry(self, entry: str, value: str) -> None:
+        """Leave what this entry of the state is to be to the next pass."""
+        self._left[entry] = value
 
     def leave(self) -> None:
         """Declares the outgoing state as outputs, each under the name of its entry after `NEXT`."""
@@ -190,43 +229,55 @@ class GraphContext:
                     value = graph.op("Add", name, value)
             else:
                 value = self._left[name]
-            axes = tuple(f"{NEXT}{axis}" if axis in AXIS_OF.values() else axis for axis in spec.axes)
+            axes = tuple(f"{NEXT}{axis}" if at == spec.growing else axis for at, axis in enumerate(spec.axes))
             graph.output(value, f"{NEXT}{name}", axes, TensorProto.INT64 if spec.integer else None)
+
+    def _carried(self, entry: str, *shape: int) -> str:
+        graph = self.graph
+        if entry in self._incoming:
+            return entry
+
+        def make() -> str:
+            sizes = graph.op("Concat", graph.batch(), graph.integers(*shape), axis=0)
+            return graph.op("Expand", graph.number(0.0), sizes)
+
+        return graph.once(f"zeros {shape}", make)
 
     def _specs(self, form: Form | None) -> dict[str, StateSpec]:
         return {} if form is None else {spec.name: spec for spec in state_specs(self.architecture, form)}
 
-    def _earlier(self, attends: Attends) -> str | None:
+    def _earlier(self, attends: Attends, window: int | None = None) -> str | None:
         """Number of keys before the segment's own, a vector of one; None where there are none."""
         graph = self.graph
         for spec in self._incoming.values():
             axis, name = spec.growing, spec.name
-            if axis is not None and spec.axes[axis] == AXIS_OF[attends]:
-                key = f"earlier {attends}"
+            if axis is not None and spec.axes[axis] == axis_of(attends, window):
+                key = f"earlier {attends} {window}"
                 return graph.once(key, partial(graph.op, "Shape", name, start=axis, end=axis + 1))
         if attends == "self" or self.source is None:
             return None
         source, d_model = self.source, self.architecture.d_model
         return graph.once("source length", lambda: graph.op("Shape", graph.unflatten(source, d_model), start=1, end=2))
 
-    def _causal_mask(self, attends: Attends) -> str | None:
+    def _causal_mask(self, attends: Attends, window: int | None) -> str | None:
         """[sequence, keys]: 0 where the key is not after the query and within the window, else -∞."""
         if attends == "source" or not self.architecture.causal:
             return None
         graph = self.graph
+        least = min((one for one in (window, self._window) if one is not None), default=None)
 
         def make() -> str:
-            earlier = self._earlier(attends)
+            earlier = self._earlier(attends, window)
             last = graph.steps() if earlier is None else graph.op("Add", graph.steps(), earlier)
             last = graph.op("Unsqueeze", last, graph.integers(1))
-            keys = graph.op("Unsqueeze", graph.range(self.keys(attends)), graph.integers(0))
+            keys = graph.op("Unsqueeze", graph.range(self.keys(attends, window)), graph.integers(0))
             visible = graph.op("LessOrEqual", keys, last)
-            if self._window is not None:
-                near = graph.op("Greater", keys, graph.op("Sub", last, graph.integer(self._window)))
+            if least is not None:
+                near = graph.op("Greater", keys, graph.op("Sub", last, graph.integer(least)))
                 visible = graph.op("And", visible, near)
             return graph.op("Where", visible, graph.number(0.0), graph.number(-math.inf))
 
-        return graph.once(f"causal mask {attends}", make)
+        return graph.once(f"causal mask {attends} {window}", make)
 
     def _padding_mask(self, attends: Attends) -> str | None:
         """[batch, 1, 1, keys]: 0 where the key is a token, a number far below any score where it is padding.

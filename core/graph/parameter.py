@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from edgefront.core.spaces.architecture import NormKind
+
 Fill = Literal["random", "ones", "zeros", "int4_scale"]
 Group = Literal["decoder", "position", "embedding"]
 
@@ -44,13 +46,15 @@ class ParameterSpec:
         return replace(self, name=f"{prefix}.{self.name}")
 
 
-def linear(name: str, fan_in: int, fan_out: int) -> Iterator[ParameterSpec]:
-    """Weight (fan_out, fan_in) and bias (fan_out,) of y = W·x + b."""
+def linear(name: str, fan_in: int, fan_out: int, bias: bool = True) -> Iterator[ParameterSpec]:
+    """Weight (fan_out, fan_in) and bias (fan_out,) of y = W·x + b, or the weight alone."""
     yield ParameterSpec(f"{name}.weight", (fan_out, fan_in))
-    yield ParameterSpec(f"{name}.bias", (fan_out,), "zeros")
+    if bias:
+        yield ParameterSpec(f"{name}.bias", (fan_out,), "zeros")
 
 
-def norm(name: str, width: int) -> Iterator[ParameterSpec]:
-    """Gain and bias of a layer norm over `width` features."""
+def norm(name: str, width: int, kind: NormKind = "layer") -> Iterator[ParameterSpec]:
+    """Gain of a norm over `width` features, and the bias that a layer norm has."""
     yield ParameterSpec(f"{name}.weight", (width,), "ones")
-    yield ParameterSpec(f"{name}.bias", (width,), "zeros")
+    if kind == "layer":
+        yield ParameterSpec(f"{name}.bias", (width,), "zeros")

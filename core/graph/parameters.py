@@ -131,12 +131,12 @@ def _parameters(architecture: Architecture) -> Iterator[ParameterSpec]:
         yield ParameterSpec("embedding.segments", (architecture.embedding.segments, d_model))
     yield from _position_parameters(architecture)
     if architecture.embedding.norm:
-        yield from norm("embedding.norm", d_model)
+        yield from norm("embedding.norm", d_model, architecture.norm_kind)
     for index, block in enumerate(architecture.blocks):
         for spec in block_graph(block).parameters(block, architecture):
             yield spec.under(f"blocks.{index}")
     if architecture.has_final_norm:
-        yield from norm("final_norm", d_model)
+        yield from norm("final_norm", d_model, architecture.norm_kind)
     yield from _output_parameters(architecture)
 
 
@@ -157,7 +157,7 @@ def _output_parameters(architecture: Architecture) -> Iterator[ParameterSpec]:
     d_model, output = architecture.d_model, architecture.output
     if output.kind == "masked_tokens":
         yield from linear("output.transform", d_model, d_model)
-        yield from norm("output.transform_norm", d_model)
+        yield from norm("output.transform_norm", d_model, architecture.norm_kind)
     if output.kind in ("pooled", "classes"):
         yield from linear("output.pooler", d_model, d_model)
     if output.classes is not None:

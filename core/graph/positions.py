@@ -1,4 +1,4 @@
-"""Positions in the ONNX graph: a learned embedding, or sines and cosines of positions or distances."""
+"""Positions in the ONNX graph: a learned embedding, sines and cosines of positions or distances, rotary positions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,34 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.ends import LearnedPositions, SinusoidalPositions
+from edgefront.core.spaces.ends import LearnedPositions, RotaryPositions, SinusoidalPositions
 
 if TYPE_CHECKING:
     from edgefront.core.graph.writer import GraphWriter
 
 
-def frequencies(d_model: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+Frequencies = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+def frequencies(d_model: int) -> Frequencies:
     """10000^(-2i/d_model) for i = 0 … d_model/2 - 1 (Vaswani et al. 2017, §3.5), float64."""
     return 10000.0 ** -(np.arange(0, d_model, 2, dtype=np.float64) / d_model)
+
+
+def rotary_frequencies(positions: RotaryPositions, d_head: int) -> Frequencies:
+    """Angle by which each pair of a head's features turns at every token: float64 [turned features / 2].
+
+    theta^(-2i/width) (Su et al. 2021, §3.3), stretched as Llama 3.1's if there is a scaling.
+    """
+    width = positions.width(d_head)
+    plain = float(positions.theta) ** -(np.arange(0, width, 2, dtype=np.float64) / width)
+    scaling = positions.scaling
+    if scaling is None:
+        return plain
+    # How much of a frequency stays: all of those that turn `high` times over the length, nothing of those below `low`.
+    turns = scaling.length * plain / (2 * math.pi)
+    stays = ((turns - scaling.low) / (scaling.high - scaling.low)).clip(0, 1)
+    return plain * (stays + (1 - stays) / scaling.factor)
 
 
 def write_positions(
@@ -42,20 +61,49 @@ def write_positions(
 
 def write_sinusoids(graph: GraphWriter, architecture: Architecture, places: str) -> str:
     """int64 [n] → [n, d_model]: the sines of place times frequency, then the cosines, as in Transformer-XL."""
+    rows = graph.op("Concat", *write_sines(graph, frequencies(architecture.d_model), places), axis=1)
+    return rows if graph.dtype in (np.float64, np.float32) else _cast(graph, rows, graph.dtype)
 
-    from onnx import helper  # here, because torch's modules need `frequencies` alone
 
-    def cast(x: str, dtype: DTypeLike) -> str:
-        return graph.op("Cast", x, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+def write_rotations(graph: GraphWriter, per_place: Frequencies, places: str) -> tuple[str, str]:
+    """int64 [n] → sines and cosines of place times frequency, [n, frequencies] each, of the graph's type."""
+    sines, cosines = write_sines(graph, per_place, places)
+    if graph.dtype in (np.float64, np.float32):
+        return sines, cosines
+    return _cast(graph, sines, graph.dtype), _cast(graph, cosines, graph.dtype)
 
-    column = graph.op("Unsqueeze", cast(places, np.float64), graph.integers(1))
-    per_place = frequencies(architecture.d_model)
+
+def write_sines(graph: GraphWriter, per_place: Frequencies, places: str) -> tuple[str, str]:
+    """int64 [n] → sines and cosines of place times frequency, [n, frequencies] each: float32, or float64 like the
+    graph.
+    """
+    column = graph.op("Unsqueeze", _cast(graph, places, np.float64), graph.integers(1))
     if graph.dtype == np.float64:
         angles = graph.op("Mul", column, graph.constant(per_place))
     else:
         # Whole turns are taken off in float64: in float32 an angle of 10,000 is good to three digits, and its sine too.
         turns = graph.op("Mul", column, graph.constant(per_place / (2 * math.pi)))
-        rest = cast(graph.op("Sub", turns, graph.op("Floor", turns)), np.float32)
+        rest = _cast(graph, graph.op("Sub", turns, graph.op("Floor", turns)), np.float32)
         angles = graph.op("Mul", rest, graph.constant(np.array(2 * math.pi, np.float32)))
-    rows = graph.op("Concat", graph.op("Sin", angles), graph.op("Cos", angles), axis=1)
-    return rows if graph.dtype in (np.float64, np.float32) else cast(rows, graph.dtype)
+    return graph.op("Sin", angles), graph.op("Cos", angles)
+
+
+def write_turned(graph: GraphWriter, x: str, rotation: tuple[str, str], width: int, d_head: int) -> str:
+    """Queries or keys [batch, head, n, d_head] turned by the `write_rotations` of their n places.
+
+    Of the first `width` features the first half are pairs with the second half (x₁, x₂), and become
+    (x₁·cos - x₂·sin, x₂·cos + x₁·sin): "rotate_half" of Hugging Face's transformers.
+    """
+    sines, cosines = rotation
+    rest = () if width == d_head else (d_head - width,)
+    sizes = graph.integers(width // 2, width // 2, *rest)
+    first, second, *others = graph.ops("Split", x, sizes, outputs=2 + len(rest), axis=-1)
+    turned = graph.op("Sub", graph.op("Mul", first, cosines), graph.op("Mul", second, sines))
+    along = graph.op("Add", graph.op("Mul", second, cosines), graph.op("Mul", first, sines))
+    return graph.op("Concat", turned, along, *others, axis=-1)
+
+
+def _cast(graph: GraphWriter, x: str, dtype: DTypeLike) -> str:
+    from onnx import helper  # here, because torch's modules need `frequencies` alone
+
+    return graph.op("Cast", x, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))

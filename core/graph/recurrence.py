@@ -51,7 +51,7 @@ def write_recurrence(context: GraphContext, prefix: str, inner: str, hidden: str
     cell = context.cell(prefix)
     step = _step(prefix, v_forget, helper.np_dtype_to_tensor_dtype(graph.dtype))
     last, cells = graph.ops("Scan", cell, candidate, forget, outputs=2, body=step, num_scan_inputs=2)
-    context.carry(prefix, last)
+    context.carry(f"{prefix}.cell", last)
     cells = graph.op("Transpose", cells, perm=[1, 0, 2])
     all_but_last = graph.op("Slice", cells, graph.integers(0), graph.integers(-1), graph.integers(1))
     before = graph.op("Concat", graph.op("Unsqueeze", cell, graph.integers(1)), all_but_last, axis=1)

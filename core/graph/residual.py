@@ -1,4 +1,4 @@
-"""Where attention and feed-forward blocks have their layer norm: on what they read, or on what they leave."""
+"""Where attention and feed-forward blocks have their norm: on what they read, or on what they leave."""
 
 from __future__ import annotations
 

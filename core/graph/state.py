@@ -6,7 +6,9 @@ The names are the same in torch and in ONNX. There are two forms, which hold the
 - "memory": each attention's layer inputs, projected again in every pass: the segment memory of Transformer-XL
   (Dai et al. 2019, §3.2) and SRU++, through whose projections gradients flow.
 
-Either also has each recurrence's cell, and the number of tokens seen where positions are absolute.
+Either also has each recurrence's cell, the last inputs of each short convolution, and the number of tokens seen where
+it counts: with absolute positions, and with rotary ones in a cache, whose keys are turned already. (In a memory only
+distances count.)
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from typing import Literal, get_args
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, Sru, Srupp
-from edgefront.core.spaces.ends import LearnedPositions, SinusoidalPositions
+from edgefront.core.spaces.block import Attention, ShortConv, Sru, Srupp
+from edgefront.core.spaces.ends import LearnedPositions, RotaryPositions, SinusoidalPositions
 from edgefront.core.validation import one_of
 
 Form = Literal["memory", "cache"]
@@ -34,36 +36,65 @@ AXIS_OF = {"self": "past", "both": "context", "source": "source"}
 
 @dataclass(frozen=True)
 class StateSpec:
-    """One entry. `axes` are sizes, or names of free ones: batch, and one of `AXIS_OF`."""
+    """One entry. `axes` are sizes, or names of free ones: batch, and one of `axis_of`."""
 
     name: str
     axes: tuple[str | int, ...]
     integer: bool = False
+    most: int | None = None
+    """Tokens of the past that are kept at most: with a window the others are never seen again."""
 
     @property
     def growing(self) -> int | None:
         """Index of the axis along which tokens come; None for a cell or a count."""
-        return next((index for index, axis in enumerate(self.axes) if axis in AXIS_OF.values()), None)
+        return next((index for index, axis in enumerate(self.axes) if isinstance(axis, str) and axis != "batch"), None)
+
+    @property
+    def holds_source(self) -> bool:
+        """Whether a source stands along the growing axis."""
+        return self.growing is not None and self.axes[self.growing] in (AXIS_OF["both"], AXIS_OF["source"])
+
+    def sizes(self, batch: int, past: int, source: int = 0) -> tuple[int, ...]:
+        """Of every axis after so many tokens of a past and of a source."""
+        past = past if self.most is None else min(past, self.most)
+        free = {"batch": batch, AXIS_OF["both"]: source + past, AXIS_OF["source"]: source}
+        return tuple(axis if isinstance(axis, int) else free.get(axis, past) for axis in self.axes)
+
+
+def axis_of(attends: Attends, window: int | None = None) -> str:
+    """Name of the growing axis of what a block keeps of what it attends to, itself not counted among its window."""
+    return AXIS_OF[attends] + ("" if window is None else str(window - 1))
 
 
 def state_specs(architecture: Architecture, form: Form) -> tuple[StateSpec, ...]:
     """Every entry of this architecture's state, in the order of the blocks."""
     specs = []
-    if isinstance(architecture.positions, LearnedPositions | SinusoidalPositions):
+    if counts_tokens(architecture, form):
         specs.append(StateSpec("position", (), integer=True))
     for index, block in enumerate(architecture.blocks):
         name = f"blocks.{index}"
         if isinstance(block, Attention | Srupp) and block.attends != "none":
-            axis = AXIS_OF[block.attends]
+            window = block.window if isinstance(block, Attention) else None
+            axis, most = axis_of(block.attends, window), None if window is None else window - 1
             if form == "memory":
-                specs.append(StateSpec(f"{name}.memory", ("batch", axis, architecture.d_model)))
+                specs.append(StateSpec(f"{name}.memory", ("batch", axis, architecture.d_model), most=most))
             else:
+                heads = block.kv_heads if isinstance(block, Attention) else block.n_head
                 width = architecture.d_head(block) if isinstance(block, Attention) else block.d_attn // block.n_head
-                axes = ("batch", block.n_head, axis, width)
-                specs += [StateSpec(f"{name}.keys", axes), StateSpec(f"{name}.values", axes)]
+                axes = ("batch", heads, axis, width)
+                specs += [StateSpec(f"{name}.{part}", axes, most=most) for part in ("keys", "values")]
         if isinstance(block, Sru | Srupp):
             specs.append(StateSpec(f"{name}.cell", ("batch", architecture.d_model)))
+        if isinstance(block, ShortConv):
+            specs.append(StateSpec(f"{name}.inputs", ("batch", block.kernel - 1, architecture.d_model)))
     return tuple(specs)
+
+
+def counts_tokens(architecture: Architecture, form: Form) -> bool:
+    """Whether a state of this form has the number of tokens seen."""
+    if isinstance(architecture.positions, RotaryPositions):
+        return form == "cache" and any(isinstance(block, Attention) for block in architecture.blocks)
+    return isinstance(architecture.positions, LearnedPositions | SinusoidalPositions)
 
 
 def check_pass(

@@ -15,6 +15,7 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 
 from edgefront.core.graph.formats import is_linear_map
 from edgefront.core.number_formats import BLOCK_SIZE, Quantisation
+from edgefront.core.spaces.architecture import NormKind
 
 OPSET = 21
 IR_VERSION = 10
@@ -42,9 +43,12 @@ class GraphWriter:
         quantisation: Quantisation = "full",
         block_size: int = BLOCK_SIZE,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
+        *,
+        norm_kind: NormKind = "layer",
     ) -> None:
         self.dtype = np.dtype(dtype)
         self.epsilon = epsilon
+        self.norm_kind = norm_kind
         self.quantisation = quantisation
         self._block_size = block_size
         self._shapes = shapes or {}
@@ -59,9 +63,11 @@ class GraphWriter:
         self._made: set[str] = set()
         self._root = self._scope = ""
 
-    def beside(self, tokens: str, epsilon: float) -> GraphWriter:
+    def beside(self, tokens: str, epsilon: float, norm_kind: NormKind) -> GraphWriter:
         """A writer into the same graph for another sequence (a source): it shares no value that hangs on the tokens."""
-        other = GraphWriter(self.dtype.name, epsilon, self.quantisation, self._block_size, self._shapes)
+        other = GraphWriter(
+            self.dtype.name, epsilon, self.quantisation, self._block_size, self._shapes, norm_kind=norm_kind
+        )
         other.tokens = tokens
         other._nodes, other._constants = self._nodes, self._constants
         other._inputs, other._outputs, other._renamed = self._inputs, self._outputs, self._renamed
@@ -168,9 +174,33 @@ class GraphWriter:
         )
         return self.op("Add", product, self._rows(f"{name}.bias", rows)) if bias else product
 
-    def norm(self, x: str, name: str, epsilon: float | None = None) -> str:
-        """Layer norm over the last axis (Ba et al. 2016), with the model's epsilon unless another is given."""
-        epsilon = self.epsilon if epsilon is None else epsilon
+    def norm(self, x: str, name: str) -> str:
+        """The model's kind of norm over the last axis, with the model's epsilon."""
+        if self.norm_kind == "rms":
+            return self.rms_norm(x, name)
+        return self.layer_norm(x, name, self.epsilon)
+
+    def rms_norm(self, x: str, name: str, factor: float | None = None) -> str:
+        """x/√(mean(x²) + ε)·weight·factor over the last axis (Zhang & Sennrich 2019), with the model's epsilon.
+
+        Halves are squared and summed in float32. ONNX Runtime makes one kernel of these nodes.
+        """
+        # Of two constants, one that is computed when the session is made.
+        gain = f"{name}.weight" if factor is None else self.op("Mul", f"{name}.weight", self.number(factor))
+        if self.dtype == np.float64:
+            # Not the nodes that ONNX Runtime knows: its kernel loses an epsilon that is no float32.
+            square = self.op("ReduceMean", self.op("Mul", x, x), self.integers(-1))
+            scale = self.op("Reciprocal", self.op("Sqrt", self.op("Add", square, self.number(self.epsilon))))
+            return self.op("Mul", self.op("Mul", x, scale), gain)
+        half = self.dtype != np.float32
+        wide = self.op("Cast", x, to=TensorProto.FLOAT) if half else x
+        square = self.op("ReduceMean", self.op("Pow", wide, self.constant(np.array(2, np.float32))), self.integers(-1))
+        root = self.op("Sqrt", self.op("Add", square, self.constant(np.array(self.epsilon, np.float32))))
+        scaled = self.op("Div", wide, root)
+        return self.op("Mul", self.op("Cast", scaled, to=self._element(None)) if half else scaled, gain)
+
+    def layer_norm(self, x: str, name: str, epsilon: float) -> str:
+        """Layer norm over the last axis (Ba et al. 2016)."""
         if self.dtype != np.float64:
             return self.op("LayerNormalization", x, f"{name}.weight", f"{name}.bias", axis=-1, epsilon=epsilon)
         # The operator keeps its epsilon as float32, which is too coarse here.

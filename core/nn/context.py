@@ -10,7 +10,7 @@ from torch import Tensor
 from edgefront.core.graph.state import Attends
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.layers import drop
-from edgefront.core.nn.positions import RelativePositions
+from edgefront.core.nn.positions import RelativePositions, RotaryPositions
 from edgefront.core.nn.state import State
 from edgefront.core.spaces.architecture import Architecture
 
@@ -29,6 +29,7 @@ class Context:
         source_mask: bool [batch, source], the same for the source; on every pass.
         window: each token sees so many keys at most, itself included (Transformer-XL's same-length mask).
         relative: what relative attention shares.
+        rotary: what attention with rotary positions shares.
         dropout: the rates of this pass; none unless the model trains.
     """
 
@@ -44,6 +45,7 @@ class Context:
         source_mask: Tensor | None = None,
         window: int | None = None,
         relative: RelativePositions | None = None,
+        rotary: RotaryPositions | None = None,
         dropout: Dropout = NO_DROPOUT,
     ) -> None:
         self.architecture = architecture
@@ -52,11 +54,17 @@ class Context:
         self.next_state = None if state is None else State(architecture, state.form)
         self.source = source
         self.relative = relative
+        self.start = 0
+        """Place of the segment's first token, as far as the state counts tokens."""
+        if state is not None and self.next_state is not None and "position" in state:
+            self.start = int(state["position"])
+            self.next_state["position"] = torch.tensor(self.start + sequence)
+        self._rotary = rotary
         self._device = device
         self.padding = mask
         """bool [batch, sequence], False where the batch is padded; None where it is not."""
         self._source_mask, self._window = source_mask, window
-        self._visible: dict[tuple[int, Attends], Tensor | None] = {}
+        self._visible: dict[tuple[int, Attends, int | None], Tensor | None] = {}
         self._distances: dict[int, Tensor] = {}
         self._sinusoids: dict[int, Tensor] = {}
         self.dropout = dropout
@@ -82,12 +90,19 @@ class Context:
         return drop(x.new_ones(x.shape[0], x.shape[-1]), rate)
 
     def keys_values(
-        self, name: str, attends: Attends, x: Tensor, own: tuple[Tensor, Tensor] | None, project: Project
+        self,
+        name: str,
+        attends: Attends,
+        x: Tensor,
+        own: tuple[Tensor, Tensor] | None,
+        project: Project,
+        window: int | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Everything that the block `name` may see, as keys and values [batch, head, keys, d_head].
 
         `x` are its raw inputs and `own` the keys and values of them (none where it attends to the source alone);
-        earlier inputs are projected by `project`. In order: the source, the past, the segment.
+        earlier inputs are projected by `project`. In order: the source, the past, the segment. Of all that a block of
+        this window leaves to the next pass no more than that will see.
         """
         earlier: list[tuple[Tensor, Tensor]] = []
         first = self.source if attends in ("source", "both") else None
@@ -97,7 +112,7 @@ class Context:
                 earlier.append(project(torch.cat(inputs, 1) if len(inputs) > 1 else inputs[0]))
             if own is not None:
                 inputs.append(x)
-            self.next_state[f"{name}.memory"] = torch.cat(inputs, 1)
+            self.next_state[f"{name}.memory"] = _seen_later(torch.cat(inputs, 1), window, 1)
         else:
             if self.state is not None and self.state[f"{name}.keys"].shape[2]:
                 earlier.append((self.state[f"{name}.keys"], self.state[f"{name}.values"]))
@@ -106,20 +121,40 @@ class Context:
         parts = earlier if own is None else [*earlier, own]
         keys, values = (torch.cat(pair, 2) if len(pair) > 1 else pair[0] for pair in zip(*parts, strict=True))
         if self.next_state is not None and self.next_state.form == "cache":
-            self.next_state[f"{name}.keys"], self.next_state[f"{name}.values"] = keys, values
+            for part, value in (("keys", keys), ("values", values)):
+                self.next_state[f"{name}.{part}"] = _seen_later(value, window, 2)
         return keys, values
 
-    def visible(self, keys: int, attends: Attends) -> Tensor | None:
-        """Bool, broadcastable to [batch, head, sequence, keys]: what a query may see. None: all of it."""
-        if (keys, attends) not in self._visible:
-            parts = [part for part in (self._causal(keys, attends), self._real(keys, attends)) if part is not None]
-            self._visible[keys, attends] = parts[0] & parts[-1] if parts else None
-        return self._visible[keys, attends]
+    def visible(self, keys: int, attends: Attends, window: int | None = None) -> Tensor | None:
+        """Bool, broadcastable to [batch, head, sequence, keys]: what a query may see. None: all of it.
 
-    def is_plain_causal(self, keys: int, attends: Attends) -> bool:
+        `window` is the block's own, beside that of the pass.
+        """
+        window = self._least(window, keys)
+        key = keys, attends, window
+        if key not in self._visible:
+            found = self._causal(keys, attends, window), self._real(keys, attends)
+            parts = [part for part in found if part is not None]
+            self._visible[key] = parts[0] & parts[-1] if parts else None
+        return self._visible[key]
+
+    def is_plain_causal(self, keys: int, attends: Attends, window: int | None = None) -> bool:
         """Whether the mask is the ordinary causal square, for which kernels have a path of their own."""
         square = keys == self.sequence and attends == "self" and self.architecture.causal
-        return square and self.padding is None and (self._window is None or self._window >= keys)
+        return square and self.padding is None and self._least(window, keys) is None
+
+    def past(self, name: str) -> int:
+        """Place of the segment's first token, as the block `name` counts: from the beginning of its memory, or of all.
+
+        Rotary attention reads nothing of it but distances.
+        """
+        if self.state is not None and self.state.form == "memory":
+            return int(self.state[f"{name}.memory"].shape[1])
+        return self.start
+
+    def turned(self, x: Tensor, place: int) -> Tensor:
+        """Queries or keys [batch, head, n, d_head], the first of them at this place, under rotary positions."""
+        return x if self._rotary is None else self._rotary.turned(x, place)
 
     def distances(self, keys: int) -> Tensor:
         """Rows of relative attention's sinusoids, the farthest distance first: int64 [keys + 1]."""
@@ -141,16 +176,29 @@ class Context:
             return self.state[f"{name}.cell"]
         return like.new_zeros(like.shape[0], like.shape[-1])
 
-    def carry(self, name: str, cell: Tensor) -> None:
-        """Leave the recurrence's last state to the next pass."""
-        if self.next_state is not None:
-            self.next_state[f"{name}.cell"] = cell
+    def inputs(self, name: str, count: int, like: Tensor) -> Tensor:
+        """The short convolution's last inputs before the segment, [batch, count, d_model]; zeros at the beginning.
 
-    def _causal(self, keys: int, attends: Attends) -> Tensor | None:
+        `like`: those of the segment.
+        """
+        if self.state is not None:
+            return self.state[f"{name}.inputs"]
+        return like.new_zeros(like.shape[0], count, like.shape[-1])
+
+    def carry(self, entry: str, value: Tensor) -> None:
+        """Leave what this entry of the state is to be to the next pass."""
+        if self.next_state is not None:
+            self.next_state[entry] = value
+
+    def _least(self, window: int | None, keys: int) -> int | None:
+        """The smaller of this window and the pass's; None where it shows all of so many keys."""
+        least = min(one if one is not None else keys for one in (window, self._window))
+        return least if least < keys else None
+
+    def _causal(self, keys: int, attends: Attends, window: int | None) -> Tensor | None:
         """[sequence, keys]; whatever comes before the segment (past, source) is seen, unless the window cuts it."""
         if attends == "source" or not self.architecture.causal:
             return None
-        window = self._window if self._window is not None and self._window < keys else None
         if self.sequence == 1 and window is None:
             return None
         last = torch.arange(keys - self.sequence, keys, device=self._device).unsqueeze(1)
@@ -169,3 +217,10 @@ class Context:
             tokens = known[0].new_ones(known[0].shape[0], rest)
             known = [tokens, *known] if source is None else [*known, tokens]
         return torch.cat(known, 1)[:, None, None, :]
+
+
+def _seen_later(x: Tensor, window: int | None, axis: int) -> Tensor:
+    """What a later token sees of the tokens along this axis: the last of them with a window, else all."""
+    if window is None or x.shape[axis] < window:
+        return x
+    return x.narrow(axis, x.shape[axis] - window + 1, window - 1)

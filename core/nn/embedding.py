@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.parameters import clusters, projected, table_specs
-from edgefront.core.nn.layers import LayerNorm, drop
+from edgefront.core.nn.layers import drop, make_norm
 from edgefront.core.spaces.architecture import Architecture
 
 
@@ -35,7 +35,7 @@ class TokenEmbedding(nn.Module):
         self.scale = math.sqrt(d_model) if architecture.scaled_embedding else None
         kinds = architecture.embedding.segments
         self.segments = nn.Parameter(torch.empty(kinds, d_model)) if kinds else None
-        self.norm = LayerNorm(d_model, float(architecture.norm_eps)) if architecture.embedding.norm else None
+        self.norm = make_norm(architecture, d_model) if architecture.embedding.norm else None
 
     def forward(
         self,

@@ -68,6 +68,6 @@ def use_int8(model: LanguageModel, quantised: Quantised, *, with_memory: bool = 
         out = module.out_features
         apart = isinstance(owner, AttentionBlock) and name.endswith(".qkv") and (with_memory or owner.attends != "self")
         weight, scale = quantised(f"{name}.weight")
-        edges = (0, out // 3, out) if apart else (0, out)
+        edges = (0, owner.width, out) if apart else (0, out)
         setattr(owner, name.rpartition(".")[2], Int8Linear(weight, scale, module.bias, edges))
     return model

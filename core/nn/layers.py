@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from edgefront.core.spaces.architecture import Architecture
+
 
 def drop(x: Tensor, rate: float) -> Tensor:
     """Dropout at this rate; `x` itself where it is 0."""
@@ -33,6 +35,20 @@ class LayerNorm(nn.LayerNorm):
 
     def reset_parameters(self) -> None:
         pass
+
+
+class RmsNorm(nn.RMSNorm):
+    """RMS norm over the last axis; `weight` holds nothing yet."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+def make_norm(architecture: Architecture, width: int) -> nn.Module:
+    """The architecture's kind of norm over so many features, with its epsilon."""
+    kind = RmsNorm if architecture.norm_kind == "rms" else LayerNorm
+    norm: nn.Module = kind(width, float(architecture.norm_eps))
+    return norm
 
 
 class Table(nn.Embedding):

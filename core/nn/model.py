@@ -13,11 +13,12 @@ from edgefront.core.nn.blocks import make_block
 from edgefront.core.nn.context import Context
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.embedding import TokenEmbedding
-from edgefront.core.nn.layers import LayerNorm, drop
+from edgefront.core.nn.layers import drop, make_norm
 from edgefront.core.nn.output import OutputLayer, wanted
 from edgefront.core.nn.positions import (
     LearnedPositions,
     RelativePositions,
+    RotaryPositions,
     SinusoidalPositions,
     make_positions,
 )
@@ -42,7 +43,7 @@ class LanguageModel(nn.Module):
         self.blocks = nn.ModuleList(make_block(block, architecture) for block in architecture.blocks)
         self.final_norm = None
         if architecture.has_final_norm:
-            self.final_norm = LayerNorm(architecture.d_model, float(architecture.norm_eps))
+            self.final_norm = make_norm(architecture, architecture.d_model)
         self.output = OutputLayer(architecture)
 
     @property
@@ -155,16 +156,12 @@ class LanguageModel(nn.Module):
         return hidden
 
     def _positions(self, tokens: Tensor, context: Context) -> Tensor | None:
-        """What is added to the embedding, [sequence, d_model]; counts the tokens where that depends on their place."""
-        start, sequence = 0, tokens.shape[1]
-        if not isinstance(self.positions, LearnedPositions | SinusoidalPositions):
-            return None
-        if context.state is not None and context.next_state is not None:
-            start = int(context.state["position"])
-            context.next_state["position"] = torch.tensor(start + sequence)
+        """What is added to the embedding, [sequence, d_model]."""
         if isinstance(self.positions, LearnedPositions):
-            return self.positions(start, sequence)
-        return self.positions(start, sequence, self.embedding.tables[0])
+            return self.positions(context.start, tokens.shape[1])
+        if isinstance(self.positions, SinusoidalPositions):
+            return self.positions(context.start, tokens.shape[1], self.embedding.tables[0])
+        return None
 
     def _context(
         self,
@@ -196,6 +193,7 @@ class LanguageModel(nn.Module):
             source_mask=source_mask,
             window=window,
             relative=self.positions if isinstance(self.positions, RelativePositions) else None,
+            rotary=self.positions if isinstance(self.positions, RotaryPositions) else None,
             dropout=self.dropout if self.training else NO_DROPOUT,
         )
 

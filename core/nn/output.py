@@ -25,7 +25,7 @@ from edgefront.core.graph.state import Logits
 from edgefront.core.nn.blocks.feed_forward import ACTIVATIONS
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.embedding import TokenEmbedding
-from edgefront.core.nn.layers import LayerNorm, Linear, drop
+from edgefront.core.nn.layers import Linear, drop, make_norm
 from edgefront.core.spaces.architecture import Architecture
 
 IGNORED = -100
@@ -73,7 +73,7 @@ class OutputLayer(nn.Module):
             self.cluster_bias = nn.Parameter(torch.empty(tails))
         if output.kind == "masked_tokens":
             self.transform = Linear(d_model, d_model)
-            self.transform_norm = LayerNorm(d_model, float(architecture.norm_eps))
+            self.transform_norm = make_norm(architecture, d_model)
         if output.kind in ("pooled", "classes"):
             self.pooler = Linear(d_model, d_model)
         if output.classes is not None:

@@ -1,4 +1,4 @@
-"""Positions of tokens in torch: a learned embedding, fixed sinusoids, or the inputs of relative attention."""
+"""Positions of tokens in torch: a learned embedding, fixed sinusoids, rotations, the inputs of relative attention."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.positions import frequencies
+from edgefront.core.graph.positions import Frequencies, frequencies, rotary_frequencies
 from edgefront.core.nn.layers import Table
 from edgefront.core.spaces import ends
 from edgefront.core.spaces.architecture import Architecture
@@ -39,7 +39,7 @@ class SinusoidalPositions(nn.Module):
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
-        self.table = SinusoidTable(d_model)
+        self.table = SinusoidTable(frequencies(d_model))
 
     def forward(self, start: int, sequence: int, like: Tensor) -> Tensor:
         """Of the places start … start + sequence - 1, [sequence, d_model], type and device of `like`."""
@@ -52,7 +52,7 @@ class RelativePositions(nn.Module):
     def __init__(self, architecture: Architecture, positions: ends.RelativePositions) -> None:
         super().__init__()
         self.clamp = positions.clamp
-        self.table = SinusoidTable(architecture.d_model)
+        self.table = SinusoidTable(frequencies(architecture.d_model))
         self.u = self.v = None
         first = next((block for block in architecture.blocks if isinstance(block, Attention)), None)
         if positions.shared and first is not None:
@@ -68,6 +68,30 @@ class RelativePositions(nn.Module):
         return torch.arange(keys, -1, -1, device=device).clamp(max=keys if self.clamp is None else self.clamp)
 
 
+class RotaryPositions(nn.Module):
+    """Turns queries and keys by their places (Su et al. 2021, §3.2)."""
+
+    def __init__(self, positions: ends.RotaryPositions) -> None:
+        super().__init__()
+        self.description = positions
+        self._tables: dict[int, SinusoidTable] = {}
+
+    def turned(self, x: Tensor, place: int) -> Tensor:
+        """[batch, head, n, d_head] at the places `place` … `place` + n - 1.
+
+        Of the turned features the first half are pairs with the second half (x₁, x₂), and become
+        (x₁·cos - x₂·sin, x₂·cos + x₁·sin): "rotate_half" of Hugging Face's transformers.
+        """
+        count, d_head = x.shape[2:]
+        if d_head not in self._tables:
+            self._tables[d_head] = SinusoidTable(rotary_frequencies(self.description, d_head))
+        sines, cosines = self._tables[d_head].rows(place + count, x)[place:].chunk(2, -1)
+        width = self.description.width(d_head)
+        first, second, rest = x.split((width // 2, width // 2, d_head - width), -1)
+        parts = (first * cosines - second * sines, second * cosines + first * sines)
+        return torch.cat(parts if width == d_head else (*parts, rest), -1)
+
+
 class NoPositions(nn.Module):
     """Nothing is added to the embedding."""
 
@@ -75,18 +99,18 @@ class NoPositions(nn.Module):
 class SinusoidTable:
     """[sin(n·f), cos(n·f)] for n = 0, 1, … and all frequencies f; kept between passes, made longer as needed."""
 
-    def __init__(self, d_model: int) -> None:
-        self.d_model = d_model
-        self._rows = torch.empty(0, d_model)
+    def __init__(self, per_place: Frequencies) -> None:
+        self.per_place = torch.from_numpy(per_place)
+        self._rows = torch.empty(0, 2 * len(per_place))
 
     def rows(self, count: int, like: Tensor) -> Tensor:
-        """The first `count`, [count, d_model], type and device of `like`."""
+        """The first `count`, [count, 2·frequencies], type and device of `like`."""
         known = self._rows
         if known.shape[0] < count or known.dtype != like.dtype or known.device != like.device:
             # Computed in float64; and as an ordinary tensor, which training can use after an inference.
             with torch.inference_mode(False), torch.no_grad():
                 places = torch.arange(max(count, 2 * known.shape[0]), dtype=torch.float64)
-                angles = places.unsqueeze(1) * torch.from_numpy(frequencies(self.d_model))
+                angles = places.unsqueeze(1) * self.per_place
                 known = torch.cat((angles.sin(), angles.cos()), 1).to(like.device, like.dtype)
             self._rows = known
         return known[:count]
@@ -99,6 +123,8 @@ def make_positions(architecture: Architecture) -> nn.Module:
         return LearnedPositions(positions, architecture.d_model)
     if isinstance(positions, ends.SinusoidalPositions):
         return SinusoidalPositions(architecture.d_model)
+    if isinstance(positions, ends.RotaryPositions):
+        return RotaryPositions(positions)
     if isinstance(positions, ends.RelativePositions):
         return RelativePositions(architecture, positions)
     return NoPositions()

@@ -25,7 +25,7 @@ class State(dict[str, Tensor]):
         """The state before the first token: nothing seen, cells of zeros; type and device of `like`."""
         state = cls(architecture, form)
         for spec in state_specs(architecture, form):
-            sizes = [batch if axis == "batch" else 0 if isinstance(axis, str) else axis for axis in spec.axes]
+            sizes = spec.sizes(batch, 0)
             # A count stays on the CPU: reading it must not wait for a device.
             state[spec.name] = (
                 torch.zeros(sizes, dtype=torch.int64)
@@ -43,7 +43,7 @@ class State(dict[str, Tensor]):
     def holds_source(self) -> bool:
         """Whether a pass with the source went before."""
         for spec in state_specs(self.architecture, self.form):
-            if spec.growing is not None and spec.axes[spec.growing] != "past":
+            if spec.growing is not None and spec.holds_source:
                 return bool(self[spec.name].shape[spec.growing])
         return False
 
@@ -58,7 +58,7 @@ class State(dict[str, Tensor]):
 
         def last(spec: StateSpec, tensor: Tensor) -> Tensor:
             axis = spec.growing
-            if axis is None or spec.axes[axis] != "past" or tensor.shape[axis] <= length:
+            if axis is None or spec.holds_source or tensor.shape[axis] <= length:
                 return tensor
             return tensor.narrow(axis, tensor.shape[axis] - length, length)
 

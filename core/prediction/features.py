@@ -5,10 +5,10 @@ elements that are read and written, or calls, each of which costs something howe
 latency is nearly a sum of them, each times a cost of its own (`core.prediction.latency`), so they tell as well where
 the milliseconds go, block by block.
 
-For n new tokens of each of B sequences after M earlier ones, K = M + n, as `core.cost.flops` counts: the sums of
-products are its sums. Two things a description knows and `Shapes` does not: relative positions are counted without
-their clamp, and of an embedding's projections only the widest cluster's. The source of a translation model counts as
-blocks of the model.
+For n new tokens of each of B sequences after M earlier ones, K = M + n, as `core.cost.flops` counts (with a window of w
+at most w - 1 earlier ones): the sums of products are its sums. Two things a description knows and `Shapes` does not:
+relative positions are counted without their clamp, and of an embedding's projections only the widest cluster's. The
+source of a translation model counts as blocks of the model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from edgefront.core.spaces.block import BLOCK_KINDS
 
 Floats = NDArray[np.float64]
 
-_ATTENTION, _FEED_FORWARD, _SRU, _SRUPP, _IDENTITY = range(len(BLOCK_KINDS))
+_ATTENTION, _FEED_FORWARD, _SRU, _SRUPP, _IDENTITY, _SHORT_CONV = range(len(BLOCK_KINDS))
 
 
 class Feature(NamedTuple):
@@ -49,7 +49,7 @@ FEATURES = (
     Feature("attention_scores", "MAC", "blocks", "scores and weighted values: 2·B·n·K·n_head·d_head"),
     Feature("attention_weights", "elements", "blocks", "softmax: B·n·K·n_head, of attention and SRU++"),
     Feature("feed_forward_calls", "calls", "blocks", "1 a feed-forward block"),
-    Feature("feed_forward_products", "MAC", "blocks", "2·B·n·d_model·d_inner"),
+    Feature("feed_forward_products", "MAC", "blocks", "2·B·n·d_model·d_inner, 3· where gated"),
     Feature("feed_forward_width", "elements", "blocks", "activations: B·n·d_inner"),
     Feature("recurrence_calls", "calls", "blocks", "1 an SRU or SRU++ block"),
     Feature("recurrence", "elements", "blocks", "steps of SRU and SRU++, one after another: B·n·d_model"),
@@ -57,6 +57,13 @@ FEATURES = (
     Feature("srupp_products", "MAC", "blocks", "linear layers of SRU++"),
     Feature("srupp_calls", "calls", "blocks", "1 an SRU++ block that attends"),
     Feature("srupp_scores", "MAC", "blocks", "scores and weighted values of SRU++: 2·B·n·K·d_attn"),
+    Feature("attention_kept", "elements", "blocks", "keys and values, of attention and SRU++: 2·B·K·n_kv_head·d_head"),
+    Feature("attention_turned", "elements", "blocks", "queries and keys that rotary positions turn: B·n·features"),
+    Feature("attention_norms", "calls", "blocks", "2 an attention block with norms of queries and keys"),
+    Feature("feed_forward_gates", "elements", "blocks", "products of gated blocks: B·n·d_inner"),
+    Feature("convolution_calls", "calls", "blocks", "1 a short convolution"),
+    Feature("convolution_products", "MAC", "blocks", "linear layers of short convolutions: 4·B·n·d_model²"),
+    Feature("convolution_taps", "elements", "blocks", "products of short convolutions: B·n·d_model·kernel"),
 )
 NAMES = tuple(feature.name for feature in FEATURES)
 _COLUMN = {name: column for column, name in enumerate(NAMES)}
@@ -104,7 +111,7 @@ def descriptors(shapes: Shapes, counted: Floats) -> Floats:
             np.log1p(counted[:, _COLUMN["attention_weights"]]) - np.log(blocks),
             share("attention_products", "attention_scores"),
             share("feed_forward_products"),
-            share("sru_products"),
+            share("sru_products", "convolution_products"),
             share("srupp_products", "srupp_scores"),
             share("output_products"),
         ],
@@ -125,13 +132,15 @@ def _of_ends(shapes: Shapes, protocol: MeasurementProtocol) -> Iterator[tuple[st
 
 def _of_blocks(shapes: Shapes, protocol: MeasurementProtocol) -> Iterator[tuple[str, Floats]]:
     """Features of every block, (n, L) each; kinds that no row has are left out."""
-    new = protocol.batch * protocol.sequence_length
-    keys = protocol.memory_length + protocol.sequence_length
+    batch, tokens = protocol.batch, protocol.sequence_length
+    new, memory = batch * tokens, earlier(shapes, protocol)
     d = shapes.d_model.astype(float)[:, None]
-    width, heads = shapes.width.astype(float), shapes.heads.astype(float)
+    width, heads, kv_width = (part.astype(float) for part in (shapes.width, shapes.heads, shapes.kv_width))
     present = (shapes.kind >= 0) & (shapes.kind != _IDENTITY)
     yield "block_stream", new * d * present
-    yield "attention_weights", new * keys * (heads * shapes.attends)
+    yield "block_biases", (shapes.biased | shapes.relative).astype(float)
+    yield "attention_weights", new * (memory + tokens) * (heads * shapes.attends)
+    yield "attention_kept", 2.0 * batch * (memory + tokens) * kv_width
     attention = shapes.kind == _ATTENTION
     if attention.any():
         yield from _of_attention(shapes, protocol, attention, width * attention, d)
@@ -139,36 +148,46 @@ def _of_blocks(shapes: Shapes, protocol: MeasurementProtocol) -> Iterator[tuple[
     if feed_forward.any():
         inner = width * feed_forward
         yield "feed_forward_calls", feed_forward.astype(float)
-        yield "feed_forward_products", 2.0 * new * d * inner
+        yield "feed_forward_products", (2.0 + shapes.gated) * new * d * inner
         yield "feed_forward_width", new * inner
-        yield "block_biases", (feed_forward & (shapes.parameters > 2 * d * inner + 2 * d)).astype(float)
+        yield "feed_forward_gates", new * inner * shapes.gated
     recurrent = (shapes.kind == _SRU) | (shapes.kind == _SRUPP)
     if recurrent.any():
         yield "recurrence_calls", recurrent.astype(float)
         yield "recurrence", new * d * recurrent
         yield from _of_recurrence(shapes, protocol, width, d)
+    convolution = shapes.kind == _SHORT_CONV
+    if convolution.any():
+        yield "convolution_calls", convolution.astype(float)
+        yield "convolution_products", new * 4 * d * d * convolution
+        yield "convolution_taps", new * d * width * convolution
 
 
 def _of_attention(
     shapes: Shapes, protocol: MeasurementProtocol, attention: NDArray[np.bool_], width: Floats, d: Floats
 ) -> Iterator[tuple[str, Floats]]:
     batch, tokens = protocol.batch, protocol.sequence_length
-    keys = protocol.memory_length + tokens
-    others = _projected_keys(protocol) + tokens
-    maps = d * width
-    # A map of distances instead of biases: the remaining parameters show which of the two a block has.
-    left = shapes.parameters - 4 * maps - 2 * d * attention
-    relative = attention & (left >= maps) & (left != 3 * width + d)
+    memory = earlier(shapes, protocol)
+    keys = memory + tokens
+    projected = tokens + (memory if protocol.mode == "forward" else 0)
     yield "attention_calls", attention.astype(float)
-    yield "block_biases", (attention & (left > 0)).astype(float)
     if protocol.mode == "decode":
-        of_distances = batch * tokens * (maps + shapes.heads * d * (keys + 1)) * relative
+        of_distances = batch * tokens * (d * width + shapes.heads * d * (keys + 1)) * shapes.relative
         to_queries: Floats | float = 0.0
     else:
-        of_distances = (keys + 1) * maps * relative
-        to_queries = batch * tokens * (keys + 1) * width * relative
-    yield "attention_products", 2.0 * batch * others * maps + of_distances
+        of_distances = (keys + 1) * d * width * shapes.relative
+        to_queries = batch * tokens * (keys + 1) * width * shapes.relative
+    maps = 2.0 * batch * d * (tokens * width + projected * (shapes.kv_width * attention))
+    yield "attention_products", maps + of_distances
     yield "attention_scores", 2.0 * batch * tokens * keys * width + to_queries
+    yield "attention_turned", batch * tokens * shapes.turned.astype(float)
+    yield "attention_norms", 2 * shapes.qk_norm.astype(float)
+
+
+def earlier(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.int64]:
+    """(n, L) tokens before the new ones that a block may see: with a window no more than it keeps."""
+    kept = np.where(shapes.window > 0, shapes.window - 1, protocol.memory_length)
+    return np.minimum(protocol.memory_length, kept).astype(np.int64)
 
 
 def _of_recurrence(

@@ -22,6 +22,7 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.number_formats import GGUF_BLOCK, GGUF_BLOCK_BYTES, GGUF_QUANTISED
 from edgefront.core.prediction.calibration import half_width
 from edgefront.core.prediction.checks import enough_different, positive
+from edgefront.core.prediction.features import earlier
 from edgefront.core.prediction.regression import rounded
 from edgefront.core.spaces.block import BLOCK_KINDS
 
@@ -31,9 +32,11 @@ MEMORY_FEATURES: Mapping[str, str] = MappingProxyType(
     {
         "runtime": "1: bytes that every model needs",
         "stream": "bytes of the residual stream: B·n·d_model",
-        "inner": "bytes of the widest feed-forward block's activations: B·n·d_inner",
+        "inner": "bytes of the widest activations of a feed-forward block, B·n·d_inner (2· where gated), or of a short "
+        "convolution, 3·B·n·d_model",
         "attention_weights": "bytes of the softmax of the block with most heads: B·n·K·n_head",
-        "state": "bytes of keys and values that prefill and decode keep: 2·B·K·width of every block that attends",
+        "state": "bytes of keys and values that prefill and decode keep: 2·B·K·width of every block that attends, K at "
+        "most its window",
         "logits": "bytes of the scores of tokens",
         "blocks": "number of blocks",
         "output": "bytes of the output layer's weights, held in another order",
@@ -43,7 +46,7 @@ MEMORY_FEATURES: Mapping[str, str] = MappingProxyType(
 _RIDGE = 1e-3
 _LEAST_HALF_WIDTH = 1e-3
 _DIGITS = 6
-_ATTENTION, _FEED_FORWARD, _SRU, _SRUPP, _ = range(len(BLOCK_KINDS))
+_ATTENTION, _FEED_FORWARD, _SRU, _SRUPP, _, _SHORT_CONV = range(len(BLOCK_KINDS))
 
 
 @dataclass(frozen=True)
@@ -107,18 +110,21 @@ def weight_bytes(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.in
 def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
     """(n, len(MEMORY_FEATURES)), in bytes but for the runtime and the blocks."""
     width = BYTES[protocol.dtype]
-    new, keys = protocol.batch * protocol.sequence_length, protocol.memory_length + protocol.sequence_length
+    new = protocol.batch * protocol.sequence_length
+    keys = earlier(shapes, protocol) + protocol.sequence_length
     positions = {"all": new, "last": protocol.batch, "none": 0}[protocol.logits]
-    inner = shapes.width * (shapes.kind == _FEED_FORWARD)
+    inner = shapes.width * (shapes.kind == _FEED_FORWARD) * (1 + shapes.gated)
+    inner = inner + 3 * shapes.d_model[:, None] * (shapes.kind == _SHORT_CONV)
     heads = shapes.heads * shapes.attends
-    kept = 0 if protocol.mode == "forward" else 2 * protocol.batch * keys
+    seen_later = np.where(shapes.window > 0, np.minimum(keys, shapes.window - 1), keys)
+    kept = 0 if protocol.mode == "forward" else 2 * protocol.batch * seen_later
     return np.stack(
         [
             np.ones(len(shapes)),
             width * new * shapes.d_model.astype(float),
             width * new * inner.max(axis=1, initial=0).astype(float),
-            width * new * keys * heads.max(axis=1, initial=0).astype(float),
-            width * kept * (shapes.width * shapes.attends).sum(axis=1).astype(float),
+            width * new * (keys * heads).max(axis=1, initial=0).astype(float),
+            width * (kept * shapes.kv_width).sum(axis=1).astype(float),
             width * positions * shapes.vocab_size.astype(float),
             (shapes.kind >= 0).sum(axis=1).astype(float),
             width * (positions > 0) * shapes.output_weights.astype(float),
@@ -132,9 +138,10 @@ def _linear_layers(shapes: Shapes) -> tuple[NDArray[np.int64], NDArray[np.int64]
     """(n,) weights of the blocks' linear layers, and (n,) how many layers: what int8 and int4 quantise."""
     d, width, kind = shapes.d_model[:, None], shapes.width.astype(np.int64), shapes.kind
     attends = (kind == _SRUPP) & shapes.attends
-    weights = 4 * width * d * ((kind == _ATTENTION) | (kind == _SRUPP)) + 2 * width * d * (kind == _FEED_FORWARD)
+    weights = 2 * (width + shapes.kv_width) * d * (kind == _ATTENTION) + 4 * width * d * (kind == _SRUPP)
+    weights += (2 + shapes.gated) * width * d * (kind == _FEED_FORWARD) + 4 * d * d * (kind == _SHORT_CONV)
     weights += np.where(width > 0, 4 * d * width, 3 * d * d) * (kind == _SRU) + 2 * width * width * attends
-    maps = 2 * np.isin(kind, (_ATTENTION, _FEED_FORWARD, _SRUPP)) + attends
+    maps = 2 * np.isin(kind, (_ATTENTION, _FEED_FORWARD, _SRUPP, _SHORT_CONV)) + attends
     maps += np.where(width > 0, 2, 1) * (kind == _SRU)
     return weights.sum(axis=1), maps.sum(axis=1)
 
@@ -144,8 +151,9 @@ def _int4_bytes(shapes: Shapes, block_size: int) -> NDArray[np.int64]:
     d, width, kind = shapes.d_model[:, None], shapes.width.astype(np.int64), shapes.kind
     of_d, of_width = -(-d // block_size), -(-width // block_size)
     projected = width * of_d + 3 * d * of_width
-    blocks = (3 * width * of_d + d * of_width) * (kind == _ATTENTION)
-    blocks += (width * of_d + d * of_width) * (kind == _FEED_FORWARD)
+    blocks = ((width + 2 * shapes.kv_width) * of_d + d * of_width) * (kind == _ATTENTION)
+    blocks += ((1 + shapes.gated) * width * of_d + d * of_width) * (kind == _FEED_FORWARD)
+    blocks += 4 * d * of_d * (kind == _SHORT_CONV)
     blocks += np.where(width > 0, projected, 3 * d * of_d) * (kind == _SRU)
     blocks += (projected + 2 * width * of_width * shapes.attends) * (kind == _SRUPP)
     return np.asarray(blocks.sum(axis=1) * (block_size // 2 + 4))

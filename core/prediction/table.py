@@ -170,4 +170,11 @@ def _shapes(rows: Sequence[_Layers]) -> Shapes:
         width=width,
         attends=kind == _ATTENTION,
         parameters=parameters,
+        kv_width=np.where(kind == _ATTENTION, width, 0).astype(np.int32),
+        window=np.zeros_like(width),
+        turned=np.zeros_like(width),
+        gated=np.zeros(kind.shape, dtype=np.bool_),
+        qk_norm=np.zeros(kind.shape, dtype=np.bool_),
+        biased=(kind >= 0) & np.array([row.bias for row in rows])[:, None],
+        relative=np.zeros(kind.shape, dtype=np.bool_),
     )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.cost.shapes import GRIDS, Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward
@@ -35,9 +35,9 @@ _NONE = -1
 """Where there is no block."""
 
 
-_FACTORS = np.random.Generator(np.random.PCG64(0)).integers(1 << 63, size=(5, 1024), dtype=np.uint64) * np.uint64(
-    2
-) + np.uint64(1)
+_FACTORS = np.random.Generator(np.random.PCG64(0)).integers(
+    1 << 63, size=(2 + len(GRIDS), 1024), dtype=np.uint64
+) * np.uint64(2) + np.uint64(1)
 
 
 def identity(shapes: Shapes) -> NDArray[np.uint64]:
@@ -48,8 +48,8 @@ def identity(shapes: Shapes) -> NDArray[np.uint64]:
     keys = np.zeros(len(shapes), dtype=np.uint64)
     for factor, column in zip(_FACTORS[0], (shapes.d_model, shapes.d_embed, shapes.div), strict=False):
         keys += column.astype(np.uint64) * factor
-    grids: tuple[NDArray[Any], ...] = (shapes.kind + 1, shapes.heads, shapes.width, shapes.attends)
-    for factors, grid in zip(_FACTORS[1:], grids, strict=True):
+    grids = [getattr(shapes, name) for name in GRIDS if name not in ("kind", "parameters")]
+    for factors, grid in zip(_FACTORS[1:], [shapes.kind + 1, *grids], strict=False):
         keys += (grid.astype(np.uint64) * factors[: grid.shape[1]]).sum(axis=1, dtype=np.uint64)
     return keys
 
@@ -79,10 +79,9 @@ class Layout(ABC):
             blocks == _NONE, len(self.blocks), blocks
         )
         table = self._block_table
-        kind, parameters = table.kind.ravel()[at], table.parameters.ravel()[at]
-        attends = table.attends.ravel()[at]
+        grids = {name: getattr(table, name).ravel()[at] for name in GRIDS}
         # Positions that the attention blocks share exist where there is one.
-        attended = (kind == 0).any(axis=1)
+        attended = (grids["kind"] == 0).any(axis=1)
         ends, frames = self._ends_with, self._frames(codes)
         without = self._ends_without
         return Shapes(
@@ -94,13 +93,10 @@ class Layout(ABC):
             position_parameters=np.where(
                 attended, ends.position_parameters[frames], without.position_parameters[frames]
             ),
-            decoder_parameters=(ends.decoder_parameters - ends.parameters.sum(axis=1))[frames] + parameters.sum(axis=1),
+            decoder_parameters=(ends.decoder_parameters - ends.parameters.sum(axis=1))[frames]
+            + grids["parameters"].sum(axis=1),
             output_weights=ends.output_weights[frames],
-            kind=kind,
-            heads=table.heads.ravel()[at],
-            width=table.width.ravel()[at],
-            attends=attends,
-            parameters=parameters,
+            **grids,
         )
 
     @property
@@ -148,11 +144,7 @@ class Layout(ABC):
 
         return Shapes(
             **{name: getattr(known, name)[:1] for name in _ENDS},
-            kind=row(known.kind, -1),
-            heads=row(known.heads, 0),
-            width=row(known.width, 0),
-            attends=row(known.attends, 0),
-            parameters=row(known.parameters, 0),
+            **{name: row(getattr(known, name), -1 if name == "kind" else 0) for name in GRIDS},
         )
 
     # What is no block ---------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from edgefront.core.canonical import canonical_json, digest
 from edgefront.core.errors import ArchitectureError, InvalidInput
-from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Block, Part, Srupp, Width
+from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Biases, Block, Part, Srupp, Width
 from edgefront.core.spaces.ends import (
     POSITION_KINDS,
     Embedding,
@@ -24,6 +24,7 @@ from edgefront.core.spaces.ends import (
     Output,
     Positions,
     RelativePositions,
+    RotaryPositions,
     SinusoidalPositions,
 )
 from edgefront.core.spaces.pattern import expand
@@ -32,6 +33,9 @@ from edgefront.core.validation import form, invalid_input, short
 
 VERSION = 1
 MAX_BLOCKS = 1024
+
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+NormKind = Literal["layer", "rms"]
 
 _BLOCK: TypeAdapter[Block] = TypeAdapter(Block)
 
@@ -47,11 +51,13 @@ class Architecture(Part):
     causal: bool = True
     positions: Positions = LearnedPositions()
     norm: Literal["pre", "post"] = "pre"
-    """Where attention and feed-forward blocks have their layer norm: before them, or after the residual sum."""
+    """Where blocks have their norm: before them, or after the residual sum. Blocks of SRU and SRU++ have none there."""
+    norm_kind: NormKind = "layer"
+    """Layer norm (Ba et al. 2016), or RMS norm (Zhang & Sennrich 2019). That inside SRU++ is a layer norm."""
     final_norm: bool | None = None
-    """A layer norm after the last block; if absent, exactly with norm pre."""
+    """A norm after the last block; if absent, exactly with norm pre."""
     norm_eps: Annotated[str, Field(pattern=form(r"^1e-([1-9]|1[0-2])$", "1e-1 to 1e-12, as text"))] = "1e-5"
-    activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu_tanh"
+    activation: Activation = "gelu_tanh"
     embedding: Embedding
     blocks: Annotated[tuple[Block, ...], Field(min_length=1, max_length=MAX_BLOCKS, strict=False)]
     output: Output = Output()
@@ -138,7 +144,7 @@ class Architecture(Part):
 
     @property
     def has_final_norm(self) -> bool:
-        """Whether a layer norm follows the last block."""
+        """Whether a norm follows the last block."""
         return self.norm == "pre" if self.final_norm is None else self.final_norm
 
     @property
@@ -158,6 +164,14 @@ class Architecture(Part):
         """Width of one head of an attention block of this model."""
         return block.d_head or self.d_model // block.n_head
 
+    def attention_bias(self, block: Attention) -> Biases:
+        """Which linear layers of an attention block of this model have a bias."""
+        return self._default_bias if block.bias is None else block.bias
+
+    @property
+    def _default_bias(self) -> Biases:
+        return "none" if isinstance(self.positions, RelativePositions) else "all"
+
     @cached_property
     def canonical(self) -> dict[str, Any]:
         """The description with every field at its default left out, except version and kinds."""
@@ -165,12 +179,14 @@ class Architecture(Part):
         value["version"] = self.version
         for dumped, block in zip(value["blocks"], self.blocks, strict=True):
             dumped["kind"] = block.kind
-            if (
-                isinstance(block, Attention)
-                and block.d_head is not None
-                and block.d_head * block.n_head == self.d_model
-            ):
-                del dumped["d_head"]
+            if isinstance(block, Attention):
+                for field, default in (
+                    ("d_head", self.d_model / block.n_head),
+                    ("n_kv_head", block.n_head),
+                    ("bias", self._default_bias),
+                ):
+                    if dumped.get(field) == default:
+                        del dumped[field]
         if "positions" in value:
             value["positions"]["kind"] = self.positions.kind
         if "output" in value:
@@ -210,6 +226,7 @@ class Architecture(Part):
     def _faults(self) -> Iterator[ArchitectureError]:
         yield from self._head_faults()
         yield from self._relative_faults()
+        yield from self._rotary_faults()
         yield from self._source_faults()
         embedding = self.embedding
         if self.d_embed // embedding.div ** len(embedding.cutoffs) < 1:
@@ -245,6 +262,13 @@ class Architecture(Part):
                     value=block.n_head,
                     allowed=f"a divisor of {self.d_model}, or any with d_head",
                 )
+            if isinstance(block, Attention) and block.window is not None and not self.causal:
+                yield ArchitectureError(
+                    f"blocks.{index}.window needs causal true: it counts the keys before a token",
+                    field=f"blocks.{index}.window",
+                    value=block.window,
+                    allowed="omit it, or causal true",
+                )
 
     def _relative_faults(self) -> Iterator[ArchitectureError]:
         if isinstance(self.positions, RelativePositions | SinusoidalPositions) and self.d_model % 2:
@@ -274,6 +298,36 @@ class Architecture(Part):
                     field=f"blocks.{index}.n_head",
                     value=block.n_head,
                     allowed=f"{first.n_head} heads of {self.d_head(first)}, or positions.shared false",
+                )
+            for field, value, default in (
+                ("n_kv_head", block.kv_heads, block.n_head),
+                ("qk_norm", block.qk_norm, False),
+                ("bias", self.attention_bias(block), "none"),
+            ):
+                if value != default:
+                    yield ArchitectureError(
+                        f"blocks.{index}.{field} does not go with positions.kind relative: Transformer-XL's attention "
+                        "has neither grouped queries, nor norms of them, nor biases",
+                        field=f"blocks.{index}.{field}",
+                        value=value,
+                        allowed="omit it, or other positions",
+                    )
+
+    def _rotary_faults(self) -> Iterator[ArchitectureError]:
+        if not isinstance(self.positions, RotaryPositions):
+            return
+        for index, block in enumerate(self.blocks):
+            if not isinstance(block, Attention):
+                continue
+            d_head, width = self.d_head(block), self.positions.width(self.d_head(block))
+            if width < 2 or width % 2:
+                field = "d_head" if block.d_head else "n_head"
+                yield ArchitectureError(
+                    f"blocks.{index}.{field} gives heads of {d_head} features, of which positions.percent "
+                    f"{self.positions.percent} turns {width}: they turn in pairs",
+                    field=f"blocks.{index}.{field}",
+                    value=block.d_head or block.n_head,
+                    allowed="heads with an even number of turned features, 2 at least",
                 )
 
     def _source_faults(self) -> Iterator[ArchitectureError]:
@@ -311,12 +365,12 @@ class Architecture(Part):
                     value=value,
                     allowed=str(allowed),
                 )
-        if isinstance(self.positions, RelativePositions):
+        if isinstance(self.positions, RelativePositions | RotaryPositions):
             for index in readers:
                 if isinstance(self.blocks[index], Attention):
                     yield ArchitectureError(
-                        f"blocks.{index}.attends to a source, whose tokens have no distance: positions.kind relative "
-                        "does not go with it",
+                        f"blocks.{index}.attends to a source, whose tokens have no distance: positions.kind "
+                        f"{self.positions.kind} does not go with it",
                         field=f"blocks.{index}.attends",
                         value=getattr(self.blocks[index], "attends"),  # noqa: B009
                         allowed="self, or other positions",

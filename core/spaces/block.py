@@ -9,10 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from edgefront.core.errors import ArchitectureError
 
 MAX_WIDTH = 1 << 16
+MAX_LENGTH = 1 << 20
 
 Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
 Context = Literal["self", "source", "both"]
 """What an attention sees: its own sequence, the states of the `source`, or the source's before its own."""
+Biases = Literal["all", "qkv", "none"]
+"""Which linear layers of an attention have a bias."""
 
 
 class Part(BaseModel):
@@ -22,24 +25,64 @@ class Part(BaseModel):
 
 
 class Attention(Part):
-    """Multi-head attention (Vaswani et al. 2017, eq. 1).
+    """Multi-head attention (Vaswani et al. 2017, eq. 1), with grouped queries (Ainslie et al. 2023) where n_kv_head is.
 
     With relative positions it is Transformer-XL's (Dai et al. 2019, §3.3): no biases in its linear layers, a projection
-    of the distances, and the biases u and v. Otherwise its linear layers have biases, as in GPT-2 and BERT.
+    of the distances, and the biases u and v. With rotary ones (Su et al. 2021) queries and keys are turned.
     """
 
     kind: Literal["attention"] = "attention"
     n_head: Width
     d_head: Width | None = None
     """Width of one head; d_model / n_head if absent."""
+    n_kv_head: Width | None = None
+    """Heads of keys and of values, each for n_head / n_kv_head heads of queries that follow each other; n_head if
+    absent."""
     attends: Context = "self"
+    window: Annotated[int, Field(ge=2, le=MAX_LENGTH)] | None = None
+    """Each token sees so many keys at most, itself included; all before it if absent."""
+    qk_norm: bool = False
+    """An RMS norm of each head's query and of each head's key, before they are turned."""
+    bias: Biases | None = None
+    """Linear layers with biases; if absent, all of them (GPT-2, BERT), and none with relative positions."""
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and of values."""
+        return self.n_head if self.n_kv_head is None else self.n_kv_head
+
+    @model_validator(mode="after")
+    def _heads_and_window_fit(self) -> Attention:
+        if self.n_head % self.kv_heads:
+            raise ArchitectureError(
+                f"n_kv_head must divide n_head {self.n_head}, but {self.n_kv_head} does not",
+                field="n_kv_head",
+                value=self.n_kv_head,
+                allowed=f"a divisor of {self.n_head}",
+            )
+        if self.window is not None and self.attends != "self":
+            raise ArchitectureError(
+                f"window {self.window} needs attends self, not {self.attends}: a source's tokens are no nearer or "
+                "farther",
+                field="window",
+                value=self.window,
+                allowed="omit it, or attends self",
+            )
+        return self
 
 
 class FeedForward(Part):
-    """Two linear layers with biases and the activation between: d_model → d_inner → d_model."""
+    """Two linear layers and the activation between: d_model → d_inner → d_model.
+
+    `gated` (Shazeer 2020): the activation of one projection times another, W₂·(act(W_g·x) ⊙ W_u·x); with silu it is
+    SwiGLU, with a GELU GeGLU.
+    """
 
     kind: Literal["feed_forward"] = "feed_forward"
     d_inner: Width
+    gated: bool = False
+    bias: bool = True
+    """Of its linear layers."""
 
 
 class Sru(Part):
@@ -79,11 +122,25 @@ class Srupp(Part):
         return self
 
 
+class ShortConv(Part):
+    """The gated short convolution of LFM2 (Amini et al. 2025, arXiv 2511.23404, §2), `Lfm2ShortConv` of transformers.
+
+    Three projections of d_model features: the product of two of them is convolved along the tokens, feature by feature,
+    and multiplied with the third before the last linear layer. It sees no later token, whatever `causal` says.
+    """
+
+    kind: Literal["short_conv"] = "short_conv"
+    kernel: Annotated[int, Field(ge=2, le=64)] = 3
+    """Tokens that it sees, itself included."""
+    bias: bool = False
+    """Of its linear layers and of the convolution."""
+
+
 class Identity(Part):
     """Nothing: the residual stream passes (the third choice of PAR's search, Mandava et al. 2020, §2.1)."""
 
     kind: Literal["identity"] = "identity"
 
 
-Block = Annotated[Attention | FeedForward | Sru | Srupp | Identity, Field(discriminator="kind")]
-BLOCK_KINDS = ("attention", "feed_forward", "sru", "srupp", "identity")
+Block = Annotated[Attention | FeedForward | Sru | Srupp | Identity | ShortConv, Field(discriminator="kind")]
+BLOCK_KINDS = ("attention", "feed_forward", "sru", "srupp", "identity", "short_conv")

@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from edgefront.core.errors import ArchitectureError
-from edgefront.core.spaces.block import Part, Width
+from edgefront.core.spaces.block import MAX_LENGTH, Part, Width
 
 MAX_VOCABULARY = 1 << 22
-MAX_LENGTH = 1 << 20
 
 
 class LearnedPositions(Part):
@@ -40,6 +39,49 @@ class SinusoidalPositions(Part):
     kind: Literal["sinusoidal"] = "sinusoidal"
 
 
+class RotaryScaling(Part):
+    """How Llama 3.1 stretches rotary positions beyond the `length` that they were trained with.
+
+    Features whose wave is longer than length / low turn `factor` times slower, those whose wave is shorter than
+    length / high as they did, and between the two is a smooth passage.
+    """
+
+    factor: Annotated[int, Field(ge=1, le=1 << 10)]
+    length: Annotated[int, Field(ge=1, le=MAX_LENGTH)] = 8192
+    low: Annotated[int, Field(ge=1, le=1 << 10)] = 1
+    high: Annotated[int, Field(ge=2, le=1 << 10)] = 4
+
+    @model_validator(mode="after")
+    def _low_is_below_high(self) -> RotaryScaling:
+        if self.low >= self.high:
+            raise ArchitectureError(
+                f"low must be below high {self.high}, not {self.low}",
+                field="low",
+                value=self.low,
+                allowed=f"1 to {self.high - 1}",
+            )
+        return self
+
+
+class RotaryPositions(Part):
+    """Rotary positions (Su et al. 2021): attention turns queries and keys by their place, so that scores depend on the
+    distance.
+
+    Feature i of the first half of a head's turned features is paired with feature i of their second half, as in Hugging
+    Face's transformers, and turns by theta^(-2i/width) a token.
+    """
+
+    kind: Literal["rotary"] = "rotary"
+    theta: Annotated[int, Field(ge=2, le=1 << 40)] = 10_000
+    percent: Annotated[int, Field(ge=1, le=100)] = 100
+    """Share of each head's features that are turned: the first ones."""
+    scaling: RotaryScaling | None = None
+
+    def width(self, d_head: int) -> int:
+        """How many of a head's features are turned."""
+        return d_head * self.percent // 100
+
+
 class NoPositions(Part):
     """No positions: what SRU and SRU++ need, whose recurrence knows the order."""
 
@@ -47,9 +89,10 @@ class NoPositions(Part):
 
 
 Positions = Annotated[
-    LearnedPositions | RelativePositions | SinusoidalPositions | NoPositions, Field(discriminator="kind")
+    LearnedPositions | RelativePositions | RotaryPositions | SinusoidalPositions | NoPositions,
+    Field(discriminator="kind"),
 ]
-POSITION_KINDS = ("learned", "relative", "sinusoidal", "none")
+POSITION_KINDS = ("learned", "relative", "rotary", "sinusoidal", "none")
 
 
 class Embedding(Part):

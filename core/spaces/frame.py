@@ -10,7 +10,7 @@ from math import gcd
 from typing import Literal, TypeVar
 
 from edgefront.core.errors import SpaceError
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.architecture import Activation, Architecture, NormKind
 from edgefront.core.spaces.block import Block
 from edgefront.core.spaces.ends import Embedding, Output, Positions
 from edgefront.core.spaces.gene import Gene, Value, in_words
@@ -30,8 +30,9 @@ class Frame:
 
     embedding: Embedding
     positions: Positions
-    activation: Literal["gelu", "gelu_tanh", "relu"]
+    activation: Activation
     norm: Literal["pre", "post"] = "pre"
+    norm_kind: NormKind = "layer"
     final_norm: bool | None = None
     norm_eps: str = "1e-5"
     causal: bool = True
@@ -44,6 +45,7 @@ class Frame:
             causal=self.causal,
             positions=self.positions,
             norm=self.norm,
+            norm_kind=self.norm_kind,
             final_norm=self.final_norm,
             norm_eps=self.norm_eps,
             activation=self.activation,

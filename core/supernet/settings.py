@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, ValidationError, model_validator
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.architecture import Activation, Architecture
 from edgefront.core.validation import invalid_input
 
 Choice = Literal["attention", "feed_forward", "identity"]
@@ -102,7 +102,7 @@ class SupernetSettings(SearchSettings):
     d_head: _Width | None = None
     d_inner: _Width = 2048
     norm: Literal["pre", "post"] = "post"
-    activation: Literal["gelu", "gelu_tanh", "relu"] = "relu"
+    activation: Activation = "relu"
     clamp: _Count | None = None
     """Relative distances beyond it count as it."""
     cutoffs: tuple[_Count, ...] = ()

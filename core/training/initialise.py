@@ -2,7 +2,8 @@
 
 In every scheme biases are 0 and layer norms 1 and 0, but for Transformer-XL's norm weights; and SRU and SRU++ blocks
 begin in every scheme as in branch 3.0.0-dev of their code, which trained the SRU++ paper's models: a hybrid of them
-trains no better from values that were made for attention.
+trains no better from values that were made for attention. The taps of a short convolution begin uniform to 1/√kernel in
+every scheme, as torch draws a convolution's.
 """
 
 from __future__ import annotations
@@ -127,6 +128,8 @@ def _first_value(parameter: Parameter, scheme: Scheme, generator: torch.Generato
         if parameter.last == "weight":
             return Draw("uniform", 1.0).values(shape, generator)
         return torch.tensor([[0.0], [RESET_BIAS]]).expand(shape)
+    if parameter.owner.endswith(".conv") and parameter.last == "weight":
+        return Draw("uniform", shape[0] ** -0.5).values(shape, generator)
     if parameter.last in ("bias", "alpha", "cluster_bias"):
         return torch.zeros(shape)
     if parameter.owner.endswith("norm"):

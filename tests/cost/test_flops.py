@@ -82,9 +82,8 @@ def _feed(
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     tokens = np.zeros((batch, sequence), np.int64)
     yield from (("tokens", tokens), ("segments", tokens), ("source_tokens", np.zeros((batch, source), np.int64)))
-    lengths = {"batch": batch, "past": memory, "source": source, "context": source + memory}
     for spec in state_specs(architecture, "memory" if mode == "segment" else "cache"):
-        shape = [lengths[axis] if isinstance(axis, str) else axis for axis in spec.axes]
+        shape = spec.sizes(batch, memory, source)
         yield spec.name, np.full(shape, memory, np.int64) if spec.integer else np.zeros(shape, np.float32)
 
 

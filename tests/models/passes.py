@@ -77,12 +77,8 @@ def onnx_pieces(
 
 def empty_state(model: Architecture, form: Form, batch: int, dtype: str) -> Arrays:
     """The state before the first token, for ONNX."""
-
-    def size(axis: str | int) -> int:
-        return axis if isinstance(axis, int) else batch if axis == "batch" else 0
-
     return {
-        spec.name: np.zeros([size(axis) for axis in spec.axes], "int64" if spec.integer else dtype)
+        spec.name: np.zeros(spec.sizes(batch, 0), "int64" if spec.integer else dtype)
         for spec in state_specs(model, form)
     }
 

@@ -26,6 +26,7 @@ EVERY_BLOCK = [
     {"kind": "sru", "d_proj": 3},
     {"kind": "identity"},
     {"kind": "srupp", "d_attn": 4, "attends": "none"},
+    {"kind": "short_conv"},
 ]
 ENCODER = {
     "d_model": 8,

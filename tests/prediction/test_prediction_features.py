@@ -51,9 +51,45 @@ def test_sru_and_mixed_stacks_are_counted_too() -> None:
     assert by_name["block_stream"] == 3 * 20 * 32  # nothing for the identity
 
 
+def decoder(**changes: object) -> Architecture:
+    """A decoder of grouped queries, gates and a short convolution."""
+    attention = {"kind": "attention", "n_head": 4, "n_kv_head": 2, "qk_norm": True, "bias": "none", "window": 20}
+    description = {
+        "d_model": 32,
+        "positions": {"kind": "rotary", "percent": 50},
+        "norm_kind": "rms",
+        "embedding": {"vocab_size": 100},
+        "blocks": [
+            {"kind": "short_conv", "kernel": 4},
+            {"kind": "feed_forward", "d_inner": 40, "gated": True, "bias": False},
+            attention,
+            {"kind": "feed_forward", "d_inner": 24},
+            {**attention, "n_kv_head": 1, "window": None, "d_head": 16, "bias": "qkv"},
+        ],
+    }
+    return Architecture.parse({**description, **changes})
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.one_pass)
+def test_products_of_a_decoder_are_those_of_its_cost(protocol: MeasurementProtocol) -> None:
+    row = features(Shapes.of([decoder()]), protocol)[0]
+    assert 2 * row[PRODUCTS].sum() == protocol_costs(decoder(), protocol).flops
+
+
+def test_what_else_a_decoder_does_is_counted() -> None:
+    protocol = MeasurementProtocol(mode="decode", memory_length=100, batch=3)
+    found = dict(zip(NAMES, features(Shapes.of([decoder()]), protocol)[0].tolist(), strict=True))
+    assert found["attention_kept"] == 2 * 3 * (20 * 2 * 8 + 101 * 16)
+    assert found["attention_weights"] == 3 * 4 * (20 + 101)
+    assert found["attention_turned"] == 3 * ((4 + 2) * 4 + (4 + 1) * 8)
+    assert (found["attention_norms"], found["block_biases"]) == (4, 2)
+    assert (found["feed_forward_width"], found["feed_forward_gates"]) == (3 * 64, 3 * 40)
+    assert (found["convolution_calls"], found["convolution_taps"]) == (1, 3 * 32 * 4)
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.one_pass)
 def test_blocks_and_ends_sum_to_the_whole(protocol: MeasurementProtocol) -> None:
-    shapes = Shapes.of(drawn("hybrid", 5) + drawn("lts-transformer-xl", 3))
+    shapes = Shapes.of([*drawn("hybrid", 5), *drawn("lts-transformer-xl", 3), decoder()])
     assert (features_by_block(shapes, protocol).sum(axis=1) == features(shapes, protocol)).all()
 
 

@@ -52,10 +52,25 @@ def test_digests_never_change(case: dict[str, Any]) -> None:
         {"output": {"kind": "tokens", "tied": True, "tied_projections": "tails", "bias": False, "classes": None}},
         {"blocks": [{**S, "d_head": 16, "attends": "self"}, F]},
         {"blocks": {"pattern": "(sf)", "s": S, "f": F}},
+        {"norm_kind": "layer"},
+        {"blocks": [{**S, "n_kv_head": 4, "window": None, "qk_norm": False, "bias": "all"}, F]},
+        {"blocks": [{**S, "n_kv_head": None, "bias": None}, {**F, "gated": False, "bias": True}]},
     ],
 )
 def test_defaults_spelled_out_are_the_same_model(spelled_out: dict[str, Any]) -> None:
     assert Architecture.parse({**BASE, **spelled_out}) == Architecture.parse(BASE)
+
+
+def test_defaults_of_what_other_fields_decide() -> None:
+    relative = {**BASE, "positions": {"kind": "relative"}}
+    assert Architecture.parse({**relative, "blocks": [{**S, "bias": "none"}, F]}) == Architecture.parse(relative)
+    rotary = {**BASE, "positions": {"kind": "rotary"}}
+    spelled_out = {"kind": "rotary", "theta": 10_000, "percent": 100, "scaling": None}
+    assert Architecture.parse({**BASE, "positions": spelled_out}) == Architecture.parse(rotary)
+    stretched, spelled_out = {"factor": 32}, {"factor": 32, "length": 8192, "low": 1, "high": 4}
+    assert Architecture.parse({**BASE, "positions": {"kind": "rotary", "scaling": stretched}}) == Architecture.parse(
+        {**BASE, "positions": {"kind": "rotary", "scaling": spelled_out}}
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,7 +80,20 @@ def test_defaults_spelled_out_are_the_same_model(spelled_out: dict[str, Any]) ->
         {"norm": "post"},
         {"final_norm": False},
         {"norm_eps": "1e-12"},
+        {"norm_kind": "rms"},
         {"activation": "gelu"},
+        {"activation": "silu"},
+        {"positions": {"kind": "rotary"}},
+        {"positions": {"kind": "rotary", "theta": 500_000}},
+        {"positions": {"kind": "rotary", "percent": 50}},
+        {"positions": {"kind": "rotary", "scaling": {"factor": 8}}},
+        {"blocks": [{**S, "n_kv_head": 2}, F]},
+        {"blocks": [{**S, "window": 64}, F]},
+        {"blocks": [{**S, "qk_norm": True}, F]},
+        {"blocks": [{**S, "bias": "qkv"}, F]},
+        {"blocks": [{**S, "bias": "none"}, F]},
+        {"blocks": [S, {**F, "gated": True}]},
+        {"blocks": [S, {**F, "bias": False}]},
         {"positions": {"kind": "learned", "length": 512}},
         {"positions": {"kind": "relative"}},
         {"positions": {"kind": "relative", "shared": False}},
@@ -88,6 +116,9 @@ def test_defaults_spelled_out_are_the_same_model(spelled_out: dict[str, Any]) ->
         {"blocks": [{**S, "d_head": 32}, F]},
         {"blocks": [S, {"kind": "identity"}, F]},
         {"blocks": [{"kind": "sru"}]},
+        {"blocks": [{"kind": "short_conv"}]},
+        {"blocks": [{"kind": "short_conv", "kernel": 4}]},
+        {"blocks": [{"kind": "short_conv", "bias": True}]},
         {"blocks": [{"kind": "sru", "d_proj": 16}]},
         {"blocks": [{"kind": "srupp", "d_attn": 16}]},
         {"blocks": [{"kind": "srupp", "d_attn": 16, "n_head": 2}]},
@@ -137,8 +168,30 @@ def test_a_pattern_is_its_blocks() -> None:
         ({"embedding": {"vocab_size": 100, "cutoffs": [10, 20, 30, 40], "div": 4}}, "embedding.div"),
         ({"embedding": {"vocab_size": 100, "segments": -1}}, "embedding.segments"),
         ({"positions": {"length": 10}}, "positions.kind"),
-        ({"positions": {"kind": "rotary"}}, "positions.kind"),
+        ({"positions": {"kind": "alibi"}}, "positions.kind"),
         ({"positions": {"kind": "learned", "length": 0}}, "positions.length"),
+        ({"norm_kind": "group"}, "norm_kind"),
+        ({"positions": {"kind": "rotary", "theta": 1}}, "positions.theta"),
+        ({"positions": {"kind": "rotary", "theta": 1e4}}, "positions.theta"),
+        ({"positions": {"kind": "rotary", "percent": 0}}, "positions.percent"),
+        ({"positions": {"kind": "rotary", "scaling": {}}}, "positions.scaling.factor"),
+        ({"positions": {"kind": "rotary", "scaling": {"factor": 8, "low": 4}}}, "positions.scaling.low"),
+        ({"positions": {"kind": "rotary"}, "blocks": [{**S, "d_head": 7}]}, "blocks.0.d_head"),
+        ({"positions": {"kind": "rotary"}, "d_model": 60}, "blocks.0.n_head"),
+        ({"positions": {"kind": "rotary", "percent": 6}}, "blocks.0.n_head"),
+        ({"blocks": [{**S, "n_kv_head": 3}]}, "blocks.0.n_kv_head"),
+        ({"blocks": [{**S, "n_kv_head": 8}]}, "blocks.0.n_kv_head"),
+        ({"blocks": [{**S, "n_kv_head": 0}]}, "blocks.0.n_kv_head"),
+        ({"blocks": {"pattern": "(fs)", "s": {**S, "n_kv_head": 3}, "f": F}}, "blocks.s.n_kv_head"),
+        ({"blocks": [{**S, "window": 1}]}, "blocks.0.window"),
+        ({"blocks": [{**S, "window": 8}], "causal": False}, "blocks.0.window"),
+        ({"source": SOURCE, "blocks": [{**S, "window": 8, "attends": "both"}]}, "blocks.0.window"),
+        ({"blocks": [{**S, "bias": "out"}]}, "blocks.0.bias"),
+        ({"blocks": [{**S, "qk_norm": 1}]}, "blocks.0.qk_norm"),
+        ({"blocks": [{**F, "gated": "yes"}]}, "blocks.0.gated"),
+        ({"positions": {"kind": "relative"}, "blocks": [{**S, "n_kv_head": 2}]}, "blocks.0.n_kv_head"),
+        ({"positions": {"kind": "relative"}, "blocks": [F, {**S, "qk_norm": True}]}, "blocks.1.qk_norm"),
+        ({"positions": {"kind": "relative"}, "blocks": [{**S, "bias": "all"}]}, "blocks.0.bias"),
         ({"positions": {"kind": "relative", "clamp": 0}}, "positions.clamp"),
         ({"positions": {"kind": "relative"}, "causal": False}, "positions.kind"),
         ({"positions": {"kind": "relative"}, "blocks": [S, {**S, "n_head": 2}]}, "blocks.1.n_head"),
@@ -155,6 +208,8 @@ def test_a_pattern_is_its_blocks() -> None:
         ({"blocks": [{"kind": "srupp"}]}, "blocks.0.d_attn"),
         ({"blocks": [{"kind": "srupp", "d_attn": 16, "n_head": 3}]}, "blocks.0.n_head"),
         ({"blocks": [{"kind": "srupp", "d_attn": 16, "n_head": 2, "attends": "none"}]}, "blocks.0.n_head"),
+        ({"blocks": [{"kind": "short_conv", "kernel": 1}]}, "blocks.0.kernel"),
+        ({"blocks": [{"kind": "short_conv", "d_inner": 4}]}, "blocks.0.d_inner"),
         ({"blocks": [{"kind": "identity", "d_inner": 4}]}, "blocks.0.d_inner"),
         ({"blocks": {"pattern": "(sf", "s": S, "f": F}}, "blocks.pattern"),
         ({"blocks": {"pattern": "(sf)", "s": S}}, "blocks.pattern"),
@@ -186,6 +241,10 @@ def test_a_pattern_is_its_blocks() -> None:
         ({"source": SOURCE, "blocks": [READER], "causal": False}, "causal"),
         (
             {"source": SOURCE, "blocks": [{**S, "attends": "both"}], "positions": {"kind": "relative"}},
+            "blocks.0.attends",
+        ),
+        (
+            {"source": SOURCE, "blocks": [{**S, "attends": "source"}], "positions": {"kind": "rotary"}},
             "blocks.0.attends",
         ),
     ],

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from edgefront.core.graph.blocks import attention, feed_forward, identity, sru, srupp
+from edgefront.core.graph.blocks import attention, feed_forward, identity, short_conv, sru, srupp
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, Block, FeedForward, Identity, Sru, Srupp
+from edgefront.core.spaces.block import Attention, Block, FeedForward, Identity, ShortConv, Sru, Srupp
 
 if TYPE_CHECKING:
     from edgefront.core.graph.context import GraphContext
@@ -35,6 +35,7 @@ _KINDS: dict[type, Any] = {
     Sru: sru,
     Srupp: srupp,
     Identity: identity,
+    ShortConv: short_conv,
 }
 
 

@@ -1,71 +1,100 @@
-"""Multi-head attention (Vaswani et al. 2017, eq. 1), or with relative positions Transformer-XL's (Dai et al. 2019)."""
+"""Multi-head attention (Vaswani et al. 2017, eq. 1) with grouped queries (Ainslie et al. 2023) and rotary positions (Su
+et al. 2021), or with relative positions Transformer-XL's (Dai et al. 2019).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
-from edgefront.core.graph.parameter import ParameterSpec, norm
+from edgefront.core.graph.parameter import ParameterSpec, linear, norm
 from edgefront.core.graph.residual import added, normed
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.ends import RelativePositions
+from edgefront.core.spaces.ends import RelativePositions, RotaryPositions
 
 if TYPE_CHECKING:
     from edgefront.core.graph.context import GraphContext
     from edgefront.core.graph.writer import GraphWriter
 
 
-def parameters(block: Attention, architecture: Architecture) -> Iterator[ParameterSpec]:
-    """4d·w + 3w + 3d parameters for d = d_model and w = n_head·d_head; 5d·w + 2d under relative positions.
+class _Heads(NamedTuple):
+    """Heads of queries, heads of keys and of values, and the width of each."""
 
-    Queries, keys and values are one linear layer of 3w rows, in this order. Unless all blocks share u and v, 2w more.
+    queries: int
+    keys: int
+    width: int
+
+    @classmethod
+    def of(cls, block: Attention, architecture: Architecture) -> _Heads:
+        return cls(block.n_head, block.kv_heads, architecture.d_head(block))
+
+    @property
+    def rows(self) -> tuple[int, int, int]:
+        """Rows of the linear layer for queries, for keys and for values."""
+        return self.queries * self.width, self.keys * self.width, self.keys * self.width
+
+
+def parameters(block: Attention, architecture: Architecture) -> Iterator[ParameterSpec]:
+    """2d·(w + g) for d = d_model, w = n_head·d_head and g = n_kv_head·d_head, w + 2g + d biases, and the norm.
+
+    Queries, keys and values are one linear layer of w + 2g rows, in this order. The norms of queries and keys have
+    d_head gains each. Relative positions have d·w more, and unless all blocks share u and v another 2w.
     """
-    d, width = architecture.d_model, block.n_head * architecture.d_head(block)
-    positions = architecture.positions
-    relative = isinstance(positions, RelativePositions)
-    yield from norm("norm", d)
-    yield ParameterSpec("qkv.weight", (3 * width, d))
-    if not relative:
-        yield ParameterSpec("qkv.bias", (3 * width,), "zeros")
+    d, heads, bias = architecture.d_model, _Heads.of(block, architecture), architecture.attention_bias(block)
+    width, positions = heads.rows[0], architecture.positions
+    yield from norm("norm", d, architecture.norm_kind)
+    yield from linear("qkv", d, sum(heads.rows), bias != "none")
+    if block.qk_norm:
+        yield from norm("q_norm", heads.width, "rms")
+        yield from norm("k_norm", heads.width, "rms")
     if isinstance(positions, RelativePositions):
         yield ParameterSpec("relative.weight", (width, d))
         if not positions.shared:
-            yield ParameterSpec("u", (block.n_head, architecture.d_head(block)))
-            yield ParameterSpec("v", (block.n_head, architecture.d_head(block)))
-    yield ParameterSpec("out.weight", (d, width))
-    if not relative:
-        yield ParameterSpec("out.bias", (d,), "zeros")
+            yield ParameterSpec("u", (heads.queries, heads.width))
+            yield ParameterSpec("v", (heads.queries, heads.width))
+    yield from linear("out", width, d, bias == "all")
 
 
 def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> str:
     """x + W·(softmax(q·kᵀ/√d_head + mask)·v) + b, or norm post of the sum; [batch·sequence, d_model] both ways."""
-    graph, architecture = context.graph, context.architecture
-    positions = architecture.positions
-    relative = isinstance(positions, RelativePositions)
-    n_head, d_head = block.n_head, architecture.d_head(block)
-    width = n_head * d_head
+    from edgefront.core.graph.positions import write_turned  # here, because who only counts parameters does without
 
-    def heads(x: str) -> str:
-        # [batch·n, width] → [batch, head, n, d_head]
-        return graph.op("Transpose", graph.unflatten(x, n_head, d_head), perm=[0, 2, 1, 3])
+    graph, architecture = context.graph, context.architecture
+    positions, window = architecture.positions, block.window
+    heads, bias = _Heads.of(block, architecture), architecture.attention_bias(block)
+    n_head, d_head, (width, kv_width, _) = heads.queries, heads.width, heads.rows
+
+    def by_head(x: str, count: int) -> str:
+        # [batch·n, count·d_head] → [batch, head, n, d_head]
+        return graph.op("Transpose", graph.unflatten(x, count, d_head), perm=[0, 2, 1, 3])
+
+    def keys_values(k: str, v: str) -> tuple[str, str]:
+        k = by_head(k, heads.keys)
+        if block.qk_norm:
+            k = graph.rms_norm(k, f"{prefix}.k_norm")
+        if isinstance(positions, RotaryPositions):
+            k = write_turned(graph, k, context.rotations(d_head, window)[1], positions.width(d_head), d_head)
+        return k, by_head(v, heads.keys)
 
     def project(inputs: str) -> tuple[str, str]:
-        kv = graph.linear(
-            normed(graph, architecture, prefix, inputs), f"{prefix}.qkv", bias=not relative, rows=(width, 3 * width)
-        )
+        read = normed(graph, architecture, prefix, inputs)
+        kv = graph.linear(read, f"{prefix}.qkv", bias=bias != "none", rows=(width, width + 2 * kv_width))
         k, v = graph.ops("Split", kv, outputs=2, axis=-1, num_outputs=2)
-        return heads(k), heads(v)
+        return keys_values(k, v)
 
     read, own = normed(graph, architecture, prefix, hidden), None
     if block.attends == "source" or context.projects_earlier(block.attends):
-        q = graph.linear(read, f"{prefix}.qkv", bias=not relative, rows=(0, width))
+        q = graph.linear(read, f"{prefix}.qkv", bias=bias != "none", rows=(0, width))
     else:
-        qkv = graph.linear(read, f"{prefix}.qkv", bias=not relative)
-        q, k, v = graph.ops("Split", qkv, outputs=3, axis=-1, num_outputs=3)
-        own = heads(k), heads(v)
-    keys, values = context.keys_values(prefix, block.attends, hidden, own, project)
+        qkv = graph.linear(read, f"{prefix}.qkv", bias=bias != "none")
+        if kv_width == width:
+            q, k, v = graph.ops("Split", qkv, outputs=3, axis=-1, num_outputs=3)
+        else:
+            q, k, v = graph.ops("Split", qkv, graph.integers(*heads.rows), outputs=3, axis=-1)
+        own = keys_values(k, v)
+    keys, values = context.keys_values(prefix, block.attends, hidden, own, project, window)
     keys = graph.op("Transpose", keys, perm=[0, 1, 3, 2])
     # Scaled this early, ONNX Runtime does not fold the factor into an attribute, which would be float32 in any type.
     scale = graph.number(1 / math.sqrt(d_head))
@@ -73,16 +102,47 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
         owner = f"{context.prefix}positions" if positions.shared else prefix
         u, v = f"{owner}.u", f"{owner}.v"
         content, position = (_biased(graph, q, bias, scale, n_head, d_head) for bias in (u, v))
-        shifted = _position_scores(context, position, f"{prefix}.relative.weight", n_head, d_head)
+        shifted = _position_scores(context, position, f"{prefix}.relative.weight", n_head, d_head, window)
         scores = graph.op("Add", graph.op("MatMul", content, keys), shifted)
     else:
-        scores = graph.op("MatMul", heads(graph.op("Mul", q, scale)), keys)
-    mask = context.mask(block.attends)
+        queries = by_head(q if block.qk_norm else graph.op("Mul", q, scale), n_head)
+        if block.qk_norm:
+            queries = graph.rms_norm(queries, f"{prefix}.q_norm", factor=1 / math.sqrt(d_head))
+        if isinstance(positions, RotaryPositions):
+            rotation = context.rotations(d_head, window)[0]
+            queries = write_turned(graph, queries, rotation, positions.width(d_head), d_head)
+        scores = _grouped(context, block, queries, keys, lambda: graph.integers(d_head))
+    mask = context.mask(block.attends, window)
     if mask is not None:
         scores = graph.op("Add", scores, mask)
-    mixed = graph.op("Transpose", graph.op("MatMul", graph.op("Softmax", scores, axis=-1), values), perm=[0, 2, 1, 3])
-    update = graph.linear(graph.flatten(mixed, width), f"{prefix}.out", bias=not relative)
+    shares = graph.op("Softmax", scores, axis=-1)
+    mixed = _grouped(context, block, shares, values, lambda: context.keys(block.attends, window))
+    mixed = graph.op("Transpose", mixed, perm=[0, 2, 1, 3])
+    update = graph.linear(graph.flatten(mixed, width), f"{prefix}.out", bias=bias == "all")
     return added(graph, architecture, prefix, hidden, update)
+
+
+def _grouped(context: GraphContext, block: Attention, rows: str, matrices: str, last: Callable[[], str]) -> str:
+    """Rows of every head of queries times the matrix of the head of keys that it shares, which is not copied.
+
+    [batch, n_head, sequence, m] and [batch, n_kv_head, m, n] → [batch, n_head, sequence, n]; `last` writes a vector
+    of m.
+    """
+    graph = context.graph
+    if block.kv_heads == block.n_head:
+        return graph.op("MatMul", rows, matrices)
+
+    def apart() -> str:
+        return graph.op("Concat", graph.integers(0, block.n_head), graph.sequence(), graph.integers(-1), axis=0)
+
+    # The heads that share one follow each other, so that their rows are the rows of one matrix.
+    width = last()
+    shape = graph.once(
+        f"grouped {block.kv_heads} {width}",
+        lambda: graph.op("Concat", graph.integers(0, block.kv_heads, -1), width, axis=0),
+    )
+    product = graph.op("MatMul", graph.op("Reshape", rows, shape), matrices)
+    return graph.op("Reshape", product, graph.once(f"ungrouped {block.n_head}", apart))
 
 
 def _biased(graph: GraphWriter, q: str, bias: str, scale: str, n_head: int, d_head: int) -> str:
@@ -91,7 +151,7 @@ def _biased(graph: GraphWriter, q: str, bias: str, scale: str, n_head: int, d_he
     return graph.op("Transpose", total, perm=[0, 2, 1, 3])
 
 
-def _position_scores(context: GraphContext, q: str, weight: str, n_head: int, d_head: int) -> str:
+def _position_scores(context: GraphContext, q: str, weight: str, n_head: int, d_head: int, window: int | None) -> str:
     """(q_i + v)·r_{i-j}/√d_head for every key j (Dai et al. 2019, §3.3, terms b and d): [batch, head, sequence, keys].
 
     r_n = W·sinusoid(n) of each distance n. For the few queries of a decode graph it is much less work to take them
@@ -99,14 +159,14 @@ def _position_scores(context: GraphContext, q: str, weight: str, n_head: int, d_
     """
     graph = context.graph
     d_model = context.architecture.d_model
-    table = context.sinusoids()
+    table = context.sinusoids(window)
     if context.mode == "decode":
         by_head = graph.op("Reshape", weight, graph.integers(n_head, d_head, d_model))
-        flipped = graph.once("sinusoids flipped", lambda: graph.op("Transpose", table, perm=[1, 0]))
-        scores = context.clamped(graph.op("MatMul", graph.op("MatMul", q, by_head), flipped), axis=3)
+        flipped = graph.once(f"sinusoids flipped {window}", lambda: graph.op("Transpose", table, perm=[1, 0]))
+        scores = context.clamped(graph.op("MatMul", graph.op("MatMul", q, by_head), flipped), 3, window)
     else:
         r = graph.op("Gemm", table, weight, transB=1)
-        by_head = graph.op("Reshape", context.clamped(r, axis=0), graph.integers(-1, n_head, d_head))
+        by_head = graph.op("Reshape", context.clamped(r, 0, window), graph.integers(-1, n_head, d_head))
         scores = graph.op("MatMul", q, graph.op("Transpose", by_head, perm=[1, 2, 0]))
     return _shifted(graph, scores)
 

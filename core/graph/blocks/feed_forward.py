@@ -1,4 +1,4 @@
-"""Position-wise feed-forward block: d_model → d_inner → d_model (Vaswani et al. 2017, eq. 2)."""
+"""Position-wise feed-forward: d_model → d_inner → d_model (Vaswani et al. 2017, eq. 2), or gated (Shazeer 2020)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,27 @@ if TYPE_CHECKING:
 
 
 def parameters(block: FeedForward, architecture: Architecture) -> Iterator[ParameterSpec]:
-    """2·d·f + f + 3d parameters for d = d_model and f = d_inner."""
+    """2·d·f for d = d_model and f = d_inner, f + d biases, and the norm; gated d·f + f more.
+
+    The gate and what it is multiplied with are one linear layer of 2f rows, in this order.
+    """
     d = architecture.d_model
-    yield from norm("norm", d)
-    yield from linear("up", d, block.d_inner)
-    yield from linear("down", block.d_inner, d)
+    yield from norm("norm", d, architecture.norm_kind)
+    yield from linear("up", d, block.d_inner * (2 if block.gated else 1), block.bias)
+    yield from linear("down", block.d_inner, d, block.bias)
 
 
-def write(context: GraphContext, _block: FeedForward, prefix: str, hidden: str) -> str:
-    """x + W₂·act(W₁·norm(x) + b₁) + b₂, or norm post of the sum; [batch·sequence, d_model] both ways."""
+def write(context: GraphContext, block: FeedForward, prefix: str, hidden: str) -> str:
+    """x + W₂·act(W₁·norm(x) + b₁) + b₂, or norm post of the sum; [batch·sequence, d_model] both ways.
+
+    Gated: x + W₂·(act(W_g·norm(x) + b_g) ⊙ (W_u·norm(x) + b_u)) + b₂.
+    """
     graph, architecture = context.graph, context.architecture
-    inner = graph.linear(normed(graph, architecture, prefix, hidden), f"{prefix}.up")
-    update = graph.linear(activate(graph, architecture.activation, inner), f"{prefix}.down")
+    inner = graph.linear(normed(graph, architecture, prefix, hidden), f"{prefix}.up", bias=block.bias)
+    if block.gated:
+        gate, inner = graph.ops("Split", inner, outputs=2, axis=-1, num_outputs=2)
+        inner = graph.op("Mul", activate(graph, architecture.activation, gate), inner)
+    else:
+        inner = activate(graph, architecture.activation, inner)
+    update = graph.linear(inner, f"{prefix}.down", bias=block.bias)
     return added(graph, architecture, prefix, hidden, update)

@@ -40,7 +40,7 @@ def write(context: GraphContext, block: Srupp, prefix: str, hidden: str) -> str:
     if block.attends != "none":
         attended = _attended(context, block, prefix, hidden, q)
         z = graph.op("Add", q, graph.op("Mul", attended, f"{prefix}.alpha"))
-    inner = graph.norm(z, f"{prefix}.norm", NORM_EPS)
+    inner = graph.layer_norm(z, f"{prefix}.norm", NORM_EPS)
     return write_recurrence(context, prefix, inner, hidden)
 
 

@@ -12,10 +12,11 @@ from torch import nn
 from edgefront.core.nn.blocks.attention import AttentionBlock
 from edgefront.core.nn.blocks.feed_forward import FeedForwardBlock
 from edgefront.core.nn.blocks.identity import IdentityBlock
+from edgefront.core.nn.blocks.short_conv import ShortConvBlock
 from edgefront.core.nn.blocks.sru import SruBlock
 from edgefront.core.nn.blocks.srupp import SruppBlock
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, Block, FeedForward, Identity, Sru, Srupp
+from edgefront.core.spaces.block import Attention, Block, FeedForward, Identity, ShortConv, Sru, Srupp
 
 _KINDS: dict[type, Any] = {
     Attention: AttentionBlock,
@@ -23,6 +24,7 @@ _KINDS: dict[type, Any] = {
     Sru: SruBlock,
     Srupp: SruppBlock,
     Identity: IdentityBlock,
+    ShortConv: ShortConvBlock,
 }
 
 

@@ -1,4 +1,6 @@
-"""Multi-head attention (Vaswani et al. 2017, eq. 1), or with relative positions Transformer-XL's (Dai et al. 2019)."""
+"""Multi-head attention (Vaswani et al. 2017, eq. 1) with grouped queries (Ainslie et al. 2023) and rotary positions (Su
+et al. 2021), or with relative positions Transformer-XL's (Dai et al. 2019).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 
 from edgefront.core.nn.blocks.residual import Residual
 from edgefront.core.nn.context import Context
-from edgefront.core.nn.layers import Linear
+from edgefront.core.nn.layers import Linear, RmsNorm
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
 from edgefront.core.spaces.ends import RelativePositions
@@ -20,18 +22,21 @@ class AttentionBlock(Residual):
     """f(x) = W·(softmax(scores + mask)·v) + b, the scores being q·kᵀ/√d_head, or relative attention's.
 
     `qkv` projects to queries, keys and values of all heads, in this order. Keys and values may also come from the past
-    and from a source (`Context.keys_values`).
+    and from a source (`Context.keys_values`). Heads of queries that share keys and values follow each other.
     """
 
     def __init__(self, block: Attention, architecture: Architecture) -> None:
         super().__init__(architecture)
-        d, positions = architecture.d_model, architecture.positions
-        self.attends = block.attends
-        self.n_head, self.d_head = block.n_head, architecture.d_head(block)
-        self.width = self.n_head * self.d_head
+        d, positions, bias = architecture.d_model, architecture.positions, architecture.attention_bias(block)
+        self.attends, self.window = block.attends, block.window
+        self.n_head, self.kv_heads, self.d_head = block.n_head, block.kv_heads, architecture.d_head(block)
+        self.width, self.kv_width = self.n_head * self.d_head, self.kv_heads * self.d_head
         self.is_relative = isinstance(positions, RelativePositions)
-        self.qkv = Linear(d, 3 * self.width, bias=not self.is_relative)
-        self.out = Linear(self.width, d, bias=not self.is_relative)
+        self.qkv = Linear(d, self.width + 2 * self.kv_width, bias=bias != "none")
+        self.out = Linear(self.width, d, bias=bias == "all")
+        eps = float(architecture.norm_eps)
+        self.q_norm = RmsNorm(self.d_head, eps) if block.qk_norm else None
+        self.k_norm = RmsNorm(self.d_head, eps) if block.qk_norm else None
         self.u = self.v = None
         if isinstance(positions, RelativePositions):
             self.relative = Linear(d, self.width, bias=False)
@@ -41,31 +46,44 @@ class AttentionBlock(Residual):
 
     def forward(self, x: Tensor, name: str, context: Context) -> Tensor:
         """[batch, sequence, d_model] → the same."""
-        read = self.normed(x)
+        read, past, own = self.normed(x), context.past(name), None
         if self.attends == "source":
-            (q,), own = self._heads(read, 0, 1), None
+            q = self.qkv.rows(read, 0, self.width)
         else:
-            q, *own = self._heads(read, 0, 3)
-        keys, values = context.keys_values(name, self.attends, x, tuple(own) if own else None, self._project)
+            q, k, v = self.qkv(read).split((self.width, self.kv_width, self.kv_width), -1)
+            own = self._keys(k, past, context), self._by_head(v)
+
+        def project(inputs: Tensor) -> tuple[Tensor, Tensor]:
+            """Of the source, or of a memory: its places begin at 0, and the segment's follow."""
+            kv = self.qkv.rows(self.normed(inputs), self.width, self.width + 2 * self.kv_width)
+            k, v = kv.chunk(2, -1)
+            return self._keys(k, 0, context), self._by_head(v)
+
+        keys, values = context.keys_values(name, self.attends, x, own, project, self.window)
+        q = context.turned(_normed(self._by_head(q), self.q_norm), past)
         mixed = self._relative(q, keys, values, context) if self.is_relative else self._plain(q, keys, values, context)
         return self.added(x, context.drop_hidden(self.out(mixed.transpose(1, 2).flatten(2))))
 
-    def _heads(self, read: Tensor, start: int, stop: int) -> list[Tensor]:
-        """Of queries (0), keys (1) and values (2) those from start to stop, [batch, head, n, d_head] each."""
-        mapped = self.qkv.rows(read, start * self.width, stop * self.width)
-        return list(mapped.unflatten(2, (stop - start, self.n_head, self.d_head)).permute(2, 0, 3, 1, 4).unbind(0))
+    def _by_head(self, x: Tensor) -> Tensor:
+        """[batch, n, heads·d_head] → [batch, head, n, d_head]."""
+        return x.unflatten(2, (-1, self.d_head)).transpose(1, 2)
 
-    def _project(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        keys, values = self._heads(self.normed(inputs), 1, 3)
-        return keys, values
+    def _keys(self, k: Tensor, place: int, context: Context) -> Tensor:
+        """[batch, n, n_kv_head·d_head], the first of them at this place → [batch, head, n, d_head]."""
+        return context.turned(_normed(self._by_head(k), self.k_norm), place)
 
     def _plain(self, q: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
         """[batch, head, sequence, d_head]."""
-        rate = context.attention_dropout
-        if context.is_plain_causal(keys.shape[2], self.attends):
-            return F.scaled_dot_product_attention(q, keys, values, is_causal=True, dropout_p=rate)
-        visible = context.visible(keys.shape[2], self.attends)
-        return F.scaled_dot_product_attention(q, keys, values, attn_mask=visible, dropout_p=rate)
+        plain = context.is_plain_causal(keys.shape[2], self.attends, self.window)
+        return F.scaled_dot_product_attention(
+            q,
+            keys,
+            values,
+            attn_mask=None if plain else context.visible(keys.shape[2], self.attends, self.window),
+            is_causal=plain,
+            dropout_p=context.attention_dropout,
+            enable_gqa=self.kv_heads != self.n_head,
+        )
 
     def _relative(self, q: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
         """Scores of query i and key j: ((q_i + u)·k_j + (q_i + v)·r_{i-j})/√d_head (Dai et al. 2019, §3.3).
@@ -78,7 +96,7 @@ class AttentionBlock(Residual):
         assert v is not None
         by_distance = self._position_scores((q + v.unsqueeze(1)) / math.sqrt(self.d_head), keys.shape[2], context)
         by_key = shifted(by_distance)
-        visible = context.visible(keys.shape[2], self.attends)
+        visible = context.visible(keys.shape[2], self.attends, self.window)
         if visible is not None:
             by_key = torch.where(visible, by_key, -math.inf)
         rate = context.attention_dropout
@@ -95,6 +113,10 @@ class AttentionBlock(Residual):
             return (q @ by_head @ sinusoids.T)[..., distances]
         r = self.relative(sinusoids)[distances].unflatten(1, (self.n_head, self.d_head))
         return q @ r.permute(1, 2, 0)
+
+
+def _normed(x: Tensor, norm: RmsNorm | None) -> Tensor:
+    return x if norm is None else norm(x)
 
 
 def shifted(scores: Tensor) -> Tensor:

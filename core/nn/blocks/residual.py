@@ -1,10 +1,10 @@
-"""Where attention and feed-forward blocks have their layer norm: on what they read, or on what they leave."""
+"""Where attention and feed-forward blocks have their norm: on what they read, or on what they leave."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from edgefront.core.nn.layers import LayerNorm
+from edgefront.core.nn.layers import make_norm
 from edgefront.core.spaces.architecture import Architecture
 
 
@@ -14,7 +14,7 @@ class Residual(nn.Module):
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         self.is_pre = architecture.norm == "pre"
-        self.norm = LayerNorm(architecture.d_model, float(architecture.norm_eps))
+        self.norm = make_norm(architecture, architecture.d_model)
 
     def normed(self, x: Tensor) -> Tensor:
         """What f reads."""

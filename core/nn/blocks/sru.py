@@ -29,7 +29,7 @@ class Recurrence(nn.Module):
             u = torch.where(context.padding[:, :, None, None], u, u.new_tensor([[0.0], [STAYS], [0.0]]))
         mask = context.highway_mask(name, x)
         h, last = sru_recurrence(u, x, self.weight, self.bias, context.cell(name, x), mask)
-        context.carry(name, last)
+        context.carry(f"{name}.cell", last)
         return h
 
 

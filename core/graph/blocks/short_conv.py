@@ -1,0 +1,69 @@
+"""The gated short convolution of LFM2 (Amini et al. 2025, §2): a few tokens, feature by feature, between two gates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from edgefront.core.graph.parameter import ParameterSpec, linear, norm
+from edgefront.core.graph.residual import added, normed
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import ShortConv
+
+if TYPE_CHECKING:
+    from edgefront.core.graph.context import GraphContext
+
+
+def parameters(block: ShortConv, architecture: Architecture) -> Iterator[ParameterSpec]:
+    """4d² + k·d for d = d_model and k = kernel, 5d biases if there are any, and the norm.
+
+    `up` makes the gate before the convolution, the gate after it, and what passes them, in this order. Row i of the
+    convolution's weight (kernel, d_model) belongs to the token kernel - 1 - i places back.
+    """
+    d = architecture.d_model
+    yield from norm("norm", d, architecture.norm_kind)
+    yield from linear("up", d, 3 * d, block.bias)
+    yield ParameterSpec("conv.weight", (block.kernel, d))
+    if block.bias:
+        yield ParameterSpec("conv.bias", (d,), "zeros")
+    yield from linear("out", d, d, block.bias)
+
+
+def write(context: GraphContext, block: ShortConv, prefix: str, hidden: str) -> str:
+    """x + W_out·(c ⊙ Σᵢ wᵢ ⊙ (b ⊙ u)[t - kernel + 1 + i]), b, c and u from x; [batch·sequence, d_model] both ways.
+
+    Products and sums of shifted rows: a Conv over so few tokens takes longer, and has no float64.
+    """
+    graph, architecture = context.graph, context.architecture
+    d, kernel = architecture.d_model, block.kernel
+    read = normed(graph, architecture, prefix, hidden)
+    made = graph.ops("Split", graph.linear(read, f"{prefix}.up", bias=block.bias), outputs=3, axis=-1, num_outputs=3)
+    gate_in, gate_out, passed = (graph.unflatten(part, d) for part in made)
+    inputs = graph.op("Mul", gate_in, passed)
+    if context.padding is not None:
+        inputs = graph.op("Where", _real(context), inputs, graph.number(0.0))
+    inputs = graph.op("Concat", context.inputs(prefix, kernel - 1), inputs, axis=1)
+    last = (graph.integers(1 - kernel), graph.integers(2**63 - 1), graph.integers(1))
+    context.carry(f"{prefix}.inputs", graph.op("Slice", inputs, *last))
+    taps = graph.ops("Split", f"{prefix}.conv.weight", outputs=kernel, axis=0, num_outputs=kernel)
+    parts = [graph.op("Mul", _shifted(context, inputs, place), tap) for place, tap in enumerate(taps)]
+    if block.bias:
+        parts.append(f"{prefix}.conv.bias")
+    mixed = graph.op("Mul", gate_out, graph.op("Sum", *parts))
+    update = graph.linear(graph.flatten(mixed, d), f"{prefix}.out", bias=block.bias)
+    return added(graph, architecture, prefix, hidden, update)
+
+
+def _shifted(context: GraphContext, inputs: str, place: int) -> str:
+    """As many tokens as the segment has, from this place of [batch, kernel - 1 + sequence, d_model] on."""
+    graph = context.graph
+    start = graph.integers(place)
+    stop = graph.once(f"sequence + {place}", lambda: graph.op("Add", graph.sequence(), start))
+    return graph.op("Slice", inputs, start, stop, graph.integers(1))
+
+
+def _real(context: GraphContext) -> str:
+    """bool [batch, sequence, 1], False where padded: such a token is nothing to the convolution."""
+    graph, padding = context.graph, context.padding
+    assert padding is not None
+    return graph.once("real tokens", lambda: graph.op("Unsqueeze", padding, graph.integers(2)))
