@@ -80,13 +80,16 @@ class InvalidInput(EdgefrontError, ValueError):
         detail, field: as in `EdgefrontError`; a field that is empty means the whole of what was given.
         value: the offending value as given.
         allowed: what would be accepted, in words.
+        extra: as in `EdgefrontError`. `errors`, where several fields are wrong: a mapping of each, the first included.
     """
 
     status = 422
     kind = "invalid-input"
 
-    def __init__(self, detail: str, *, field: str | Sequence[str] = "", value: Any = None, allowed: str = "") -> None:
-        super().__init__(detail, field=field, value=value, allowed=allowed)
+    def __init__(
+        self, detail: str, *, field: str | Sequence[str] = "", value: Any = None, allowed: str = "", **extra: Any
+    ) -> None:
+        super().__init__(detail, field=field, value=value, allowed=allowed, **extra)
         self.value = value
         self.allowed = allowed
 
