@@ -1,6 +1,6 @@
 """What quantised weights cost a trained model: the perplexity of a small GPT-2 in every format that is deployed.
 
-    .venv/bin/python benchmarks/bench_formats.py [--steps 400]
+    .venv/bin/python benchmarks/bench_formats.py [--steps 300]
 
 Trains a GPT-2 of 4 layers of 256 on the bytes of Python's own language reference (`pydoc_data.topics`), and scores the
 text that it has not seen with ONNX Runtime and llama.cpp. Needs torch, onnxruntime, xllamacpp and gguf; a few minutes.
@@ -25,6 +25,7 @@ from edgefront.core.graph.build import build
 from edgefront.core.graph.gguf import write_gguf
 from edgefront.core.graph.parameter_values import GivenValues
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import fill
 from edgefront.core.spaces.architecture import Architecture
 
 LENGTH, BATCH, SCORED = 128, 16, 64
@@ -41,14 +42,8 @@ Scores = Callable[[NDArray[np.int64]], NDArray[Any]]
 
 
 def trained(data: NDArray[np.int64], steps: int) -> dict[str, NDArray[np.float32]]:
-    torch.manual_seed(0)
-    rng, model = np.random.default_rng(0), LanguageModel(MODEL)
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=0.02)
-    for module in model.modules():
-        if isinstance(module, torch.nn.LayerNorm):
-            module.reset_parameters()
+    rng, model = np.random.default_rng(0), fill(LanguageModel(MODEL), 0)
+    torch.set_num_threads(1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=steps)
     for step in range(steps):
@@ -61,7 +56,7 @@ def trained(data: NDArray[np.int64], steps: int) -> dict[str, NDArray[np.float32
         optimizer.step()
         schedule.step()
         if step % 50 == 0:
-            print(f"step {step}: loss {float(loss):.3f}", flush=True)
+            print(f"step {step}: loss {loss.item():.3f}", flush=True)
     return {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
 
 
@@ -108,7 +103,7 @@ def in_llamacpp(weights: Mapping[str, Any], numbers: Any, folder: Path) -> Score
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--texts", type=int, default=40)
     chosen = parser.parse_args()
     text = np.frombuffer("".join(topics.values()).encode(), np.uint8).astype(np.int64)
