@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,11 +14,13 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.memory import MEMORY_FEATURES, MemoryPredictor, memory_features, weight_bytes
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
+from edgefront.core.spaces.models import named_model
 
 PROTOCOLS = (
     MeasurementProtocol(),
     MeasurementProtocol(dtype="bfloat16", logits="all"),
     MeasurementProtocol(weights="int8"),
+    MeasurementProtocol(weights="int4", block_size=64),
     MeasurementProtocol(mode="decode", memory_length=64),
 )
 
@@ -30,6 +34,14 @@ def drawn(name: str, number: int) -> list[Architecture]:
 @pytest.mark.parametrize("name", ["lts-gpt2", "hybrid", "srupp"])
 def test_weights_are_counted_exactly(name: str, protocol: MeasurementProtocol) -> None:
     architectures = drawn(name, 8)
+    expected = [protocol_costs(one, protocol).weight_bytes for one in architectures]
+    assert weight_bytes(Shapes.of(architectures), protocol).tolist() == expected
+
+
+@pytest.mark.parametrize("weights", ["q8_0", "q4_0"])
+def test_weights_in_gguf_files_are_counted_exactly(weights: Any) -> None:
+    protocol = MeasurementProtocol(runtime="llamacpp", weights=weights)
+    architectures = [named_model(name).architecture for name in ("distilgpt2", "gpt2-small", "gpt2-medium")]
     expected = [protocol_costs(one, protocol).weight_bytes for one in architectures]
     assert weight_bytes(Shapes.of(architectures), protocol).tolist() == expected
 
