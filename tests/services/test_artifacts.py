@@ -197,9 +197,7 @@ def test_partial_files_of_a_killed_builder_are_removed(tiny: tuple[Service, Cand
 
 def test_unknown_formats_and_candidates_are_named(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
     service, candidate = tiny
-    with pytest.raises(
-        InvalidInput, match="onnx-segment, gguf, safetensors, architecture"
-    ):
+    with pytest.raises(InvalidInput, match="onnx-segment, gguf, safetensors, architecture"):
         artifact_for(service.database, service.user, candidate.id, "pickle", tmp_path)  # type: ignore[arg-type]
     with pytest.raises(NotFound):
         artifact_for(service.database, service.user, "cnd_none", "onnx", tmp_path)
