@@ -1,5 +1,6 @@
-"""The same weights give the same logits as Hugging Face transformers' Llama, Qwen2, Qwen3 and LFM2: in torch and in ONNX
-Runtime, in one pass and token by token from a cache.
+"""The same weights give the same logits as Hugging Face transformers' Llama, Qwen2, Qwen3 and LFM2.
+
+In torch and in ONNX Runtime, in one pass and token by token from a cache.
 
 transformers computes RMS norms and rotations in float32 whatever the model's type, so that float64 cannot agree further
 than 1e-6; `test_decoder_parts` holds the same blocks to their equations in float64.
@@ -26,9 +27,16 @@ from edgefront.core.spaces.models import named_model, named_models
 
 LAYERS, HEADS, KV_HEADS, WIDTH, INNER, VOCABULARY, LENGTH = 3, 4, 2, 48, 80, 211, 40
 SHARED = {
-    **{"vocab_size": VOCABULARY, "hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": LAYERS},
-    **{"num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "max_position_embeddings": LENGTH},
-    **{"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None},
+    "vocab_size": VOCABULARY,
+    "hidden_size": WIDTH,
+    "intermediate_size": INNER,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "max_position_embeddings": LENGTH,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    "pad_token_id": None,
 }
 
 

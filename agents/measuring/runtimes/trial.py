@@ -1,4 +1,4 @@
-"""Tests the number formats of a runtime's providers by passes of two tiny models with all kinds of blocks."""
+"""Tests the number formats of a runtime's providers by passes of tiny models with all kinds of blocks."""
 
 from __future__ import annotations
 
@@ -30,6 +30,17 @@ _MODELS = tuple(
                 _FEED_FORWARD,
                 {"kind": "srupp", "d_attn": 16},
                 {"kind": "sru"},
+            ],
+        },
+        {
+            "positions": {"kind": "rotary"},
+            "norm_kind": "rms",
+            "activation": "silu",
+            "embedding": {"vocab_size": 96},
+            "blocks": [
+                {"kind": "short_conv"},
+                {"kind": "attention", "n_head": 2, "n_kv_head": 1, "qk_norm": True, "bias": "none", "window": 4},
+                {**_FEED_FORWARD, "gated": True, "bias": False},
             ],
         },
     )

@@ -85,7 +85,7 @@ def _pairs(architecture: Architecture, library: str, *mixers: type) -> list[tupl
     )
     if not fits:
         raise InvalidInput(
-            f"the layers of {library} are one of {', '.join(kind.__name__ for kind in mixers)} and a feed-forward block",
+            f"layers of {library} are one of {', '.join(kind.__name__ for kind in mixers)} and a feed-forward block",
             field="blocks",
             value=[block.kind for block in blocks],
             allowed="pairs of blocks, a feed-forward block second",
