@@ -46,6 +46,36 @@ def test_weights_in_gguf_files_are_counted_exactly(weights: Any) -> None:
     assert weight_bytes(Shapes.of(architectures), protocol).tolist() == expected
 
 
+DECODER = Architecture.parse(
+    {
+        "d_model": 32,
+        "positions": {"kind": "rotary"},
+        "norm_kind": "rms",
+        "embedding": {"vocab_size": 100},
+        "blocks": [
+            {"kind": "short_conv"},
+            {"kind": "feed_forward", "d_inner": 20, "gated": True, "bias": False},
+            {"kind": "attention", "n_head": 4, "n_kv_head": 2, "bias": "none", "window": 20},
+            {"kind": "attention", "n_head": 4, "n_kv_head": 1},
+        ],
+    }
+)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: f"{protocol.mode} {protocol.number_format}")
+def test_weights_of_a_decoder_are_counted_exactly(protocol: MeasurementProtocol) -> None:
+    expected = protocol_costs(DECODER, protocol).weight_bytes
+    assert weight_bytes(Shapes.of([DECODER]), protocol).tolist() == [expected]
+
+
+def test_a_cache_holds_shared_keys_once_and_no_more_than_a_window() -> None:
+    protocol = MeasurementProtocol(mode="decode", memory_length=64, batch=3)
+    found = dict(zip(MEMORY_FEATURES, memory_features(Shapes.of([DECODER]), protocol)[0].tolist(), strict=True))
+    assert found["state"] == 4 * 2 * 3 * (19 * 16 + 65 * 8)
+    assert found["attention_weights"] == 4 * 3 * 65 * 4
+    assert found["inner"] == 4 * 3 * 3 * 32
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: f"{protocol.mode} {protocol.number_format}")
 def test_ten_launches_tell_what_a_runtime_holds(protocol: MeasurementProtocol) -> None:
     shapes = Shapes.of(drawn("lts-gpt2", 60))
