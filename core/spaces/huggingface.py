@@ -77,7 +77,10 @@ def to_config(architecture: Architecture) -> dict[str, Any]:
         config = write(architecture)
         if config is None:
             continue
-        found = from_config({"model_type": kind, **config})
+        try:
+            found = from_config({"model_type": kind, **config})
+        except InvalidInput:  # its first layer is none of this type
+            continue
         if found == architecture:
             return {"model_type": kind, **config}
         differences = list(_differences(architecture.canonical, found.canonical))
@@ -388,7 +391,7 @@ def _write_gpt2(architecture: Architecture) -> dict[str, Any] | None:
 
 def _write_llama(architecture: Architecture) -> dict[str, Any] | None:
     attention, feed_forward, _ = _first_of_each(architecture)
-    if attention is None or feed_forward is None:
+    if attention is None or feed_forward is None or not isinstance(architecture.positions, RotaryPositions):
         return None
     return {
         **_write_rotary(architecture, "LlamaForCausalLM", attention, feed_forward),
@@ -399,7 +402,7 @@ def _write_llama(architecture: Architecture) -> dict[str, Any] | None:
 
 def _write_mistral(architecture: Architecture) -> dict[str, Any] | None:
     attention, feed_forward, _ = _first_of_each(architecture)
-    if attention is None or feed_forward is None:
+    if attention is None or feed_forward is None or not isinstance(architecture.positions, RotaryPositions):
         return None
     rotary = _write_rotary(architecture, "MistralForCausalLM", attention, feed_forward)
     return {**rotary, "sliding_window": attention.window}
@@ -418,7 +421,7 @@ def _write_qwen3(architecture: Architecture) -> dict[str, Any] | None:
 
 def _write_qwen(architecture: Architecture, name: str) -> dict[str, Any] | None:
     attention, feed_forward, _ = _first_of_each(architecture)
-    if attention is None or feed_forward is None:
+    if attention is None or feed_forward is None or not isinstance(architecture.positions, RotaryPositions):
         return None
     windows = [getattr(block, "window", None) for block in architecture.blocks[::2]][: _layers(architecture)]
     window = next((window for window in windows if window is not None), None)
@@ -433,12 +436,10 @@ def _write_qwen(architecture: Architecture, name: str) -> dict[str, Any] | None:
 
 def _write_lfm2(architecture: Architecture) -> dict[str, Any] | None:
     attention, feed_forward, conv = _first_of_each(architecture)
-    if feed_forward is None or (attention is None and conv is None):
+    if feed_forward is None or conv is None or not isinstance(architecture.positions, RotaryPositions):
         return None
-    # Without either, what the other layers have is never made.
-    attention = attention or Attention(n_head=1, qk_norm=True)
-    conv = conv or ShortConv()
-    rotary = _write_rotary(architecture, "Lfm2ForCausalLM", attention, feed_forward)
+    # Without attention no heads are made.
+    rotary = _write_rotary(architecture, "Lfm2ForCausalLM", attention or Attention(n_head=1), feed_forward)
     del rotary["hidden_act"]
     kinds = ["conv" if isinstance(block, ShortConv) else "full_attention" for block in architecture.blocks[::2]]
     return {
@@ -465,8 +466,8 @@ def _write_rotary(
     architecture: Architecture, name: str, attention: Attention, feed_forward: FeedForward
 ) -> dict[str, Any]:
     positions = architecture.positions
-    theta = positions.theta if isinstance(positions, RotaryPositions) else 10_000
-    scaling = positions.scaling if isinstance(positions, RotaryPositions) else None
+    assert isinstance(positions, RotaryPositions)
+    theta, scaling = positions.theta, positions.scaling
     # transformers reads rope_parameters from version 5 on, before that rope_theta and rope_scaling.
     stretched = scaling and {
         "rope_type": "llama3",
