@@ -28,6 +28,7 @@ from edgefront.core.files import whole_file
 from edgefront.core.graph.parameter_values import GivenValues, StoredValues
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.huggingface import read_config
 
 if TYPE_CHECKING:
     from edgefront.core.nn.model import LanguageModel
@@ -39,7 +40,6 @@ WEIGHTS, ARCHITECTURE, RESULT, CARD, SOURCE = (
     "README.md",
     "source",
 )
-GENERATION_CONFIG = "generation_config.json"
 _TOLD = ("training", "dataset", "data_digest", "steps", "tokens", "seed")
 """Facts that are also in the metadata of the weights file."""
 
@@ -87,7 +87,7 @@ def import_transformers(folder: Path, output: Path) -> bool:
     output that exists.
     """
     from edgefront.core.data.tokenizers.bpe import Pieces
-    from edgefront.core.graph.huggingface import TransformersWeights, read_config
+    from edgefront.core.graph.huggingface import TransformersWeights
 
     architecture = read_config(folder)
     weights = TransformersWeights(folder, architecture)
@@ -181,6 +181,8 @@ class Package:
 
     def transformers_files(self) -> dict[str, bytes]:
         """What the folder of transformers has beside description and weights: tokenizer if there is one, and card."""
+        from edgefront.core.graph.huggingface import GENERATION_CONFIG
+
         files = {CARD: model_card(self.architecture, self.facts, "transformers").encode()}
         if (self.folder / TOKENIZER).is_file():
             eos = {} if self.tokenizer.eos is None else {"eos_token_id": self.tokenizer.eos}
@@ -216,7 +218,9 @@ class Package:
 
     def _tokenizer(self, folder: Path, vocab_size: int) -> Tokenizer:
         tokenizer = load_tokenizer(folder)
-        if tokenizer.vocab_size > vocab_size:  # fewer, where an embedding is padded
+        # Fewer pieces than the model has tokens: an embedding that was padded, as published ones are.
+        padded = tokenizer.level == "bpe" and tokenizer.vocab_size < vocab_size
+        if tokenizer.vocab_size != vocab_size and not padded:
             raise _damaged(
                 self.folder, f"the tokenizer in {folder} has {tokenizer.vocab_size} tokens, the model {vocab_size}"
             )

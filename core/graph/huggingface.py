@@ -25,9 +25,9 @@ from edgefront.core.graph.parameter_values import ParameterValues, SeededValues,
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
-from edgefront.core.spaces.huggingface import MAX_CONFIG_BYTES, from_config, parse_config, to_config
+from edgefront.core.spaces.huggingface import CONFIG, parse_config, to_config
 
-CONFIG, GENERATION_CONFIG, CARD = "config.json", "generation_config.json", "README.md"
+GENERATION_CONFIG, CARD = "generation_config.json", "README.md"
 WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 
@@ -139,17 +139,6 @@ def write_transformers(
             file.write(twin.of(whole[twin.ours]).astype("<f4", copy=False).data)
         _end(file, size)
         file.write(bytes(2 * tarfile.BLOCKSIZE))
-
-
-def read_config(folder: Path) -> Architecture:
-    """The description of a folder's `config.json`, or of such a file. Errors as in `from_config`; `NotFound`."""
-    path = folder / CONFIG if folder.is_dir() else folder
-    try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise InvalidInput(f"{path} has more than {MAX_CONFIG_BYTES} bytes: that is no config.json", field="path")
-        return from_config(parse_config(path.read_bytes()))
-    except FileNotFoundError:
-        raise NotFound(f"there is no {path}; a Hugging Face folder has a {CONFIG}") from None
 
 
 class TransformersWeights(Mapping[str, NDArray[np.float32]]):

@@ -15,13 +15,13 @@ from safetensors.torch import load_file, save_file
 from tiny_models import as_tensors, lively_weights, random_tokens
 
 from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.graph.huggingface import TransformersWeights, read_config, write_transformers
+from edgefront.core.graph.huggingface import TransformersWeights, write_transformers
 from edgefront.core.graph.parameter_values import GivenValues
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.nn.load import load
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.huggingface import from_config, to_config
+from edgefront.core.spaces.huggingface import from_config, read_config, to_config
 
 ATTENTION: dict[str, Any] = {"kind": "attention", "n_head": 4, "n_kv_head": 2, "bias": "none"}
 GATED = {"kind": "feed_forward", "d_inner": 40, "gated": True, "bias": False}
