@@ -42,6 +42,7 @@ _BINARY = {"type": "string", "format": "binary"}
             "content": {
                 "application/onnx": {"schema": _BINARY, "example": "(an ONNX file)"},
                 "application/octet-stream": {"schema": _BINARY, "example": "(a safetensors file)"},
+                "application/x-tar": {"schema": _BINARY, "example": "(a tar archive)"},
                 "application/json": {
                     "schema": {"type": "object", "description": "The canonical description (format=architecture)"},
                     "example": examples.ARCHITECTURE,
@@ -52,7 +53,7 @@ _BINARY = {"type": "string", "format": "binary"}
             "description": "The part that Range selects",
             "content": {
                 media: {"schema": _BINARY, "example": "(a part)"}
-                for media in ("application/onnx", "application/octet-stream", "application/json")
+                for media in ("application/onnx", "application/octet-stream", "application/x-tar", "application/json")
             },
         },
         304: {"description": "Not modified: If-None-Match contains its ETag"},

@@ -102,7 +102,10 @@ class _Twin:
 
 
 def write_transformers(
-    architecture: Architecture, weights: int | ParameterValues, path: Path | str, files: Mapping[str, bytes] | None = None
+    architecture: Architecture,
+    weights: int | ParameterValues,
+    path: Path | str,
+    files: Mapping[str, bytes] | None = None,
 ) -> None:
     """A tar archive with one folder, `edgefront-DIGEST`, that `AutoModelForCausalLM.from_pretrained` reads.
 
@@ -259,9 +262,7 @@ def _twins(architecture: Architecture, model_type: str) -> Iterator[_Twin]:
         yield from _split(architecture, spec, theirs, model_type)
 
 
-def _split(
-    architecture: Architecture, spec: ParameterSpec, names: tuple[str, ...], model_type: str
-) -> Iterator[_Twin]:
+def _split(architecture: Architecture, spec: ParameterSpec, names: tuple[str, ...], model_type: str) -> Iterator[_Twin]:
     block = architecture.blocks[int(spec.name.split(".")[1])] if spec.name.startswith("blocks.") else None
     part = spec.name.split(".")[2] if block is not None else ""
     is_taps = isinstance(block, ShortConv) and part == "conv" and len(spec.shape) == 2
