@@ -72,8 +72,8 @@ async def download_model(
             description="onnx: a forward pass over whole sequences. onnx-prefill and onnx-decode: the two files that "
             "generate text token by token. onnx-segment: segment by segment, with a memory. Encoders have none of "
             "these three, models with a source no segment. gguf: for llama.cpp, of GPT-2 models with one layer "
-            "throughout. transformers: a tar archive with the folder that Hugging Face's from_pretrained loads, of models "
-            "with one layer throughout. architecture: the description alone"
+            "throughout. transformers: a tar archive with the folder that Hugging Face's from_pretrained loads, of "
+            "models with one layer throughout. architecture: the description alone"
         ),
     ] = "onnx",
     numbers: Annotated[
@@ -111,7 +111,8 @@ async def download_model(
 def import_model(
     config: Annotated[dict[str, Any], Body(openapi_examples=sample(examples.CONFIG))], _asker: Anyone
 ) -> ImportedModel:
-    """The body is a config.json of a causal language model. Nothing is stored. Where fields cannot be expressed, `errors`
-    of the problem document lists each with field, value, allowed and detail."""
+    """The body is a config.json of a causal language model. Nothing is stored. Where fields cannot be expressed,
+    `errors` of the problem document lists each with field, value, allowed and detail.
+    """
     architecture = from_config(config)
     return ImportedModel(digest=architecture.digest, architecture=architecture.canonical)

@@ -1,4 +1,4 @@
-"""The folder that Hugging Face's transformers reads: writes one of a model, and reads the weights of one. Without torch.
+"""The folder that Hugging Face's transformers reads: writes one, and reads the weights of one, without torch.
 
 What transformers can express says `core.spaces.huggingface`. A folder is shipped as one tar archive: config.json,
 model.safetensors (float32), generation_config.json, README.md, and the tokenizer of a trained model.
@@ -227,8 +227,8 @@ class _Tensors(Mapping[str, NDArray[np.float32]]):
         low, high = entry["data_offsets"]
         values = data[low:high].view(_ELEMENTS[entry["dtype"]]).reshape(entry["shape"])
         if entry["dtype"] == "BF16":
-            return (values.astype("<u4") << np.uint32(16)).view("<f4")
-        return values.astype("<f4", copy=False)
+            return np.asarray(values.astype("<u4") << np.uint32(16)).view("<f4")
+        return np.asarray(values.astype("<f4", copy=False))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)

@@ -35,7 +35,7 @@ _ACTIVATIONS: Mapping[str, Activation] = {
     "swish": "silu",
 }
 """Ours by the names of transformers; the first of each is the one that is written."""
-_WRITTEN = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
+_WRITTEN = {_ACTIVATIONS[theirs]: theirs for theirs in reversed(list(_ACTIVATIONS))}
 _ROTARY_LENGTH = 4096
 """`max_position_embeddings` of a model with rotary positions, which have no end: what is written for those that read
 it."""
@@ -396,7 +396,7 @@ def _rotary_model(
     }
 
 
-# Writers: the configuration that comes nearest, None where the model has no such parts ---------------------------------
+# Writers: the configuration that comes nearest, None where the model has no such parts --------------------------------
 
 
 def _write_gpt2(architecture: Architecture) -> dict[str, Any] | None:

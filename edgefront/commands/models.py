@@ -24,8 +24,8 @@ Format = Annotated[
     typer.Option(
         "--format",
         help="File format. onnx is a forward pass over whole sequences; onnx-prefill and onnx-decode generate text; "
-        "onnx-segment reads segment by segment with a memory; gguf is for llama.cpp; transformers is a tar archive with the folder that Hugging "
-        "Face's from_pretrained loads.",
+        "onnx-segment reads segment by segment with a memory; gguf is for llama.cpp; transformers is a "
+        "tar archive with the folder that Hugging Face's from_pretrained loads.",
     ),
 ]
 InNumbers = Annotated[

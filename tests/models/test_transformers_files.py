@@ -171,5 +171,5 @@ def test_wrong_weights_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cut short"):
         TransformersWeights(tmp_path, model)
     path.unlink()
-    with pytest.raises(NotFound, match="no model.safetensors"):
+    with pytest.raises(NotFound, match=r"no model\.safetensors"):
         TransformersWeights(tmp_path, model)

@@ -1,4 +1,4 @@
-"""`config.json` of Hugging Face: published models have their counts, and what cannot be expressed is named, all of it."""
+"""`config.json` of Hugging Face: published models have their counts, and all that cannot be expressed is named."""
 
 from __future__ import annotations
 
