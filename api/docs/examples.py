@@ -15,6 +15,7 @@ from edgefront.core.quality.stored import summary
 from edgefront.core.services.quality.trust import published_trust
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
+from edgefront.core.spaces.huggingface import from_config
 from edgefront.core.spaces.models import named_model
 from edgefront.core.wire import agent, jobs, recommendations, service
 
@@ -53,6 +54,21 @@ PATTERN: dict[str, Any] = {
         "f": {"kind": "feed_forward", "d_inner": 2048},
     },
 }
+
+CONFIG: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "rms_norm_eps": 1e-05,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
+    "vocab_size": 49152,
+}
+_IMPORTED = from_config(CONFIG)
+IMPORTED = _json(service.ImportedModel(digest=_IMPORTED.digest, architecture=_IMPORTED.canonical))
 
 _COSTS = service.Costs.model_validate(costs(Architecture.parse(ARCHITECTURE)).to_json())
 COSTS = _json(_COSTS)

@@ -1,24 +1,27 @@
-"""`/v1/candidates/{id}/model`."""
+"""`/v1/candidates/{id}/model` and `/v1/models/import`."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import anyio.to_thread
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 from starlette.responses import FileResponse
 
 from edgefront.api.docs import examples
-from edgefront.api.docs.openapi import errors
-from edgefront.api.http.auth import Here, Person
+from edgefront.api.docs.openapi import answer, errors, sample
+from edgefront.api.http.auth import Anyone, Here, Person
+from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CandidateId
 from edgefront.api.http.sending import IfNoneMatch, send_file
 from edgefront.core.graph.model_file import ModelFormat
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.services.jobs.model_files import artifact_for
+from edgefront.core.spaces.huggingface import from_config
+from edgefront.core.wire.service import ImportedModel
 
-router = APIRouter(prefix="/v1", tags=["models"])
+router = APIRouter(prefix="/v1", tags=["models"], route_class=JsonRoute)
 
 _BINARY = {"type": "string", "format": "binary"}
 
@@ -39,6 +42,7 @@ _BINARY = {"type": "string", "format": "binary"}
             "content": {
                 "application/onnx": {"schema": _BINARY, "example": "(an ONNX file)"},
                 "application/octet-stream": {"schema": _BINARY, "example": "(a safetensors file)"},
+                "application/x-tar": {"schema": _BINARY, "example": "(a tar archive)"},
                 "application/json": {
                     "schema": {"type": "object", "description": "The canonical description (format=architecture)"},
                     "example": examples.ARCHITECTURE,
@@ -49,7 +53,7 @@ _BINARY = {"type": "string", "format": "binary"}
             "description": "The part that Range selects",
             "content": {
                 media: {"schema": _BINARY, "example": "(a part)"}
-                for media in ("application/onnx", "application/octet-stream", "application/json")
+                for media in ("application/onnx", "application/octet-stream", "application/x-tar", "application/json")
             },
         },
         304: {"description": "Not modified: If-None-Match contains its ETag"},
@@ -68,7 +72,8 @@ async def download_model(
             description="onnx: a forward pass over whole sequences. onnx-prefill and onnx-decode: the two files that "
             "generate text token by token. onnx-segment: segment by segment, with a memory. Encoders have none of "
             "these three, models with a source no segment. gguf: for llama.cpp, of GPT-2 models with one layer "
-            "throughout. architecture: the description alone"
+            "throughout. transformers: a tar archive with the folder that Hugging Face's from_pretrained loads, of "
+            "models with one layer throughout. architecture: the description alone"
         ),
     ] = "onnx",
     numbers: Annotated[
@@ -95,3 +100,19 @@ async def download_model(
         if_none_match=if_none_match,
         headers=headers,
     )
+
+
+@router.post(
+    "/models/import",
+    operation_id="import_model",
+    summary="A Hugging Face config.json as an architecture description",
+    responses=answer(examples.IMPORTED),
+)
+def import_model(
+    config: Annotated[dict[str, Any], Body(openapi_examples=sample(examples.CONFIG))], _asker: Anyone
+) -> ImportedModel:
+    """The body is a config.json of a causal language model. Nothing is stored. Where fields cannot be expressed,
+    `errors` of the problem document lists each with field, value, allowed and detail.
+    """
+    architecture = from_config(config)
+    return ImportedModel(digest=architecture.digest, architecture=architecture.canonical)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from edgefront.core.cost.parameters import count
 from edgefront.core.recipes.papers import recipes
@@ -16,10 +16,20 @@ _UNKNOWN_LICENCE = (
     "Not recorded. The weights were made from the data named above: look up its licence before you pass them on."
 )
 _SPLITS = ("valid", "test")
+Library = Literal["edgefront", "transformers"]
+_IN_TRANSFORMERS = """\
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model, tokenizer = AutoModelForCausalLM.from_pretrained("."), AutoTokenizer.from_pretrained(".")
+tokens = model.generate(**tokenizer("Once upon a time", return_tensors="pt"), max_new_tokens=50)
+print(tokenizer.decode(tokens[0]))
+```
+"""
 
 
-def model_card(architecture: Architecture, facts: Mapping[str, Any]) -> str:
-    """Markdown. Facts, all optional:
+def model_card(architecture: Architecture, facts: Mapping[str, Any], library: Library = "edgefront") -> str:
+    """Markdown, for the folder that this library loads. Facts, all optional:
 
     name, training (its id), dataset, data_digest, level, recipe (a whole one), seed, steps, best_step, tokens, seconds,
     licence; valid and test: loss, tokens, perplexity, bpc, word_perplexity, bleu; measurements: of the same blocks,
@@ -29,7 +39,9 @@ def model_card(architecture: Architecture, facts: Mapping[str, Any]) -> str:
     name = facts.get("name") or f"Language model {architecture.digest[:12]}"
     use = "translation" if architecture.source else "text-generation" if architecture.causal else "fill-mask"
     parts = [
-        f"---\nlibrary_name: edgefront\ntags:\n- {use}\n---\n",
+        f"---\nlibrary_name: {library}\npipeline_tag: {use}\ntags:\n- edgefront\n- {use}\n---\n"
+        if library == "transformers"
+        else f"---\nlibrary_name: edgefront\ntags:\n- {use}\n---\n",
         f"# {_plain(name)}\n",
         f"{_blocks(architecture)}; {parameters.decoder:,} parameters in its blocks, {sum(parameters):,} in "
         f"all, over {architecture.embedding.vocab_size:,} tokens. Architecture `{architecture.digest}`.\n",
@@ -42,7 +54,7 @@ def model_card(architecture: Architecture, facts: Mapping[str, Any]) -> str:
         "## Licence\n",
         f"{_plain(facts.get('licence') or _UNKNOWN_LICENCE)}\n",
         "## Use\n",
-        _use(architecture),
+        _IN_TRANSFORMERS if library == "transformers" else _use(architecture),
     ]
     return "\n".join(parts)
 

@@ -12,19 +12,23 @@ Reading a package loads no torch before its `model` is asked for, so a service c
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
 
 from edgefront.core.data.tokenizers.load import load_tokenizer
+from edgefront.core.data.tokenizers.tokenizers import FILE as TOKENIZER
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer
-from edgefront.core.errors import InvalidInput, NotFound, Unavailable
+from edgefront.core.errors import Conflict, InvalidInput, NotFound, Unavailable
 from edgefront.core.evaluation.model_card import model_card
 from edgefront.core.files import whole_file
 from edgefront.core.graph.parameter_values import GivenValues, StoredValues
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.huggingface import read_config
 
 if TYPE_CHECKING:
     from edgefront.core.nn.model import LanguageModel
@@ -69,20 +73,63 @@ def write_package(
     Every file is written atomically, and `result.json` last. Raises `InvalidInput` for a parameter that is
     missing, `Unavailable` where the disk is full.
     """
+    given = dict(model.named_parameters()) if weights is None else weights
+    source = None if data.source_vocab_size is None else data.source_tokenizer()
+    _write(folder, model.architecture, _Arrays(given), data.tokenizer(), source, facts)
+
+
+def import_transformers(folder: Path, output: Path) -> bool:
+    """Writes the model of a Hugging Face folder as a package: its weights as float32, its tokenizer if it has one.
+
+    Returns whether there was a tokenizer. `output` must not exist, or be an empty folder; it is in place only when
+    whole. Raises `InvalidInput` for what the description cannot express, weights that do not fit, a tokenizer of more
+    tokens than the model; `NotFound` where the folder has no config.json or no safetensors files; `Conflict` for an
+    output that exists.
+    """
+    from edgefront.core.data.tokenizers.bpe import Pieces
+    from edgefront.core.graph.huggingface import TransformersWeights
+
+    architecture = read_config(folder)
+    weights = TransformersWeights(folder, architecture)
+    tokenizer = Pieces.given(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else None
+    vocabulary = architecture.embedding.vocab_size
+    if tokenizer is not None and tokenizer.vocab_size > vocabulary:
+        raise InvalidInput(
+            f"{folder / TOKENIZER} has {tokenizer.vocab_size} tokens, the model {vocabulary}",
+            field="vocab_size",
+            value=tokenizer.vocab_size,
+            allowed=f"at most {vocabulary}",
+        )
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise Conflict(f"{output} exists: name a folder that does not")
+    draft = output.with_name(f".{output.name}.{uuid4().hex}.part")
+    try:
+        _write(draft, architecture, weights, tokenizer, None, {"name": folder.resolve().name})
+        draft.replace(output)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return tokenizer is not None
+
+
+def _write(
+    folder: Path,
+    architecture: Architecture,
+    weights: Mapping[str, Any],
+    tokenizer: Tokenizer | None,
+    source: Tokenizer | None,
+    facts: Mapping[str, Any],
+) -> None:
     from edgefront.core.graph.export import write_safetensors
 
-    architecture = model.architecture
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RESULT).unlink(missing_ok=True)  # the files that it describes are about to be replaced
-    given = dict(model.named_parameters()) if weights is None else weights
-    write_safetensors(
-        architecture, GivenValues(_Arrays(given), {"weights": "trained", **_told(facts)}), folder / WEIGHTS
-    )
+    write_safetensors(architecture, GivenValues(weights, {"weights": "trained", **_told(facts)}), folder / WEIGHTS)
     _write_json(folder / ARCHITECTURE, architecture.canonical)
-    data.tokenizer().save(folder)
-    if data.source_vocab_size is not None:
+    if tokenizer is not None:
+        tokenizer.save(folder)
+    if source is not None:
         (folder / SOURCE).mkdir(exist_ok=True)
-        data.source_tokenizer().save(folder / SOURCE)
+        source.save(folder / SOURCE)
     with whole_file(folder / CARD) as file:
         file.write(model_card(architecture, facts).encode())
     _write_json(folder / RESULT, {**facts, "digest": architecture.digest})
@@ -132,6 +179,17 @@ class Package:
     def tokenizer(self) -> Tokenizer:
         return self._tokenizer(self.folder, self.architecture.embedding.vocab_size)
 
+    def transformers_files(self) -> dict[str, bytes]:
+        """What the folder of transformers has beside description and weights: tokenizer if there is one, and card."""
+        from edgefront.core.graph.huggingface import GENERATION_CONFIG
+
+        files = {CARD: model_card(self.architecture, self.facts, "transformers").encode()}
+        if (self.folder / TOKENIZER).is_file():
+            eos = {} if self.tokenizer.eos is None else {"eos_token_id": self.tokenizer.eos}
+            files |= self.tokenizer.hugging_face()
+            files[GENERATION_CONFIG] = json.dumps({"_from_model_config": False, **eos}, indent=2).encode()
+        return files
+
     @cached_property
     def source_tokenizer(self) -> Tokenizer:
         """Of what a translation model translates."""
@@ -160,7 +218,9 @@ class Package:
 
     def _tokenizer(self, folder: Path, vocab_size: int) -> Tokenizer:
         tokenizer = load_tokenizer(folder)
-        if tokenizer.vocab_size != vocab_size:
+        # Fewer pieces than the model has tokens: an embedding that was padded, as published ones are.
+        padded = tokenizer.level == "bpe" and tokenizer.vocab_size < vocab_size
+        if tokenizer.vocab_size != vocab_size and not padded:
             raise _damaged(
                 self.folder, f"the tokenizer in {folder} has {tokenizer.vocab_size} tokens, the model {vocab_size}"
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -120,18 +120,23 @@ def write_safetensors(architecture: Architecture, weights: int | ParameterValues
     `weights` as in `write_onnx`. Raises `Unavailable` where the disk is full.
     """
     specs, values = parameters(architecture), _values(weights)
-    header: dict[str, object] = {"__metadata__": metadata(architecture, values)}
+    with whole_file(Path(path)) as file:
+        file.write(safetensors_head(metadata(architecture, values), {spec.name: spec.shape for spec in specs}))
+        for spec in specs:
+            _write_values(file, spec, values, "f32")
+
+
+def safetensors_head(metadata: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]) -> bytes:
+    """What a safetensors file of float32 tensors has before their values, which follow in the same order."""
+    header: dict[str, object] = {"__metadata__": metadata}
     at = 0
-    for spec in specs:
-        end = at + bytes_of(spec.size, "f32")
-        header[spec.name] = {"dtype": "F32", "shape": spec.shape, "data_offsets": [at, end]}
+    for name, shape in shapes.items():
+        end = at + bytes_of(math.prod(shape), "f32")
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, end]}
         at = end
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
     text += b" " * (-len(text) % 8)  # the format requires data aligned to 8 bytes
-    with whole_file(Path(path)) as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for spec in specs:
-            _write_values(file, spec, values, "f32")
+    return len(text).to_bytes(8, "little") + text
 
 
 def _write_values(

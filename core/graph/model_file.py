@@ -6,6 +6,7 @@ Heavy libraries are loaded only when one is written.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
@@ -14,13 +15,16 @@ from edgefront.core.graph.state import Logits, Mode, check_pass
 from edgefront.core.number_formats import QUANTISED, GgufFormat, NumberFormat, Quantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.gguf import check_gguf
+from edgefront.core.spaces.huggingface import to_config
 from edgefront.core.validation import one_of
 
 if TYPE_CHECKING:
     from edgefront.core.graph.parameter_values import ParameterValues
     from edgefront.core.graph.writer import Dtype
 
-ModelFormat = Literal["onnx", "onnx-prefill", "onnx-decode", "onnx-segment", "gguf", "safetensors", "architecture"]
+ModelFormat = Literal[
+    "onnx", "onnx-prefill", "onnx-decode", "onnx-segment", "gguf", "transformers", "safetensors", "architecture"
+]
 
 MODES: dict[ModelFormat, Mode] = {
     "onnx": "forward",
@@ -54,6 +58,7 @@ def check_format(architecture: Architecture, format_: ModelFormat, number_format
     if number_format not in known:
         reason = {
             "safetensors": "it contains float32, which can be converted after loading",
+            "transformers": "it contains float32, which can be converted after loading",
             "architecture": "it contains no weights",
         }.get(format_, f"it has {', '.join(known)}")
         raise InvalidInput(
@@ -82,6 +87,8 @@ def file_name(digest: str, seed: int | None, format_: ModelFormat, number_format
     kind, _, mode = format_.partition("-")
     what = "".join(f"-{part}" for part in (mode, "" if number_format == "float32" else number_format) if part)
     weights = "trained" if seed is None else f"untrained-seed{seed}"
+    if format_ == "transformers":
+        return f"edgefront-{short}-{weights}-transformers.tar"
     return f"edgefront-{short}-{weights}{what}.{kind}"
 
 
@@ -91,9 +98,11 @@ def write_model(
     weights: int | ParameterValues,
     path: Path,
     number_format: NumberFormat = "float32",
+    files: Mapping[str, bytes] | None = None,
 ) -> None:
     """One whole file, with the untrained weights of a seed or given ones (`core.graph.parameter_values`: those of a
-    trained model's safetensors file); an architecture is its canonical form alone.
+    trained model's safetensors file); an architecture is its canonical form alone. `files` go into the folder of
+    transformers beside the weights: tokenizer and card.
 
     Graphs that generate, prefill and decode, score the last position only, [batch, scores]; the others score all.
 
@@ -110,6 +119,10 @@ def write_model(
         from edgefront.core.graph.gguf import write_gguf
 
         write_gguf(architecture, weights, path, cast(GgufFormat, number_format))
+    elif format_ == "transformers":
+        from edgefront.core.graph.huggingface import write_transformers
+
+        write_transformers(architecture, weights, path, files)
     elif format_ == "safetensors":
         write_safetensors(architecture, weights, path)
     else:
@@ -128,6 +141,8 @@ def _fault(
     try:
         if format_ == "gguf":
             check_gguf(architecture, number_format)
+        elif format_ == "transformers":
+            to_config(architecture)
         check_pass(architecture, MODES.get(format_, "forward"))
     except InvalidInput as error:
         return error

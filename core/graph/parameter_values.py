@@ -43,6 +43,28 @@ class ParameterValues(Protocol):
         ...
 
 
+def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
+    """Entries of a safetensors file by tensor, its `__metadata__` among them, and where the data begins.
+
+    `InvalidInput` where it is no such file; FileNotFoundError where there is none.
+    """
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        text = file.read(length) if length <= _LARGEST_HEADER else b""
+    try:
+        entries = json.loads(text) if len(text) == length else None
+    except ValueError:
+        entries = None
+    if not isinstance(entries, dict):
+        raise InvalidInput(
+            f"{path} is not a safetensors file, or was cut short",
+            field="path",
+            value=str(path),
+            allowed="a safetensors file",
+        )
+    return entries, 8 + length
+
+
 class SeededValues:
     """Untrained: random by seed."""
 
@@ -103,19 +125,11 @@ class StoredValues(GivenValues):
 
     def _header(self) -> tuple[dict[str, str], dict[str, Any], int]:
         """Metadata, entries by parameter, and where the data begins."""
-        with self.path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            text = file.read(length) if length <= _LARGEST_HEADER else b""
-        try:
-            entries = json.loads(text) if len(text) == length else None
-        except ValueError:
-            entries = None
-        if not isinstance(entries, dict):
-            raise self._wrong("is not a safetensors file, or was cut short")
+        entries, start = safetensors_header(self.path)
         metadata = entries.pop("__metadata__", None)
         if not isinstance(metadata, dict) or metadata.get("format") != FORMAT or "architecture" not in metadata:
             raise self._wrong("does not describe its architecture")
-        return metadata, entries, 8 + length
+        return metadata, entries, start
 
     def _mapped(self, spec: ParameterSpec, entries: dict[str, Any], data: NDArray[np.uint8]) -> NDArray[np.float32]:
         entry = entries.pop(spec.name, None)

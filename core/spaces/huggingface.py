@@ -7,16 +7,21 @@ the same description. So one table of fields, the readers, decides both.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
-from edgefront.core.errors import ArchitectureError, InvalidInput
+from edgefront.core.errors import ArchitectureError, InvalidInput, NotFound
 from edgefront.core.spaces.architecture import Activation, Architecture
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
 from edgefront.core.spaces.ends import RotaryPositions
 from edgefront.core.validation import short
 
+CONFIG = "config.json"
 MAX_CONFIG_BYTES = 1 << 20
+_MAX_ERRORS = 20
+"""So many fields are listed."""
 _REQUIRED: Any = object()
 _Value = TypeVar("_Value")
 
@@ -30,7 +35,7 @@ _ACTIVATIONS: Mapping[str, Activation] = {
     "swish": "silu",
 }
 """Ours by the names of transformers; the first of each is the one that is written."""
-_WRITTEN = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
+_WRITTEN = {_ACTIVATIONS[theirs]: theirs for theirs in reversed(list(_ACTIVATIONS))}
 _ROTARY_LENGTH = 4096
 """`max_position_embeddings` of a model with rotary positions, which have no end: what is written for those that read
 it."""
@@ -39,12 +44,27 @@ it."""
 def parse_config(text: str | bytes) -> dict[str, Any]:
     """The object of a `config.json`; `InvalidInput` where it is none."""
     try:
-        config = json.loads(text)
+        config = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"config.json is not JSON: {error}", allowed="a JSON object") from None
     if not isinstance(config, dict):
         raise InvalidInput(f"config.json is {short(config)}, not a JSON object", allowed="a JSON object")
     return config
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number")
+
+
+def read_config(path: Path) -> Architecture:
+    """The description of a `config.json`, or of the folder that has one. Errors as in `from_config`; `NotFound`."""
+    path = path / CONFIG if path.is_dir() else path
+    try:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise InvalidInput(f"{path} has more than {MAX_CONFIG_BYTES} bytes: that is no {CONFIG}", field="path")
+        return from_config(parse_config(path.read_bytes()))
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"there is no {path}; a Hugging Face folder has a {CONFIG}") from None
 
 
 def from_config(config: Mapping[str, Any]) -> Architecture:
@@ -77,7 +97,10 @@ def to_config(architecture: Architecture) -> dict[str, Any]:
         config = write(architecture)
         if config is None:
             continue
-        found = from_config({"model_type": kind, **config})
+        try:
+            found = from_config({"model_type": kind, **config})
+        except InvalidInput:  # its first layer is none of this type
+            continue
         if found == architecture:
             return {"model_type": kind, **config}
         differences = list(_differences(architecture.canonical, found.canonical))
@@ -111,7 +134,8 @@ class _Fields:
         self._errors: list[dict[str, Any]] = []
 
     def fault(self, field: str, value: Any, reason: str, allowed: str) -> None:
-        detail = f"{field} {short(value)}: {reason}"
+        shown = field if value is None else f"{field} {short(value)}"
+        detail = f"{shown}: {reason}"
         self._errors.append({"field": field, "value": value, "allowed": allowed, "detail": detail})
 
     def finish(self) -> None:
@@ -121,11 +145,11 @@ class _Fields:
         first, count = self._errors[0], len(self._errors)
         raise InvalidInput(
             f"config.json has {count} field{'s' * (count > 1)} that cannot be expressed: "
-            + "; ".join(error["detail"] for error in self._errors),
+            + "; ".join(error["detail"] for error in self._errors[:_MAX_ERRORS]),
             field=first["field"],
             value=first["value"],
             allowed=first["allowed"],
-            errors=self._errors,
+            errors=self._errors[:_MAX_ERRORS],
         )
 
     def get(self, field: str, kinds: tuple[type, ...], allowed: str, default: _Value) -> _Value:
@@ -179,6 +203,7 @@ class _Fields:
         value = self.get("layer_types", (list,), "a list", default)
         if len(value) != layers:
             self.fault("layer_types", value, f"must have {layers} entries, as num_hidden_layers", f"{layers} entries")
+            return default
         for index, kind in enumerate(value):
             if kind not in allowed:
                 self.fault(f"layer_types.{index}", kind, f"there are {' and '.join(allowed)}", " or ".join(allowed))
@@ -193,7 +218,7 @@ class _Fields:
         share = given.get("partial_rotary_factor", self.config.get("partial_rotary_factor"))
         if share not in (None, 1):
             self.fault("partial_rotary_factor", share, "models of this type turn whole heads", "1")
-        kind = given.get("rope_type", given.get("type", "default"))
+        kind = given.get("rope_type") or given.get("type") or "default"
         if kind == "llama3":
             positions["scaling"] = {
                 ours: self._whole(f"{name}.{theirs}", given.get(theirs))
@@ -210,7 +235,7 @@ class _Fields:
 
     def _whole(self, field: str, value: Any) -> int:
         """A whole number, also one that is written as 10000.0."""
-        if type(value) in (int, float) and value >= 1 and value == int(value):
+        if type(value) in (int, float) and math.isfinite(value) and value >= 1 and value == int(value):
             return int(value)
         self.fault(field, value, "must be a whole number", "a whole number")
         return 2
@@ -281,6 +306,9 @@ def _qwen(fields: _Fields, d_head: int | None = None, **attention: Any) -> dict[
 def _lfm2(fields: _Fields) -> dict[str, Any]:
     layers = _bounded(fields, "num_hidden_layers")
     attending: Any = fields.get("full_attn_idxs", (list,), "a list", list(range(layers)))
+    if len(attending) > layers:
+        fields.fault("full_attn_idxs", attending, f"there are {layers} layers", f"at most {layers} entries")
+        attending = []
     types = fields.layer_types(
         ("full_attention", "conv"),
         layers,
@@ -293,6 +321,8 @@ def _lfm2(fields: _Fields) -> dict[str, Any]:
         factor = fields.get("block_ffn_dim_multiplier", (int, float), "a number", 1.0)
         multiple = fields.count("block_multiple_of", 256)
         inner = -(-int(factor * (2 * inner // 3)) // multiple) * multiple
+        if inner < 1:
+            fields.fault("block_ffn_dim_multiplier", factor, "leaves no inner width", "a positive number")
     parts: dict[str, dict[str, Any]] = {
         "full_attention": _attention(fields, bias="none", qk_norm=True),
         "conv": {
@@ -366,7 +396,7 @@ def _rotary_model(
     }
 
 
-# Writers: the configuration that comes nearest, None where the model has no such parts ---------------------------------
+# Writers: the configuration that comes nearest, None where the model has no such parts --------------------------------
 
 
 def _write_gpt2(architecture: Architecture) -> dict[str, Any] | None:
@@ -388,7 +418,7 @@ def _write_gpt2(architecture: Architecture) -> dict[str, Any] | None:
 
 def _write_llama(architecture: Architecture) -> dict[str, Any] | None:
     attention, feed_forward, _ = _first_of_each(architecture)
-    if attention is None or feed_forward is None:
+    if attention is None or feed_forward is None or not isinstance(architecture.positions, RotaryPositions):
         return None
     return {
         **_write_rotary(architecture, "LlamaForCausalLM", attention, feed_forward),
@@ -399,7 +429,7 @@ def _write_llama(architecture: Architecture) -> dict[str, Any] | None:
 
 def _write_mistral(architecture: Architecture) -> dict[str, Any] | None:
     attention, feed_forward, _ = _first_of_each(architecture)
-    if attention is None or feed_forward is None:
+    if attention is None or feed_forward is None or not isinstance(architecture.positions, RotaryPositions):
         return None
     rotary = _write_rotary(architecture, "MistralForCausalLM", attention, feed_forward)
     return {**rotary, "sliding_window": attention.window}
@@ -418,7 +448,7 @@ def _write_qwen3(architecture: Architecture) -> dict[str, Any] | None:
 
 def _write_qwen(architecture: Architecture, name: str) -> dict[str, Any] | None:
     attention, feed_forward, _ = _first_of_each(architecture)
-    if attention is None or feed_forward is None:
+    if attention is None or feed_forward is None or not isinstance(architecture.positions, RotaryPositions):
         return None
     windows = [getattr(block, "window", None) for block in architecture.blocks[::2]][: _layers(architecture)]
     window = next((window for window in windows if window is not None), None)
@@ -433,12 +463,10 @@ def _write_qwen(architecture: Architecture, name: str) -> dict[str, Any] | None:
 
 def _write_lfm2(architecture: Architecture) -> dict[str, Any] | None:
     attention, feed_forward, conv = _first_of_each(architecture)
-    if feed_forward is None or (attention is None and conv is None):
+    if feed_forward is None or conv is None or not isinstance(architecture.positions, RotaryPositions):
         return None
-    # Without either, what the other layers have is never made.
-    attention = attention or Attention(n_head=1, qk_norm=True)
-    conv = conv or ShortConv()
-    rotary = _write_rotary(architecture, "Lfm2ForCausalLM", attention, feed_forward)
+    # Without attention no heads are made.
+    rotary = _write_rotary(architecture, "Lfm2ForCausalLM", attention or Attention(n_head=1), feed_forward)
     del rotary["hidden_act"]
     kinds = ["conv" if isinstance(block, ShortConv) else "full_attention" for block in architecture.blocks[::2]]
     return {
@@ -465,8 +493,8 @@ def _write_rotary(
     architecture: Architecture, name: str, attention: Attention, feed_forward: FeedForward
 ) -> dict[str, Any]:
     positions = architecture.positions
-    theta = positions.theta if isinstance(positions, RotaryPositions) else 10_000
-    scaling = positions.scaling if isinstance(positions, RotaryPositions) else None
+    assert isinstance(positions, RotaryPositions)
+    theta, scaling = positions.theta, positions.scaling
     # transformers reads rope_parameters from version 5 on, before that rope_theta and rope_scaling.
     stretched = scaling and {
         "rope_type": "llama3",

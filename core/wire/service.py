@@ -174,6 +174,13 @@ class NamedModelView(View):
     costs: Costs
 
 
+class ImportedModel(View):
+    """What a Hugging Face configuration describes."""
+
+    digest: str
+    architecture: dict[str, Any]
+
+
 class HealthView(View):
     status: Literal["ok", "unavailable"]
     version: str

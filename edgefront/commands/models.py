@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,14 +14,18 @@ from edgefront.commands.options import Described
 from edgefront.core.graph.model_file import ModelFormat
 from edgefront.core.number_formats import NumberFormat
 
-app = group("Models: download candidates of a search; list, show and build named models and your own.")
+if TYPE_CHECKING:
+    from edgefront.core.spaces.architecture import Architecture
+
+app = group("Models: download candidates of a search; list, show, import and build named models and your own.")
 
 Format = Annotated[
     ModelFormat,
     typer.Option(
         "--format",
         help="File format. onnx is a forward pass over whole sequences; onnx-prefill and onnx-decode generate text; "
-        "onnx-segment reads segment by segment with a memory; gguf is for llama.cpp.",
+        "onnx-segment reads segment by segment with a memory; gguf is for llama.cpp; transformers is a "
+        "tar archive with the folder that Hugging Face's from_pretrained loads.",
     ),
 ]
 InNumbers = Annotated[
@@ -87,17 +91,18 @@ def build(
     from edgefront.core.graph.model_file import check_format, file_name, write_model
     from edgefront.core.spaces.models import named_models, resolve
 
-    trained = None
+    trained, files = None, None
     if Path(model).is_dir() and model not in named_models():
         from edgefront.core.evaluation.package import read_package
 
         trained = read_package(model)
+        files = trained.transformers_files() if kind == "transformers" else None
     architecture = resolve(model) if trained is None else trained.architecture
     check_format(architecture, kind, numbers)
     from_seed = seed if trained is None else None
     path = output / file_name(architecture.digest, from_seed, kind, numbers) if output.is_dir() else output
     with session.err.status(f"building {path.name} …"):
-        write_model(architecture, kind, seed if trained is None else trained.weights, path, numbers)
+        write_model(architecture, kind, seed if trained is None else trained.weights, path, numbers, files)
     weights = "none" if kind == "architecture" else "untrained-random" if trained is None else "trained"
     result = {
         "digest": architecture.digest,
@@ -125,14 +130,53 @@ def show_model(session: Session, model: Described) -> None:
         "digest": architecture.digest,
         "architecture": architecture.canonical,
     }
+    known = (named.name, named.source) if named else ()
+    session.put(result, lambda: _show(session, architecture, *known))
+
+
+@command(app, "import", server=False)
+def import_model(
+    session: Session,
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A Hugging Face folder, or a config.json alone.", exists=True)
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder to write the model to, with its weights. It must not exist."),
+    ] = None,
+) -> None:
+    """Show a Hugging Face model as a description, or write it with its weights (safetensors) and tokenizer to a folder
+    for `model build`, `generate` and `evaluate`. Needs no server."""
+    from edgefront.core.spaces.huggingface import read_config
+
+    architecture, tokenizer = read_config(folder), False
+    if output is not None:
+        from edgefront.core.evaluation.package import import_transformers
+
+        with session.err.status(f"reading {folder} …"):
+            tokenizer = import_transformers(folder, output)
+        if not tokenizer:
+            session.note("without a tokenizer: the folder has no tokenizer.json")
+    result = {
+        "digest": architecture.digest,
+        "architecture": architecture.canonical,
+        "path": None if output is None else str(output),
+        "tokenizer": tokenizer,
+    }
 
     def show() -> None:
-        # On standard error, so that standard output contains only the description.
-        known = (named.name, named.source) if named else ()
-        session.note(" · ".join((*known, f"digest {architecture.digest}")))
-        session.out.print(_readable(architecture.canonical), markup=False, soft_wrap=True)
+        if output is None:
+            _show(session, architecture)
+        else:
+            session.out.print(str(output), markup=False, soft_wrap=True)
 
     session.put(result, show)
+
+
+def _show(session: Session, architecture: Architecture, *known: str) -> None:
+    # On standard error, so that standard output contains only the description.
+    session.note(" · ".join((*known, f"digest {architecture.digest}")))
+    session.out.print(_readable(architecture.canonical), markup=False, soft_wrap=True)
 
 
 def _readable(description: dict[str, Any], indent: str = "  ") -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from edgefront.core.graph.model_file import ModelFormat as ModelFormat
 from edgefront.core.number_formats import NumberFormat
+from edgefront.core.wire.service import ImportedModel
 from edgefront.resources.downloads import Progress as Progress
 from edgefront.resources.downloads import download as fetch
 from edgefront.transport import Transport, segment
@@ -17,6 +20,14 @@ class Models:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+
+    def import_config(self, config: Mapping[str, Any]) -> ImportedModel:
+        """The description of a Hugging Face `config.json`, as the mapping that it contains. Nothing is stored.
+
+        Raises `InvalidInput` with all fields that cannot be expressed: `error.extra["errors"]`.
+        """
+        response = self._transport.request("POST", "/v1/models/import", content=dict(config), repeatable=True)
+        return ImportedModel.model_validate_json(response.content)
 
     def download(
         self,

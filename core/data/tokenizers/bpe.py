@@ -21,6 +21,7 @@ from edgefront.core.data.tokenizers.tokenizers import (
     UNKNOWN_NAMES,
     Ids,
     Tokenizer,
+    hugging_face_files,
 )
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.files import whole_file
@@ -127,6 +128,12 @@ class Pieces(Tokenizer):
 
     def _content(self) -> dict[str, Any]:
         return {"special": dict(self.special)}
+
+    def hugging_face(self) -> dict[str, bytes]:
+        eos, unknown = (
+            None if number is None else self._model.id_to_token(number) for number in (self.eos, self.unknown)
+        )
+        return hugging_face_files(json.loads(self._model.to_str()), eos, unknown)
 
 
 def _first(model: HuggingFace, names: Sequence[str]) -> int | None:

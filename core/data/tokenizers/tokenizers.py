@@ -56,6 +56,10 @@ class Tokenizer(ABC):
     def _content(self) -> dict[str, Any]:
         """What `tokenizer.json` has besides the format and the level."""
 
+    @abstractmethod
+    def hugging_face(self) -> dict[str, bytes]:
+        """The files by which Hugging Face's transformers makes the same tokens, and the names of special ones."""
+
     def encode(self, text: str) -> list[int]:
         """The tokens of one text; nothing is added at its ends."""
         found: list[int] = self.encode_many([text])[0].tolist()
@@ -124,6 +128,12 @@ class Bytes(Tokenizer):
     def _content(self) -> dict[str, Any]:
         return {"bytes": self._bytes.tolist()}
 
+    def hugging_face(self) -> dict[str, bytes]:
+        names = _names_of_bytes()
+        level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+        vocabulary = {names[value]: number for number, value in enumerate(self._bytes.tolist())}
+        return hugging_face_files(_unmerged(vocabulary, pre_tokenizer=level, decoder=level))
+
 
 class Characters(Tokenizer):
     """A closed set of Unicode code points."""
@@ -151,6 +161,10 @@ class Characters(Tokenizer):
 
     def _content(self) -> dict[str, Any]:
         return {"characters": self._decode(np.arange(self.vocab_size, dtype=np.int32))}
+
+    def hugging_face(self) -> dict[str, bytes]:
+        vocabulary = {character: number for number, character in enumerate(self._content()["characters"])}
+        return hugging_face_files(_unmerged(vocabulary, pre_tokenizer=None, decoder={"type": "Fuse"}))
 
 
 class Words(Tokenizer):
@@ -211,6 +225,45 @@ class Words(Tokenizer):
 
     def _content(self) -> dict[str, Any]:
         return {"words": self._words}
+
+    def hugging_face(self) -> dict[str, bytes]:
+        eos, unknown = self._words[self.eos], self._words[self.unknown]
+        pieces = {
+            "version": "1.0",
+            "normalizer": {"type": "Replace", "pattern": {"String": "\n"}, "content": f" {eos} "},
+            "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "model": {"type": "WordLevel", "vocab": self._ids, "unk_token": unknown},
+        }
+        return hugging_face_files(pieces, eos=eos, unknown=unknown)
+
+
+def hugging_face_files(
+    tokenizer: Mapping[str, Any], eos: str | None = None, unknown: str | None = None
+) -> dict[str, bytes]:
+    """The two files of a tokenizer: `tokenizer` is what `tokenizers` of Hugging Face reads."""
+    names = {name: token for name, token in (("eos_token", eos), ("unk_token", unknown)) if token is not None}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **names}
+    return {
+        FILE: json.dumps(tokenizer, ensure_ascii=False).encode(),
+        "tokenizer_config.json": json.dumps(config, ensure_ascii=False, indent=2).encode(),
+    }
+
+
+def _unmerged(vocabulary: Mapping[str, int], *, pre_tokenizer: Any, decoder: Any) -> dict[str, Any]:
+    """Byte-pair encoding without merges: every character is a token."""
+    return {
+        "version": "1.0",
+        "pre_tokenizer": pre_tokenizer,
+        "decoder": decoder,
+        "model": {"type": "BPE", "vocab": dict(vocabulary), "merges": []},
+    }
+
+
+def _names_of_bytes() -> list[str]:
+    """The character that stands for each byte in byte-level vocabularies (GPT-2): itself if printable, else another."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return [chr(byte if byte in printable else 256 + others.index(byte)) for byte in range(256)]
 
 
 def _table(values: NDArray[Any], size: int) -> Ids:

@@ -1,4 +1,5 @@
-"""Files for download: a candidate's model as ONNX (one file a mode), GGUF or safetensors, or its architecture as JSON.
+"""Files for download: a candidate's model as ONNX (one file a mode), GGUF, safetensors or the folder
+of transformers, or its architecture as JSON.
 
 Weights are untrained, from the candidate's seed, and the file name says so. The files are a cache: a missing one is
 built again with the same bytes, so they are not uploaded to an artifact store.
@@ -27,7 +28,7 @@ from edgefront.core.services.jobs.queries import model_files as rows
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 
-_MEDIA_TYPES = {".onnx": "application/onnx", ".json": "application/json"}
+_MEDIA_TYPES = {".onnx": "application/onnx", ".json": "application/json", ".tar": "application/x-tar"}
 _BINARY = "application/octet-stream"
 # Number formats in the names of cached files: a new layout of one would have a new name.
 _KEPT_AS = {**OF_DTYPE, "int8": "s7", "int4": "u4"}

@@ -1,0 +1,312 @@
+"""The folder that Hugging Face's transformers reads: writes one, and reads the weights of one, without torch.
+
+What transformers can express says `core.spaces.huggingface`. A folder is shipped as one tar archive: config.json,
+model.safetensors (float32), generation_config.json, README.md, and the tokenizer of a trained model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.files import whole_file
+from edgefront.core.graph.export import metadata, safetensors_head
+from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.graph.parameter_values import ParameterValues, SeededValues, safetensors_header
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
+from edgefront.core.spaces.huggingface import CONFIG, parse_config, to_config
+
+GENERATION_CONFIG, CARD = "generation_config.json", "README.md"
+WEIGHTS = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+
+_LLAMA = {
+    "attention.norm": ("input_layernorm",),
+    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.q_norm": ("self_attn.q_norm",),
+    "attention.k_norm": ("self_attn.k_norm",),
+    "attention.out": ("self_attn.o_proj",),
+    "feed_forward.norm": ("post_attention_layernorm",),
+    "feed_forward.up": ("mlp.gate_proj", "mlp.up_proj"),
+    "feed_forward.down": ("mlp.down_proj",),
+    "embedding.tables.0": ("model.embed_tokens.weight",),
+    "final_norm": ("model.norm",),
+}
+_NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "gpt2": {
+        "attention.norm": ("ln_1",),
+        "attention.qkv": ("attn.c_attn",),
+        "attention.out": ("attn.c_proj",),
+        "feed_forward.norm": ("ln_2",),
+        "feed_forward.up": ("mlp.c_fc",),
+        "feed_forward.down": ("mlp.c_proj",),
+        "embedding.tables.0": ("transformer.wte.weight",),
+        "positions": ("transformer.wpe",),
+        "final_norm": ("transformer.ln_f",),
+    },
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _LLAMA),
+    "lfm2": {
+        "attention.norm": ("operator_norm",),
+        "attention.qkv": _LLAMA["attention.qkv"],
+        "attention.q_norm": ("self_attn.q_layernorm",),
+        "attention.k_norm": ("self_attn.k_layernorm",),
+        "attention.out": ("self_attn.out_proj",),
+        "short_conv.norm": ("operator_norm",),
+        "short_conv.up": ("conv.in_proj",),
+        "short_conv.conv": ("conv.conv",),
+        "short_conv.out": ("conv.out_proj",),
+        "feed_forward.norm": ("ffn_norm",),
+        "feed_forward.up": ("feed_forward.w1", "feed_forward.w3"),
+        "feed_forward.down": ("feed_forward.w2",),
+        "embedding.tables.0": ("model.embed_tokens.weight",),
+        "final_norm": ("model.embedding_norm",),
+    },
+}
+"""Their names of our parameters, by the kind of the block and the part; several of them are its rows, in this order."""
+_LAYERS = {"gpt2": "transformer.h"}
+_OUTPUT = "output.tables.0"
+_LEFT_OUT = (".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq")
+"""Endings of what older versions stored besides parameters."""
+_ELEMENTS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+
+@dataclass(frozen=True)
+class _Twin:
+    """A tensor of theirs: which rows it is of one of our parameters, turned round (axes reversed) if `transposed`."""
+
+    name: str
+    ours: str
+    rows: slice
+    shape: tuple[int, ...]
+    transposed: bool
+
+    def of(self, ours: NDArray[Any]) -> NDArray[Any]:
+        part = ours[self.rows]
+        return np.ascontiguousarray(part.T if self.transposed else part).reshape(self.shape)
+
+    def back(self, theirs: NDArray[Any]) -> NDArray[Any]:
+        """The rows of our parameter."""
+        flat = theirs.reshape(self.shape[0], -1) if self.transposed else theirs
+        return flat.T if self.transposed else flat
+
+
+def write_transformers(
+    architecture: Architecture,
+    weights: int | ParameterValues,
+    path: Path | str,
+    files: Mapping[str, bytes] | None = None,
+) -> None:
+    """A tar archive with one folder, `edgefront-DIGEST`, that `AutoModelForCausalLM.from_pretrained` reads.
+
+    `weights`: the seed of untrained ones, or given ones. `files` come beside them, in place of ours of the same name.
+    Memory stays bounded by the largest matrix. Raises `InvalidInput` for an architecture that transformers cannot
+    express, `Unavailable` where the disk is full.
+    """
+    config = {**to_config(architecture), "dtype": "float32"}
+    values = SeededValues(weights) if isinstance(weights, int) else weights
+    twins, specs = list(_twins(architecture, config["model_type"])), {s.name: s for s in parameters(architecture)}
+    # transformers takes only files whose format is pt.
+    about = {**metadata(architecture, values), "format": "pt"}
+    head = safetensors_head(about, {twin.name: twin.shape for twin in twins})
+    small = {
+        CONFIG: _json(config),
+        GENERATION_CONFIG: _json({"_from_model_config": False}),
+        CARD: _card(architecture, values).encode(),
+        **(files or {}),
+    }
+    folder = f"edgefront-{architecture.digest[:12]}"
+    with whole_file(Path(path)) as file:
+        for name, content in sorted(small.items()):
+            _begin(file, f"{folder}/{name}", len(content))
+            file.write(content)
+            _end(file, len(content))
+        size = len(head) + 4 * sum(math.prod(twin.shape) for twin in twins)
+        _begin(file, f"{folder}/{WEIGHTS}", size)
+        file.write(head)
+        whole: dict[str, NDArray[Any]] = {}
+        for twin in twins:
+            if twin.ours not in whole:  # those of one parameter follow each other
+                spec = specs[twin.ours]
+                whole = {twin.ours: np.concatenate(list(values.chunks(spec))).reshape(spec.shape)}
+            file.write(twin.of(whole[twin.ours]).astype("<f4", copy=False).data)
+        _end(file, size)
+        file.write(bytes(2 * tarfile.BLOCKSIZE))
+
+
+class TransformersWeights(Mapping[str, NDArray[np.float32]]):
+    """The parameters of a Hugging Face folder under our names, as float32; read when they are asked for.
+
+    Raises `NotFound` where the folder has no safetensors files, `InvalidInput` that names the first tensor which is
+    missing, unknown, or of another shape or type.
+    """
+
+    def __init__(self, folder: Path, architecture: Architecture) -> None:
+        self._folder = folder
+        model_type = parse_config((folder / CONFIG).read_bytes())["model_type"]
+        twins = list(_twins(architecture, model_type))
+        self._tensors = _Tensors(folder)
+        # Files of GPT-2 without an output layer lack the prefix.
+        bare = model_type == "gpt2" and "wte.weight" in self._tensors
+        self._theirs: dict[str, list[tuple[str, _Twin]]] = {}
+        for twin in twins:
+            name = twin.name.removeprefix("transformer.") if bare else twin.name
+            self._tensors.check(name, twin.shape)
+            self._theirs.setdefault(twin.ours, []).append((name, twin))
+        known = {name for parts in self._theirs.values() for name, _ in parts}
+        for name in self._tensors:
+            tied = name == "lm_head.weight" and architecture.output.tied
+            if name not in known and not tied and not name.endswith(_LEFT_OUT):
+                raise _unfit(folder, f"has {name}, which is not a parameter of its {CONFIG}")
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        return np.concatenate([twin.back(self._tensors[theirs]) for theirs, twin in self._theirs[name]])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._theirs)
+
+    def __len__(self) -> int:
+        return len(self._theirs)
+
+
+class _Tensors(Mapping[str, NDArray[np.float32]]):
+    """The tensors of a folder's safetensors files, one or as many as its index names."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._places: dict[str, tuple[Path, dict[str, Any], int]] = {}
+        for path in self._files():
+            entries, start = safetensors_header(path)
+            for name, entry in entries.items():
+                if name != "__metadata__":
+                    self._places[name] = path, entry, start
+
+    def _files(self) -> list[Path]:
+        if (self._folder / WEIGHTS).is_file():
+            return [self._folder / WEIGHTS]
+        try:
+            index = json.loads((self._folder / _INDEX).read_bytes())
+            names = sorted({str(name) for name in index["weight_map"].values()})
+        except FileNotFoundError:
+            raise NotFound(f"{self._folder} has no {WEIGHTS}: only safetensors files are read") from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise _unfit(self._folder, f"has an {_INDEX} without a weight_map") from None
+        for name in names:
+            if Path(name).name != name or not (self._folder / name).is_file():
+                raise _unfit(self._folder, f"lacks {name}, which its {_INDEX} names")
+        return [self._folder / name for name in names]
+
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Raises `InvalidInput` where there is no such tensor, of this shape and whole."""
+        if name not in self._places:
+            raise _unfit(self._folder, f"lacks {name}")
+        path, entry, start = self._places[name]
+        kind, found = entry.get("dtype"), tuple(entry.get("shape", ()))
+        if kind not in _ELEMENTS:
+            raise _unfit(self._folder, f"has {name} as {kind}; {', '.join(_ELEMENTS)} can be read")
+        if found != shape:
+            raise _unfit(self._folder, f"has {name} of shape {list(found)}, not {list(shape)}")
+        low, high = entry.get("data_offsets", (0, -1))
+        size = np.dtype(_ELEMENTS[kind]).itemsize * math.prod(shape)
+        if not 0 <= low <= high <= path.stat().st_size - start or high - low != size:
+            raise _unfit(self._folder, f"was cut short: {name} is not whole")
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        path, entry, start = self._places[name]
+        data = np.memmap(path, np.uint8, "r", offset=start)
+        low, high = entry["data_offsets"]
+        values = data[low:high].view(_ELEMENTS[entry["dtype"]]).reshape(entry["shape"])
+        if entry["dtype"] == "BF16":
+            return np.asarray(values.astype("<u4") << np.uint32(16)).view("<f4")
+        return np.asarray(values.astype("<f4", copy=False))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def _unfit(folder: Path, what: str) -> InvalidInput:
+    return InvalidInput(
+        f"{folder} {what}", field="weights", value=str(folder), allowed=f"exactly the tensors of its {CONFIG}"
+    )
+
+
+def _twins(architecture: Architecture, model_type: str) -> Iterator[_Twin]:
+    """Their tensors in the order of our parameters."""
+    names, layers = _NAMES[model_type], _LAYERS.get(model_type, "model.layers")
+    for spec in parameters(architecture):
+        if spec.name == _OUTPUT:
+            theirs: tuple[str, ...] = ("lm_head.weight",)
+        elif spec.name in names:
+            theirs = names[spec.name]
+        else:
+            owner, _, last = spec.name.rpartition(".")
+            prefix, key = "", owner
+            if owner.startswith("blocks."):
+                index = int(owner.split(".")[1])
+                key = f"{architecture.blocks[index].kind}.{owner.split('.')[2]}"
+                prefix = f"{layers}.{index // 2}."
+            theirs = tuple(f"{prefix}{name}.{last}" for name in names[key])
+        yield from _split(architecture, spec, theirs, model_type)
+
+
+def _split(architecture: Architecture, spec: ParameterSpec, names: tuple[str, ...], model_type: str) -> Iterator[_Twin]:
+    block = architecture.blocks[int(spec.name.split(".")[1])] if spec.name.startswith("blocks.") else None
+    part = spec.name.split(".")[2] if block is not None else ""
+    is_taps = isinstance(block, ShortConv) and part == "conv" and len(spec.shape) == 2
+    # GPT-2 keeps its linear layers (in, out).
+    turned = model_type == "gpt2" and block is not None and len(spec.shape) == 2
+    counts = [spec.shape[0]]
+    if len(names) > 1 and isinstance(block, Attention):
+        d_head = architecture.d_head(block)
+        counts = [block.n_head * d_head, block.kv_heads * d_head, block.kv_heads * d_head]
+    elif len(names) > 1 and isinstance(block, FeedForward):
+        counts = [block.d_inner, block.d_inner]
+    start = 0
+    for name, count in zip(names, counts, strict=True):
+        shape = (count, *spec.shape[1:])
+        if is_taps:
+            shape = (spec.shape[1], 1, spec.shape[0])
+        elif turned:
+            shape = shape[::-1]
+        yield _Twin(name, spec.name, slice(start, start + count), shape, turned or is_taps)
+        start += count
+
+
+def _card(architecture: Architecture, values: ParameterValues) -> str:
+    weights = values.about.get("weights", "given")
+    return (
+        "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- edgefront\n---\n\n"
+        f"# Language model {architecture.digest[:12]}\n\n"
+        f"Written by edgefront. Architecture `{architecture.digest}`; weights: {weights}"
+        + (f" (seed {values.about['seed']})" if "seed" in values.about else "")
+        + ".\n\n```python\nfrom transformers import AutoModelForCausalLM\n\n"
+        'model = AutoModelForCausalLM.from_pretrained(".")\n```\n'
+    )
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _begin(file: BinaryIO, name: str, size: int) -> None:
+    """The header of a file in a tar archive, without a time, so that the same model gives the same bytes."""
+    info = tarfile.TarInfo(name)
+    info.size = size
+    file.write(info.tobuf(tarfile.GNU_FORMAT))
+
+
+def _end(file: BinaryIO, size: int) -> None:
+    file.write(bytes(-size % tarfile.BLOCKSIZE))

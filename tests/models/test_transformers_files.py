@@ -1,0 +1,175 @@
+"""The folder that transformers reads: the same logits there, and the same model when it is read back."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from foreign_models import difference, randomised, transformers
+from safetensors.torch import load_file, save_file
+from tiny_models import as_tensors, lively_weights, random_tokens
+
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.graph.huggingface import TransformersWeights, write_transformers
+from edgefront.core.graph.parameter_values import GivenValues
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.nn.load import load
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.huggingface import from_config, read_config, to_config
+
+ATTENTION: dict[str, Any] = {"kind": "attention", "n_head": 4, "n_kv_head": 2, "bias": "none"}
+GATED = {"kind": "feed_forward", "d_inner": 40, "gated": True, "bias": False}
+CONV = {"kind": "short_conv", "kernel": 3}
+
+
+def rotary(*blocks: dict[str, Any], **changes: Any) -> Architecture:
+    description = {
+        "d_model": 32,
+        "positions": {"kind": "rotary", "theta": 500},
+        "norm_kind": "rms",
+        "activation": "silu",
+        "embedding": {"vocab_size": 97},
+        "blocks": list(blocks) or [ATTENTION, GATED] * 2,
+    }
+    return Architecture.parse({**description, **changes})
+
+
+def gpt2(**changes: Any) -> Architecture:
+    layer = [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 48}]
+    description = {"d_model": 32, "positions": {"kind": "learned", "length": 24}, "embedding": {"vocab_size": 97}}
+    return Architecture.parse({**description, "blocks": layer * 2, **changes})
+
+
+WINDOW, NORMED = {**ATTENTION, "window": 4}, {**ATTENTION, "qk_norm": True, "d_head": 10}
+MODELS = {
+    "gpt2": gpt2(),
+    "gpt2 untied relu": gpt2(output={"tied": False}, activation="relu", norm_eps="1e-6"),
+    "llama": rotary(),
+    "llama stretched": rotary(positions={"kind": "rotary", "theta": 500, "scaling": {"factor": 8, "length": 16}}),
+    "llama all biases untied": rotary(
+        {**ATTENTION, "bias": "all"}, {**GATED, "bias": True}, output={"tied": False}, activation="gelu_tanh"
+    ),
+    "mistral": rotary(*[WINDOW, GATED] * 2),
+    "qwen2": rotary(*[{**ATTENTION, "bias": "qkv"}, GATED] * 2),
+    "qwen3": rotary(*[NORMED, GATED] * 2),
+    "qwen3 of windows and not": rotary({**NORMED, "window": 4}, GATED, NORMED, GATED, {**NORMED, "window": 4}, GATED),
+    "lfm2": rotary(CONV, GATED, {**ATTENTION, "qk_norm": True}, GATED, {**CONV, "bias": False}, GATED),
+}
+
+
+def written(model: Architecture, folder: Path, weights: Any, files: dict[str, bytes] | None = None) -> Path:
+    write_transformers(model, weights, folder / "model.tar", files)
+    with tarfile.open(folder / "model.tar") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / f"edgefront-{model.digest[:12]}"
+
+
+def their_logits(folder: Path, tokens: Any) -> Any:
+    theirs, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    with torch.inference_mode():
+        return theirs.eval()(torch.from_numpy(tokens)).logits.numpy()
+
+
+def our_logits(model: Architecture, weights: Any, tokens: Any) -> Any:
+    with torch.inference_mode():
+        return load(LanguageModel(model), as_tensors(weights)).eval()(torch.from_numpy(tokens)).numpy()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_transformers_loads_it_with_the_same_logits(tmp_path: Path, name: str) -> None:
+    model = MODELS[name]
+    weights, tokens = lively_weights(model, 5), random_tokens(model, 2, 20)
+    folder = written(model, tmp_path, GivenValues(weights, {"weights": "trained"}))
+    assert json.loads((folder / "config.json").read_text())["model_type"] == name.split()[0]
+    assert difference(their_logits(folder, tokens), our_logits(model, weights, tokens)) < 1e-5
+    assert read_config(folder) == model
+    back = TransformersWeights(folder, model)
+    assert back.keys() == weights.keys()
+    assert all(np.array_equal(back[key], weights[key]) for key in weights)
+
+
+def test_untrained_weights_are_those_of_the_seed(tmp_path: Path) -> None:
+    model = MODELS["llama"]
+    (tmp_path / "again").mkdir()
+    folder, again = written(model, tmp_path, 7), written(model, tmp_path / "again", 7)
+    assert (tmp_path / "model.tar").read_bytes() == (tmp_path / "again" / "model.tar").read_bytes()
+    assert "untrained" in (again / "README.md").read_text()
+    assert (folder / "README.md").read_text().startswith("---\nlibrary_name: transformers\n")
+    assert transformers.GenerationConfig.from_pretrained(folder) is not None
+
+
+def small(kind: str) -> Any:
+    """A random model of transformers, of a small configuration by its own class."""
+    common = {
+        "vocab_size": 89, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2,
+    }  # fmt: skip
+    special: dict[str, dict[str, Any]] = {
+        "llama": {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}},
+        "mistral": {"sliding_window": 5},
+        "qwen2": {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
+        "qwen3": {"head_dim": 10, "tie_word_embeddings": True},
+        "lfm2": {"full_attn_idxs": [1], "block_multiple_of": 20, "pad_token_id": None},
+    }
+    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    if kind == "gpt2":
+        config = transformers.GPT2Config(vocab_size=89, n_embd=32, n_head=4, n_layer=2, n_positions=40, **ends)
+    else:
+        config = transformers.AutoConfig.for_model(kind, **common, **special[kind], **ends)
+    return randomised(transformers.AutoModelForCausalLM.from_config(config), "float32")
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "qwen2", "qwen3", "lfm2"])
+def test_a_folder_of_transformers_is_read(tmp_path: Path, kind: str) -> None:
+    theirs = small(kind)
+    theirs.save_pretrained(tmp_path)
+    model = read_config(tmp_path)
+    assert sum(spec.size for spec in parameters(model)) == theirs.num_parameters()
+    tokens = random_tokens(model, 2, 20)
+    with torch.inference_mode():
+        expected = theirs(torch.from_numpy(tokens)).logits.numpy()
+    assert difference(our_logits(model, TransformersWeights(tmp_path, model), tokens), expected) < 1e-5
+    assert from_config(to_config(model)) == model
+
+
+def test_halves_and_shards_are_read(tmp_path: Path) -> None:
+    theirs = small("llama").to(torch.bfloat16)
+    theirs.save_pretrained(tmp_path, max_shard_size="20KB")
+    assert (tmp_path / "model.safetensors.index.json").is_file()
+    model = read_config(tmp_path)
+    found = TransformersWeights(tmp_path, model)
+    expected = theirs.state_dict()["model.layers.1.mlp.down_proj.weight"].float().numpy()
+    assert np.array_equal(found["blocks.3.down.weight"], expected)
+    next(tmp_path.glob("model-00002-*")).unlink()
+    with pytest.raises(InvalidInput, match="lacks model-00002"):
+        TransformersWeights(tmp_path, model)
+
+
+def test_wrong_weights_are_named(tmp_path: Path) -> None:
+    small("qwen3").save_pretrained(tmp_path)
+    model, path = read_config(tmp_path), tmp_path / "model.safetensors"
+    state = load_file(path)
+    key = "model.layers.0.self_attn.k_norm.weight"
+    for changed, said in (
+        ({name: value for name, value in state.items() if name != key}, f"lacks {key}"),
+        ({**state, key: torch.ones(12)}, rf"{key} of shape \[12\], not \[10\]"),
+        ({**state, key: torch.ones(10, dtype=torch.int8)}, f"{key} as I8"),
+        ({**state, "model.layers.0.mlp.experts": torch.ones(2)}, "has model.layers.0.mlp.experts, which is not"),
+    ):
+        save_file(changed, path)
+        with pytest.raises(InvalidInput, match=said):
+            TransformersWeights(tmp_path, model)
+    save_file(state, path)
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(InvalidInput, match="cut short"):
+        TransformersWeights(tmp_path, model)
+    path.unlink()
+    with pytest.raises(NotFound, match=r"no model\.safetensors"):
+        TransformersWeights(tmp_path, model)

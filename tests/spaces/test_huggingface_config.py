@@ -1,0 +1,144 @@
+"""`config.json` of Hugging Face: published models have their counts, and all that cannot be expressed is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgefront.core.cost.parameters import count
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.huggingface import from_config, parse_config, read_config, to_config
+from edgefront.core.spaces.models import named_model
+
+SMOL: dict[str, Any] = {
+    "model_type": "llama", "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
+    "num_attention_heads": 9, "num_key_value_heads": 3, "vocab_size": 49152, "tie_word_embeddings": True,
+    "rms_norm_eps": 1e-05, "rope_theta": 100000, "hidden_act": "silu", "rope_scaling": None,
+}  # fmt: skip
+QWEN2: dict[str, Any] = {
+    "model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
+    "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True,
+    "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "use_sliding_window": False, "sliding_window": 32768,
+}  # fmt: skip
+QWEN3: dict[str, Any] = {
+    "model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "head_dim": 128,
+    "num_attention_heads": 16, "num_key_value_heads": 8, "vocab_size": 151936, "tie_word_embeddings": True,
+    "rope_theta": 1000000, "attention_bias": False,
+}  # fmt: skip
+LLAMA32: dict[str, Any] = {
+    "model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "head_dim": 64,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": True,
+    "rope_theta": 500000.0, "rms_norm_eps": 1e-05,
+    "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                     "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+}  # fmt: skip
+LFM2: dict[str, Any] = {
+    "model_type": "lfm2", "hidden_size": 1024, "block_ff_dim": 6656, "block_auto_adjust_ff_dim": True,
+    "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 256, "num_hidden_layers": 16, "num_attention_heads": 16,
+    "num_key_value_heads": 8, "vocab_size": 65536, "full_attn_idxs": [2, 5, 8, 10, 12, 14], "conv_L_cache": 3,
+    "norm_eps": 1e-05, "rope_theta": 1000000.0,
+}  # fmt: skip
+GPT2: dict[str, Any] = {
+    "model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "vocab_size": 50257,
+    "activation_function": "gelu_new", "layer_norm_epsilon": 1e-05, "n_ctx": 1024, "attn_pdrop": 0.1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "total"),
+    [
+        (SMOL, 134_515_008),
+        (QWEN2, 494_032_768),
+        (QWEN3, 596_049_920),
+        (LLAMA32, 1_235_814_400),
+        (LFM2, 354_483_968),
+        (GPT2, 124_439_808),
+    ],
+    ids=lambda value: value["model_type"] if isinstance(value, dict) else "",
+)
+def test_published_configurations_have_their_counts(config: dict[str, Any], total: int) -> None:
+    model = from_config(config)
+    assert count(model).total == total
+    assert to_config(model)["model_type"] == config["model_type"]
+    assert from_config(to_config(model)) == model
+
+
+def test_gpt2_is_the_named_model() -> None:
+    assert from_config(GPT2) == named_model("gpt2-small").architecture
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({"model_type": "qwen3_moe"}, ["model_type"]),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, ["rope_scaling.rope_type"]),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 2.5}}, [
+            "rope_scaling.factor", "rope_scaling.original_max_position_embeddings",
+            "rope_scaling.low_freq_factor", "rope_scaling.high_freq_factor",
+        ]),
+        ({"attention_bias": "odd", "hidden_act": "relu2", "rms_norm_eps": 3e-6},
+         ["attention_bias", "rms_norm_eps", "hidden_act"]),
+        ({"hidden_size": None, "num_hidden_layers": "two"}, ["hidden_size", "num_hidden_layers"]),
+        ({"num_hidden_layers": 10**9}, ["num_hidden_layers"]),
+        ({"vocab_size": 0, "rope_theta": 1e400}, ["vocab_size", "rope_theta"]),
+        ({"partial_rotary_factor": 0.5, "auto_map": {"AutoModel": "code.py"}}, ["auto_map", "partial_rotary_factor"]),
+        ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 30}, ["use_sliding_window"]),
+        ({"model_type": "qwen2", "layer_types": ["full_attention"] * 3}, ["layer_types"]),
+        ({"model_type": "qwen3", "layer_types": ["chunked_attention"] + ["full_attention"] * 29}, ["layer_types.0"]),
+        ({"model_type": "lfm2", "full_attn_idxs": list(range(99))}, ["full_attn_idxs"]),
+        ({**GPT2, "scale_attn_by_inverse_layer_idx": True}, ["scale_attn_by_inverse_layer_idx"]),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else ",".join(value),
+)  # fmt: skip
+def test_what_cannot_be_expressed_is_named(changes: dict[str, Any], fields: list[str]) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        from_config({**SMOL, **changes})
+    found = raised.value.extra["errors"]
+    assert sorted(error["field"] for error in found) == sorted(fields)
+    assert raised.value.field == found[0]["field"]
+    assert all(error["detail"] in raised.value.detail and error["allowed"] for error in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"num_attention_heads": 7}, "describes no model"), ({"hidden_size": 1 << 40}, "describes no model")],
+)
+def test_parts_that_do_not_fit_are_said(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        from_config({**SMOL, **changes})
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"hidden_size": NaN}', "\ufeff{}", "[" * 100_000])
+def test_a_broken_file_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"config\.json"):
+        parse_config(text)
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(InvalidInput, match=r"config\.json"):
+        read_config(tmp_path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"no .*config\.json"):
+        read_config(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(SMOL))
+    assert read_config(tmp_path) == read_config(tmp_path / "config.json") == from_config(SMOL)
+
+
+def test_what_transformers_cannot_express_is_named_with_the_nearest() -> None:
+    layers = [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 64}] * 2
+    model = {"d_model": 32, "embedding": {"vocab_size": 97}, "blocks": layers}
+    narrow = {"kind": "feed_forward", "d_inner": 48}
+    for changes, said in (
+        ({"blocks": [*layers[:3], narrow]}, r"blocks\.3\.d_inner 48, which is 64 in its nearest, gpt2"),
+        ({"blocks": [*layers, {"kind": "sru"}]}, "blocks 5 in number, which is 4 in number"),
+        ({"blocks": [{"kind": "sru"}]}, "its models have an attention"),
+        ({"norm": "post"}, "norm post, which is the default"),
+        ({"positions": {"kind": "rotary"}, "norm_kind": "rms"}, "in its nearest, llama"),
+    ):
+        with pytest.raises(InvalidInput, match=said) as raised:
+            to_config(Architecture.parse({**model, **changes}))
+        assert "one n_head and one d_inner" in raised.value.allowed

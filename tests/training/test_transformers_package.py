@@ -1,0 +1,143 @@
+"""Trained models as folders of transformers and back: weights, tokenizer, card."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from command_line import edgefront
+from foreign_models import difference, randomised, transformers
+
+from edgefront import exits
+from edgefront.core.data.tokenizers.bpe import Pieces
+from edgefront.core.data.tokenizers.tokenizers import Bytes, Tokenizer
+from edgefront.core.data.tokenizers.vocabulary import bytes_seen, characters_seen, words_by_frequency
+from edgefront.core.errors import Conflict, InvalidInput
+from edgefront.core.evaluation.package import import_transformers, read_package, write_package
+from edgefront.core.graph.model_file import write_model
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import fill
+from edgefront.core.spaces.architecture import Architecture
+
+SAMPLE = "the cat sat on the mat\nthe end of the cat é"
+TEXT = "the end\nthe mat"
+LEVELS = {
+    "bytes": Bytes,
+    "some bytes": lambda: bytes_seen([SAMPLE]),
+    "characters": lambda: characters_seen([SAMPLE]),
+    "words": lambda: words_by_frequency([SAMPLE], None),
+    "bpe": lambda: Pieces.train(iter([SAMPLE]), 270),
+}
+
+
+class Data:
+    """What a package needs of the data that a model was trained on."""
+
+    source_vocab_size = None
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer
+
+    def source_tokenizer(self) -> Tokenizer:
+        raise AssertionError("it has no source")
+
+
+def model_of(vocabulary: int) -> LanguageModel:
+    layer = [
+        {"kind": "attention", "n_head": 2, "n_kv_head": 1, "bias": "none"},
+        {"kind": "feed_forward", "d_inner": 24, "gated": True, "bias": False},
+    ]
+    description = {
+        "d_model": 16, "positions": {"kind": "rotary"}, "norm_kind": "rms", "activation": "silu",
+        "embedding": {"vocab_size": vocabulary}, "blocks": layer * 2,
+    }  # fmt: skip
+    return fill(LanguageModel(Architecture.parse(description)), 3).eval()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_trained_model_brings_its_tokenizer_and_card(tmp_path: Path, level: str) -> None:
+    ours: Tokenizer = LEVELS[level]()
+    model = model_of(ours.vocab_size)
+    write_package(tmp_path / "trained", model, Data(ours), {"name": "Ada's", "dataset": "sample"})
+    done = edgefront(
+        "model", "build", str(tmp_path / "trained"), "--format", "transformers", "-o", str(tmp_path), "--json"
+    )
+    assert done.returncode == exits.OK, done.stderr
+    archive = Path(json.loads(done.stdout)["path"])
+    assert archive.name == f"edgefront-{model.architecture.digest[:12]}-trained-transformers.tar"
+    with tarfile.open(archive) as file:
+        file.extractall(tmp_path, filter="data")
+    folder = tmp_path / f"edgefront-{model.architecture.digest[:12]}"
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = theirs(TEXT, add_special_tokens=False)["input_ids"]
+    assert ids == ours.encode(TEXT)
+    assert theirs.eos_token_id == ours.eos
+    assert theirs.decode(ids).split() == ours.decode(ids).replace("\n", " <eos> " if level == "words" else "\n").split()
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    assert loaded.generation_config.eos_token_id == ours.eos
+    tokens = torch.tensor([ids])
+    with torch.inference_mode():
+        assert difference(loaded(tokens).logits.numpy(), model(tokens).numpy()) < 1e-5
+    card = (folder / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: text-generation\n")
+    assert "# Ada's" in card
+    assert "AutoTokenizer" in card
+
+
+def their_folder(folder: Path, vocabulary: int) -> Any:
+    """A random Qwen3 with the tokenizer of the sample, as transformers saves them."""
+    config = transformers.Qwen3Config(
+        vocab_size=vocabulary, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=8, bos_token_id=None, eos_token_id=0,
+    )  # fmt: skip
+    theirs = randomised(transformers.Qwen3ForCausalLM(config), "float32")
+    theirs.save_pretrained(folder)
+    for name, content in LEVELS["bpe"]().hugging_face().items():
+        (folder / name).write_bytes(content)
+    return theirs
+
+
+def test_an_imported_folder_is_a_model_like_any_trained_one(tmp_path: Path) -> None:
+    theirs = their_folder(tmp_path / "theirs", 280)  # padded: the tokenizer has fewer
+    shown = edgefront("model", "import", str(tmp_path / "theirs"))
+    assert shown.returncode == exits.OK, shown.stderr
+    out = tmp_path / "mine"
+    done = edgefront("model", "import", str(tmp_path / "theirs"), "-o", str(out), "--json")
+    assert done.returncode == exits.OK, done.stderr
+    result = json.loads(done.stdout)
+    found = read_package(out)
+    assert found.architecture == Architecture.parse(shown.stdout) == Architecture.parse(result["architecture"])
+    assert (result["tokenizer"], result["path"], result["digest"]) == (True, str(out), found.architecture.digest)
+    tokens = torch.tensor([found.tokenizer.encode(TEXT)])
+    with torch.inference_mode():
+        assert difference(found.model()(tokens).numpy(), theirs(tokens).logits.numpy()) < 1e-5
+    write_model(found.architecture, "onnx", found.weights, tmp_path / "model.onnx")
+    write_model(found.architecture, "transformers", found.weights, tmp_path / "a.tar", files=found.transformers_files())
+    refused = edgefront("model", "import", str(tmp_path / "theirs"), "-o", str(out))
+    assert (refused.returncode != exits.OK) and "exists" in refused.stderr
+
+
+def test_a_folder_that_cannot_be_imported_leaves_nothing(tmp_path: Path) -> None:
+    their_folder(tmp_path / "theirs", 200)
+    with pytest.raises(InvalidInput, match="has 270 tokens, the model 200"):
+        import_transformers(tmp_path / "theirs", tmp_path / "mine")
+    (tmp_path / "theirs" / "tokenizer.json").unlink()
+    assert not import_transformers(tmp_path / "theirs", tmp_path / "mine")
+    with pytest.raises(Conflict, match="exists"):
+        import_transformers(tmp_path / "theirs", tmp_path / "mine")
+    path = tmp_path / "theirs" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InvalidInput, match="cut short"):
+        import_transformers(tmp_path / "theirs", tmp_path / "other")
+    config = json.loads((tmp_path / "theirs" / "config.json").read_text())
+    (tmp_path / "theirs" / "config.json").write_text(json.dumps({**config, "head_dim": 4}))
+    with pytest.raises(InvalidInput, match="of shape"):
+        import_transformers(tmp_path / "theirs", tmp_path / "other")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "theirs"]
