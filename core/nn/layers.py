@@ -43,6 +43,11 @@ class RmsNorm(nn.RMSNorm):
     def reset_parameters(self) -> None:
         pass
 
+    def forward(self, x: Tensor) -> Tensor:
+        """In the type of the weight, as autocast has it for layer norms but not for this one."""
+        normed: Tensor = super().forward(x.to(self.weight.dtype))
+        return normed
+
 
 def make_norm(architecture: Architecture, width: int) -> nn.Module:
     """The architecture's kind of norm over so many features, with its epsilon."""

@@ -1,7 +1,7 @@
 """log |Σ over layers of (X·Xᵀ + (1 − X)·(1 − X)ᵀ)|, X the pattern of active units at each token.
 
 Mellor et al. 2021, eq. 3, with the tokens of the batch as inputs, and the inner units of feed-forward blocks as the
-rectifiers, as LTS's code has it; a GELU counts as active where its input is above 0.
+rectifiers, as LTS's code has it; a GELU counts as active where its input is above 0, and so does a gate.
 """
 
 from __future__ import annotations
@@ -41,8 +41,11 @@ def score(
     def active(_: Any, __: Any, output: Tensor) -> None:
         add_patterns(kernel, output.flatten(0, -2) > 0)
 
+    def open_(_: Any, __: Any, output: Tensor) -> None:
+        add_patterns(kernel, output.flatten(0, -2).chunk(2, -1)[0] > 0)
+
     for layer in layers:
-        layer.up.register_forward_hook(active)
+        layer.up.register_forward_hook(open_ if layer.gated else active)
     with torch.no_grad():
         hidden_states(model, batch)
     return from_kernel(kernel)

@@ -2,6 +2,8 @@
 
 All are natural logarithms of counts and widths, or pure numbers. A sum of nothing (a stack without feed-forward blocks,
 without attention) counts as one, so that its logarithm is 0: far from every table of such models, and said to be so.
+A short convolution is half a layer, as the attention is whose place it takes. The inner width of a gated block counts
+half as wide again: so wide a block without a gate has as many parameters.
 """
 
 from __future__ import annotations
@@ -42,15 +44,29 @@ FEATURES: tuple[Feature, ...] = (
 )
 NAMES = tuple(feature.name for feature in FEATURES)
 
-_ATTENTION, _FEED_FORWARD, _IDENTITY = (BLOCK_KINDS.index(name) for name in ("attention", "feed_forward", "identity"))
+_ATTENTION, _FEED_FORWARD, _IDENTITY, _SHORT_CONV = (
+    BLOCK_KINDS.index(name) for name in ("attention", "feed_forward", "identity", "short_conv")
+)
+
+BLOCK_NAMES = (*BLOCK_KINDS, "gated_feed_forward", "grouped_attention")
+"""What a law distinguishes among blocks: their kinds, feed-forward blocks with a gate, and attention whose heads share
+keys or which has a window.
+"""
+
+
+def names_of_blocks(shapes: Shapes) -> NDArray[np.int64]:
+    """(n, L) index into `BLOCK_NAMES`; -1 where there is no block."""
+    grouped = (shapes.kind == _ATTENTION) & ((shapes.kv_width < shapes.width) | (shapes.window > 0))
+    found = np.where(shapes.gated, BLOCK_NAMES.index("gated_feed_forward"), shapes.kind)
+    return np.where(grouped, BLOCK_NAMES.index("grouped_attention"), found).astype(np.int64)
 
 
 def features(shapes: Shapes) -> Floats:
     """(n, 12): a row for each architecture, columns as in `FEATURES`. Finite for every description."""
     inner = shapes.kind == _FEED_FORWARD
     blocks = (shapes.kind >= 0) & (shapes.kind != _IDENTITY)
-    halves = (shapes.kind == _ATTENTION) | inner
-    widths = np.where(inner, shapes.width, 0).astype(np.float64)
+    halves = (shapes.kind == _ATTENTION) | (shapes.kind == _SHORT_CONV) | inner
+    widths = np.where(inner, shapes.width * (1 + 0.5 * shapes.gated), 0.0)
     count = np.maximum(inner.sum(1), 1)
     mean = widths.sum(1) / count
     apart = np.where(inner, widths - mean[:, None], 0.0)

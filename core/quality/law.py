@@ -15,9 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.quality.features import NAMES, features
+from edgefront.core.quality.features import BLOCK_NAMES, NAMES, features, names_of_blocks
 from edgefront.core.quality.process import Expectation, Kernel, Process, fitted_kernel, rounded, spread
-from edgefront.core.spaces.block import BLOCK_KINDS
 
 Floats = NDArray[np.float64]
 
@@ -114,7 +113,7 @@ class QualityLaw:
     """(12,) least value of each feature that the law knows."""
     high: Floats
     kinds: frozenset[str]
-    """Kinds of blocks that it knows."""
+    """Those of `BLOCK_NAMES` that it knows."""
     widening: float
     """Factor of all deviations, by leave-one-out: 1 if the process knows how wrong it is."""
     quantile: float
@@ -138,7 +137,8 @@ class QualityLaw:
         order = np.lexsort((*inputs.T, wanted))  # so that the order of rows in a table changes nothing
         kept = order[spread(len(order), MOST)]
         low, high = inputs.min(0), inputs.max(0)
-        kinds = frozenset(name for index, name in enumerate(BLOCK_KINDS) if (shapes.kind == index).any())
+        blocks = names_of_blocks(shapes)
+        kinds = frozenset(name for index, name in enumerate(BLOCK_NAMES) if (blocks == index).any())
         if prior is not None:
             low, high, kinds = np.minimum(low, prior.low), np.maximum(high, prior.high), kinds | prior.kinds
         inputs, wanted = inputs[kept], wanted[kept]
@@ -240,10 +240,9 @@ class QualityLaw:
 
     def _unknown(self, shapes: Shapes) -> Floats:
         """Share of the blocks that are of kinds unknown to the law."""
-        known = [index for index, name in enumerate(BLOCK_KINDS) if name in self.kinds or name == "identity"]
-        found: Floats = ((shapes.kind >= 0) & ~np.isin(shapes.kind, known)).sum(1) / np.maximum(
-            (shapes.kind >= 0).sum(1), 1
-        )
+        known = [index for index, name in enumerate(BLOCK_NAMES) if name in self.kinds or name == "identity"]
+        blocks = names_of_blocks(shapes)
+        found: Floats = ((blocks >= 0) & ~np.isin(blocks, known)).sum(1) / np.maximum((blocks >= 0).sum(1), 1)
         return found
 
     def _beyond(self, inputs: Floats, shapes: Shapes) -> Floats:

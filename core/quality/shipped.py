@@ -17,7 +17,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.quality.stored import from_json
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.ends import LearnedPositions, RelativePositions, SinusoidalPositions
+from edgefront.core.spaces.ends import LearnedPositions, RelativePositions, RotaryPositions, SinusoidalPositions
 from edgefront.core.spaces.space import SearchSpace
 
 NAMES = ("lts-gpt2-wikitext103", "lts-transformer-xl-wikitext103", "hwgpt-gpt2-openwebtext")
@@ -51,14 +51,14 @@ def find_law(name_or_file: str) -> QualityLaw:
 
 
 def family(architecture: Architecture) -> str | None:
-    """gpt2 or transformer-xl: decoders by their positions. None for what no table of ours is about: encoders,
-    translation models, and recurrent stacks without positions.
+    """gpt2 or transformer-xl: decoders by their positions, rotary ones being with the absolute ones. None for what no
+    table of ours is about: encoders, translation models, and recurrent stacks without positions.
     """
     if not architecture.causal or architecture.source is not None or architecture.output.kind != "tokens":
         return None
     if isinstance(architecture.positions, RelativePositions):
         return "transformer-xl"
-    if isinstance(architecture.positions, LearnedPositions | SinusoidalPositions):
+    if isinstance(architecture.positions, LearnedPositions | SinusoidalPositions | RotaryPositions):
         return "gpt2"
     return None
 

@@ -15,10 +15,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError, model_validator
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.quality.features import FEATURES, NAMES
+from edgefront.core.quality.features import BLOCK_NAMES, FEATURES, NAMES
 from edgefront.core.quality.law import LEAST, Origin, QualityLaw
 from edgefront.core.quality.process import Kernel
-from edgefront.core.spaces.block import BLOCK_KINDS
 from edgefront.core.validation import form, invalid_input
 
 COLUMNS = ("log_perplexity", *NAMES)
@@ -64,7 +63,7 @@ class _Stored(_Part):
     source: Text
     licence: Text
     table_models: Annotated[int, Field(ge=LEAST)]
-    blocks: tuple[Literal[BLOCK_KINDS], ...]  # type: ignore[valid-type]
+    blocks: tuple[Literal[BLOCK_NAMES], ...]  # type: ignore[valid-type]
     features: tuple[_Range, ...]
     kernel: _Kernel
     widening: Positive
@@ -100,7 +99,7 @@ def to_json(law: QualityLaw) -> dict[str, Any]:
         "version": 1,
         **asdict(law.origin),
         "table_models": law.models,
-        "blocks": [kind for kind in BLOCK_KINDS if kind in law.kinds],
+        "blocks": [kind for kind in BLOCK_NAMES if kind in law.kinds],
         "features": [
             {**asdict(feature), "low": low, "high": high}
             for feature, low, high in zip(FEATURES, law.low.tolist(), law.high.tolist(), strict=True)

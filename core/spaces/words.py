@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_NAMES = {"attention": "attention", "feed_forward": "feed-forward", "srupp": "SRU++", "sru": "SRU"}
+_NAMES = {
+    "attention": "attention",
+    "feed_forward": "feed-forward",
+    "srupp": "SRU++",
+    "sru": "SRU",
+    "short_conv": "short convolution",
+}
 
 Blocks = Sequence[Mapping[str, Any]]
 

@@ -127,8 +127,8 @@ class JobRequest(Request):
     baseline_layers: Annotated[tuple[Annotated[StrictInt, Field(ge=1, le=256)], ...], Field(max_length=64)] | None = (
         None
     )
-    """Depths at which the stock model is measured; 1 to the deepest of the narrowed space if absent, for the best within
-    limits without those whose weights alone exceed the memory."""
+    """Depths at which the stock model is measured. If absent, 1 to the deepest of the narrowed space; for the best
+    within limits without those whose weights alone exceed the memory."""
     goal: Goal = "frontier"
     """The whole frontier, or the best model within the limits of each target."""
     proxy: ProxyName | Literal["auto"] = "auto"

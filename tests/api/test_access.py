@@ -17,7 +17,7 @@ from edgefront.core.errors import Unauthenticated
 from edgefront.core.services.access import keys
 from edgefront.core.store.database import Database
 
-PAGES = {"/", "/trainings", "/login", "/favicon.ico"}
+PAGES = {"/", "/new", "/trainings", "/login", "/favicon.ico"}
 
 
 def test_nothing_but_health_answers_without_a_key(sqlite_service: Service) -> None:

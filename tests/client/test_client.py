@@ -191,6 +191,9 @@ def test_a_model_is_downloaded_in_the_numbers_that_were_measured(running: Runnin
     with pytest.raises(InvalidInput, match="numbers int8 is not for safetensors") as caught:
         running.client.models.download(point.id, "safetensors", tmp_path, numbers="int8")
     assert caught.value.field == "numbers"
+    with pytest.raises(InvalidInput, match="GGUF cannot express") as caught:
+        running.client.models.download(point.id, "gguf", tmp_path)
+    assert caught.value.field == "format"
 
 
 def test_the_two_files_that_generate_are_downloaded_beside_each_other(running: Running, tmp_path: Path) -> None:

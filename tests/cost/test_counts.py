@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from descriptions import descriptions
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 
 from edgefront.core.cost.costs import costs
 from edgefront.core.cost.parameters import count, linear_maps
-from edgefront.core.graph.formats import bytes_of, format_of, is_linear_map
+from edgefront.core.graph.formats import bytes_of, format_of, int4_scales, int4_shape, is_linear_map
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.number_formats import Quantisation
@@ -79,3 +81,17 @@ def weight_bytes_are_those_of_the_files(architecture: Architecture) -> None:
     for dtype in ("float32", "float16", "bfloat16"):
         assert costs(architecture, dtype=dtype, **options).weight_bytes == file_bytes(architecture, dtype, "full")
     assert costs(architecture, weights="int8", **options).weight_bytes == file_bytes(architecture, "float32", "int8")
+    for size in (16, 32, 128):
+        found = costs(architecture, weights="int4", block_size=size, **options)
+        assert found.weight_bytes == int4_file_bytes(architecture, size)
+
+
+def int4_file_bytes(architecture: Architecture, block_size: int) -> int:
+    """The same in int4: linear layers with their scales, all others in float32."""
+    total = 0
+    for spec in parameters(architecture):
+        if is_linear_map(spec.name):
+            total += math.prod(int4_shape(spec, block_size)) + bytes_of(int4_scales(spec, block_size).size, "f32")
+        else:
+            total += bytes_of(spec.size, "f32")
+    return total

@@ -14,6 +14,7 @@ from tiny_models import as_tensors, lively_weights
 from edgefront.core.cost.costs import costs
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.gguf import cached_gguf, write_gguf
+from edgefront.core.graph.model_file import file_name, formats_of, write_model
 from edgefront.core.graph.parameter_values import GivenValues
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.nn.model import LanguageModel
@@ -136,6 +137,18 @@ def test_what_gguf_cannot_express_is_named(tmp_path: Path, fields: dict[str, Any
     with pytest.raises(InvalidInput, match=named):
         write_gguf(gpt2(**fields), 1, tmp_path / "model.gguf")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("numbers", ["float32", "float16", "q8_0", "q4_0"])
+def test_a_model_is_shipped_in_each_format(tmp_path: Path, numbers: GgufFormat) -> None:
+    path = tmp_path / file_name(gpt2().digest, 7, "gguf", numbers)
+    assert path.name.endswith(f"-untrained-seed7{'' if numbers == 'float32' else f'-{numbers}'}.gguf")
+    write_model(gpt2(), "gguf", 7, path, numbers)
+    assert path.read_bytes()[:4] == b"GGUF"
+    with pytest.raises(InvalidInput, match="it has float32, float16, q8_0, q4_0"):
+        write_model(gpt2(), "gguf", 7, path, "int8")
+    assert "gguf" in formats_of(gpt2())
+    assert "gguf" not in formats_of(gpt2(norm="post"))
 
 
 def test_quantised_rows_are_whole_blocks(tmp_path: Path) -> None:

@@ -44,8 +44,9 @@ def narrow(description: Part) -> Part:
 
 
 def _narrow_block(block: Part) -> Part:
+    grouped = {"n_kv_head": 1} if "n_kv_head" in block else {}
     widths = {
-        "attention": {"n_head": 2, **({"d_head": 8} if "d_head" in block else {})},
+        "attention": {"n_head": 2, **({"d_head": 8} if "d_head" in block else {}), **grouped},
         "feed_forward": {"d_inner": 24},
         "sru": {"d_proj": 8} if "d_proj" in block else {},
         "srupp": {"d_attn": 8},

@@ -57,6 +57,17 @@ EVERY_BLOCK = architecture(
         {"kind": "identity"},
     ],
 )
+DECODER = architecture(
+    positions={"kind": "rotary"},
+    norm_kind="rms",
+    activation="silu",
+    blocks=[
+        {"kind": "short_conv"},
+        {"kind": "feed_forward", "d_inner": 40, "gated": True, "bias": False},
+        {"kind": "attention", "n_head": 4, "n_kv_head": 2, "qk_norm": True, "bias": "none", "window": 4},
+        {"kind": "feed_forward", "d_inner": 40},
+    ],
+)
 TRANSLATION = architecture(
     blocks=[
         {"kind": "attention", "n_head": 2, "attends": "both"},
@@ -146,7 +157,7 @@ def test_int8_is_near_float32_and_the_same_in_both_runtimes(cache: WeightCache, 
     check_int8(cache, model)
 
 
-@pytest.mark.parametrize("model", [EVERY_BLOCK, TRANSLATION], ids=["every block", "translation"])
+@pytest.mark.parametrize("model", [EVERY_BLOCK, DECODER, TRANSLATION], ids=["every block", "decoder", "translation"])
 def test_int8_of_every_kind_of_block(cache: WeightCache, model: Architecture) -> None:
     check_int8(cache, model)
 
@@ -220,8 +231,11 @@ def test_int8_of_an_attention_that_counts(cache: WeightCache) -> None:
     assert apart(in_graph, small) < OF_EACH_OTHER
 
 
-def test_int8_over_segments_packs_keys_and_values_apart(cache: WeightCache) -> None:
+@pytest.mark.parametrize("grouped", [False, True])
+def test_int8_over_segments_packs_keys_and_values_apart(cache: WeightCache, grouped: bool) -> None:
     model = architecture(positions={"kind": "relative", "shared": False})
+    if grouped:
+        model = architecture(positions={"kind": "rotary"}, blocks=[{"kind": "attention", "n_head": 4, "n_kv_head": 1}])
     tokens = torch.from_numpy(inputs(model, 2, 9)["tokens"])
     outputs = []
     for with_memory in (False, True):
@@ -259,7 +273,7 @@ def test_the_cache_and_the_seed_make_the_same_int8_model(cache: WeightCache) -> 
     assert np.array_equal(mapped, inside)
 
 
-@pytest.mark.parametrize("model", [EVERY_BLOCK, TRANSLATION, architecture(activation="gelu")], ids=range(3))
+@pytest.mark.parametrize("model", [EVERY_BLOCK, DECODER, TRANSLATION, architecture(activation="gelu")], ids=range(4))
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_halves_are_near_float32(cache: WeightCache, model: Architecture, dtype: str) -> None:
     passed = inputs(model, 2, 9)

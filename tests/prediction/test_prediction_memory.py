@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,11 +14,13 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.memory import MEMORY_FEATURES, MemoryPredictor, memory_features, weight_bytes
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
+from edgefront.core.spaces.models import named_model
 
 PROTOCOLS = (
     MeasurementProtocol(),
     MeasurementProtocol(dtype="bfloat16", logits="all"),
     MeasurementProtocol(weights="int8"),
+    MeasurementProtocol(weights="int4", block_size=64),
     MeasurementProtocol(mode="decode", memory_length=64),
 )
 
@@ -32,6 +36,44 @@ def test_weights_are_counted_exactly(name: str, protocol: MeasurementProtocol) -
     architectures = drawn(name, 8)
     expected = [protocol_costs(one, protocol).weight_bytes for one in architectures]
     assert weight_bytes(Shapes.of(architectures), protocol).tolist() == expected
+
+
+@pytest.mark.parametrize("weights", ["q8_0", "q4_0"])
+def test_weights_in_gguf_files_are_counted_exactly(weights: Any) -> None:
+    protocol = MeasurementProtocol(runtime="llamacpp", weights=weights)
+    architectures = [named_model(name).architecture for name in ("distilgpt2", "gpt2-small", "gpt2-medium")]
+    expected = [protocol_costs(one, protocol).weight_bytes for one in architectures]
+    assert weight_bytes(Shapes.of(architectures), protocol).tolist() == expected
+
+
+DECODER = Architecture.parse(
+    {
+        "d_model": 32,
+        "positions": {"kind": "rotary"},
+        "norm_kind": "rms",
+        "embedding": {"vocab_size": 100},
+        "blocks": [
+            {"kind": "short_conv"},
+            {"kind": "feed_forward", "d_inner": 20, "gated": True, "bias": False},
+            {"kind": "attention", "n_head": 4, "n_kv_head": 2, "bias": "none", "window": 20},
+            {"kind": "attention", "n_head": 4, "n_kv_head": 1},
+        ],
+    }
+)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: f"{protocol.mode} {protocol.number_format}")
+def test_weights_of_a_decoder_are_counted_exactly(protocol: MeasurementProtocol) -> None:
+    expected = protocol_costs(DECODER, protocol).weight_bytes
+    assert weight_bytes(Shapes.of([DECODER]), protocol).tolist() == [expected]
+
+
+def test_a_cache_holds_shared_keys_once_and_no_more_than_a_window() -> None:
+    protocol = MeasurementProtocol(mode="decode", memory_length=64, batch=3)
+    found = dict(zip(MEMORY_FEATURES, memory_features(Shapes.of([DECODER]), protocol)[0].tolist(), strict=True))
+    assert found["state"] == 4 * 2 * 3 * (19 * 16 + 65 * 8)
+    assert found["attention_weights"] == 4 * 3 * 65 * 4
+    assert found["inner"] == 4 * 3 * 3 * 32
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: f"{protocol.mode} {protocol.number_format}")

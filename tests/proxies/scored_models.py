@@ -29,6 +29,16 @@ MODELS = {
     "deeper": model(blocks=[*_PAIR, {"kind": "identity"}, *_PAIR]),
     "transformer-xl": model(**RELATIVE, **ADAPTIVE),
     "srupp": model(positions={"kind": "none"}, blocks=[{"kind": "srupp", "d_attn": 4}, {"kind": "sru"}], **ADAPTIVE),
+    "decoder": model(
+        positions={"kind": "rotary"},
+        norm_kind="rms",
+        activation="silu",
+        blocks=[
+            {"kind": "short_conv"},
+            {"kind": "attention", "n_head": 2, "n_kv_head": 1, "qk_norm": True, "bias": "none"},
+            {"kind": "feed_forward", "d_inner": 24, "gated": True, "bias": False},
+        ],
+    ),
     "encoder": model(
         causal=False,
         norm="post",

@@ -14,6 +14,7 @@ from scored_models import MODELS, SMALL, model
 from torch.overrides import TorchFunctionMode
 
 from edgefront.core.data.batches.batch import IGNORED
+from edgefront.core.nn.context import Context
 from edgefront.core.proxies.batch import generator
 from edgefront.core.proxies.jacob_cov import from_jacobians
 from edgefront.core.proxies.relu_log_det import add_patterns, from_kernel
@@ -93,7 +94,7 @@ def test_snip_sums_the_slopes_of_a_mask(name: str) -> None:
     assert score(MODELS[name], "snip", SEED, SMALL) == pytest.approx(total, rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["gpt", "transformer-xl", "srupp"])
+@pytest.mark.parametrize("name", ["gpt", "transformer-xl", "srupp", "decoder"])
 def test_grasp_is_minus_the_weights_times_hessian_times_gradient(name: str) -> None:
     """H·g·W = Σ over weights of W·∂(½‖g‖²)/∂W: the gradient's squared norm, at each weight a step to either side."""
     subject = Subject(name)
@@ -147,7 +148,8 @@ def test_fisher_is_half_the_squared_slope_of_each_channels_factor(name: str) -> 
 @pytest.mark.parametrize("name", ["gpt", "srupp"])
 def test_jacob_cov_takes_the_jacobian_of_each_sequence(name: str) -> None:
     subject = Subject(name)
-    inputs = subject.model.embedding(subject.tokens, None, subject.model._positions(subject.tokens, _NoState())).clone()
+    places = subject.model._positions(subject.tokens, Context(subject.model.architecture, SMALL.length))
+    inputs = subject.model.embedding(subject.tokens, None, places).clone()
     handle = subject.model.embedding.register_forward_hook(lambda *_: inputs)
     direction = torch.as_tensor(generator(SEED).standard_normal(4))
 
@@ -160,10 +162,6 @@ def test_jacob_cov_takes_the_jacobian_of_each_sequence(name: str) -> None:
     values = np.linalg.eig(np.corrcoef(jacobian))[0]
     naive = -sum(math.log(value + 1e-5) + 1 / (value + 1e-5) for value in values)
     assert score(MODELS[name], "jacob_cov", SEED, SMALL) == pytest.approx(naive, rel=1e-3)
-
-
-class _NoState:
-    state = next_state = None
 
 
 def test_jacob_cov_is_best_where_nothing_correlates() -> None:
@@ -187,6 +185,15 @@ def test_relu_log_det_counts_where_patterns_agree() -> None:
     )
     assert len(patterns) == 2
     assert score(MODELS["deeper"], "relu_log_det", SEED, SMALL) == pytest.approx(np.linalg.slogdet(kernel)[1], rel=1e-4)
+
+
+def test_relu_log_det_of_gated_blocks_looks_at_the_gates() -> None:
+    subject, patterns = Subject("decoder"), []
+    subject.model.blocks[2].up.register_forward_hook(lambda _, __, output: patterns.append((output > 0).flatten(0, 1)))
+    subject.states()
+    kernel = torch.zeros(12, 12)
+    add_patterns(kernel, patterns[0][:, :24])
+    assert score(MODELS["decoder"], "relu_log_det", SEED, SMALL) == pytest.approx(from_kernel(kernel), rel=1e-6)
 
 
 def test_tokens_that_no_unit_distinguishes_count_once() -> None:

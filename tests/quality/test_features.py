@@ -12,7 +12,7 @@ from hypothesis import given
 
 from edgefront.core.cost.costs import costs
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.quality.features import FEATURES, NAMES, features
+from edgefront.core.quality.features import BLOCK_NAMES, FEATURES, NAMES, features, names_of_blocks
 from edgefront.core.spaces.architecture import Architecture
 
 
@@ -57,6 +57,31 @@ def test_even_stacks_have_no_variation_and_no_trend() -> None:
     assert (found["inner_variation"], found["inner_trend"]) == (0, 0)
 
 
+def test_parts_of_todays_decoders_are_counted_like_what_they_stand_for() -> None:
+    attention, convolution = {"kind": "attention", "n_head": 2}, {"kind": "short_conv"}
+    plain, gated = {"kind": "feed_forward", "d_inner": 96, "bias": False}, {"kind": "feed_forward", "d_inner": 64}
+    two = row(blocks=[attention, plain, attention, plain])
+    assert row(blocks=[convolution, plain, attention, plain])["log_depth"] == two["log_depth"]
+    other = row(blocks=[attention, {**gated, "gated": True, "bias": False}] * 2)
+    for name in ("log_d_inner", "log_feed_forward", "log_decoder"):
+        assert other[name] == two[name]
+
+
+def test_blocks_that_laws_tell_apart() -> None:
+    grouped = {"kind": "attention", "n_head": 2, "n_kv_head": 1}
+    blocks = [
+        *({"kind": "attention", "n_head": 2}, grouped, {"kind": "attention", "n_head": 2, "window": 9}),
+        *({"kind": "feed_forward", "d_inner": 8}, {"kind": "feed_forward", "d_inner": 8, "gated": True}),
+        *({"kind": "srupp", "d_attn": 16}, {"kind": "short_conv"}),
+    ]
+    description = {"d_model": 64, "positions": {"kind": "none"}, "embedding": {"vocab_size": 9}}
+    found = names_of_blocks(Shapes.of([Architecture.parse({**description, "blocks": blocks})]))[0]
+    assert [BLOCK_NAMES[index] for index in found] == [
+        *("attention", "grouped_attention", "grouped_attention"),
+        *("feed_forward", "gated_feed_forward", "srupp", "short_conv"),
+    ]
+
+
 @pytest.mark.parametrize(
     "block",
     [
@@ -65,6 +90,7 @@ def test_even_stacks_have_no_variation_and_no_trend() -> None:
         {"kind": "identity"},
         {"kind": "sru"},
         {"kind": "srupp", "d_attn": 16},
+        {"kind": "short_conv"},
     ],
 )
 def test_stacks_of_one_kind_are_finite(block: dict[str, Any]) -> None:

@@ -21,8 +21,7 @@ from sqlalchemy import func, select
 
 from edgefront.core.errors import InvalidInput, NotFound, Unavailable
 from edgefront.core.graph import export
-from edgefront.core.graph.model_file import MODES, ModelFormat
-from edgefront.core.number_formats import NumberFormat
+from edgefront.core.graph.model_file import MODES, NUMBERS, ModelFormat
 from edgefront.core.services.jobs import model_files as artifacts
 from edgefront.core.services.jobs.candidates import list_candidates
 from edgefront.core.services.jobs.model_files import artifact_for
@@ -65,7 +64,10 @@ def test_each_format(tiny: tuple[Service, CandidateView], tmp_path: Path) -> Non
         assert made.sha256 == hashlib.sha256(made.path.read_bytes()).hexdigest()
         again = artifact_for(service.database, service.user, candidate.id, format_, folder)
         assert again == made
-    assert len(files(folder)) == len(names) == len(get_args(ModelFormat))
+    with pytest.raises(InvalidInput, match="GGUF cannot express"):
+        artifact_for(service.database, service.user, candidate.id, "gguf", folder)
+    assert len(files(folder)) == len(names)
+    assert {*names, "gguf"} == set(get_args(ModelFormat))
     for format_, mode in MODES.items():
         model = onnx.load(artifact_for(service.database, service.user, candidate.id, format_, folder).path)
         about = {entry.key: entry.value for entry in model.metadata_props}
@@ -82,17 +84,18 @@ def test_other_numbers_are_files_of_their_own(tiny: tuple[Service, CandidateView
     service, candidate = tiny
     made = {
         numbers: artifact_for(service.database, service.user, candidate.id, "onnx-segment", tmp_path, numbers)
-        for numbers in get_args(NumberFormat)
+        for numbers in NUMBERS["onnx-segment"]
     }
     short = candidate.digest[:12]
     assert [file.name for file in made.values()] == [
-        f"edgefront-{short}-untrained-seed5-segment{numbers}.onnx" for numbers in ("", "-float16", "-bfloat16", "-int8")
+        f"edgefront-{short}-untrained-seed5-segment{numbers}.onnx"
+        for numbers in ("", "-float16", "-bfloat16", "-int8", "-int4")
     ]
-    assert made["float16"].size < made["int8"].size < made["float32"].size
+    assert made["float16"].size < made["int4"].size < made["int8"].size < made["float32"].size
     for numbers, file in made.items():
         again = artifact_for(service.database, service.user, candidate.id, "onnx-segment", tmp_path, numbers)
         assert again == file
-    with pytest.raises(InvalidInput, match="safetensors contains float32") as caught:
+    with pytest.raises(InvalidInput, match="safetensors: it contains float32") as caught:
         artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path, "int8")
     assert (caught.value.field, caught.value.value) == ("numbers", "int8")
 
@@ -194,7 +197,7 @@ def test_partial_files_of_a_killed_builder_are_removed(tiny: tuple[Service, Cand
 
 def test_unknown_formats_and_candidates_are_named(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
     service, candidate = tiny
-    with pytest.raises(InvalidInput, match="onnx, onnx-prefill, onnx-decode, onnx-segment, safetensors, architecture"):
+    with pytest.raises(InvalidInput, match="onnx-segment, gguf, safetensors, architecture"):
         artifact_for(service.database, service.user, candidate.id, "pickle", tmp_path)  # type: ignore[arg-type]
     with pytest.raises(NotFound):
         artifact_for(service.database, service.user, "cnd_none", "onnx", tmp_path)

@@ -192,6 +192,38 @@ def test_features_that_no_single_device_combines_are_named(service: Service, age
     assert (caught.value.field, caught.value.allowed) == ("targets.0.protocol.threads", "1 to 2")
 
 
+def test_a_runtime_that_no_device_has_names_its_extra(service: Service, agent: SimulatedAgent) -> None:
+    with pytest.raises(InvalidInput, match="its agent's extra openvino") as caught:
+        service.create(request(targets=[{"device_class": CLASS, "protocol": {"runtime": "openvino"}}]))
+    assert caught.value.field == "targets.0.protocol.runtime"
+
+
+def test_a_space_that_a_runtime_cannot_run_is_refused_with_the_reason(service: Service, agent: SimulatedAgent) -> None:
+    target = {"device_class": CLASS, "protocol": {"runtime": "llamacpp"}}
+    with pytest.raises(InvalidInput, match="GGUF cannot express positions") as caught:
+        service.create(request(space={"name": "lts-transformer-xl"}, baseline_layers=[2], targets=[target]))
+    assert caught.value.field == "targets.0.protocol.runtime"
+    assert count(service, Job) == 0
+
+
+def test_only_what_a_runtime_can_run_is_proposed(service: Service) -> None:
+    runtime = RuntimeFacts(runtime="openvino", version="1", providers=("cpu",), memory_methods=("anonymous",))
+    agent = SimulatedAgent(service.database, device_facts=facts().model_copy(update={"runtimes": (runtime,)}))
+    asked = request(
+        space={"name": "hybrid", "narrow": {"n_block": [3], "d_model": [128]}},
+        baseline_layers=[2],
+        targets=[{"device_class": CLASS, "protocol": {"runtime": "openvino"}}],
+    )
+    job = service.create(asked)
+    service.run(agent)
+    assert service.get(job.id).state == "finished"
+    with service.database.read() as session:
+        described = [one.architecture for one in session.scalars(select(Candidate).filter_by(job_id=job.id))]
+    kinds = {block["kind"] for one in described for block in one["blocks"]}
+    assert "attention" in kinds
+    assert not kinds & {"sru", "srupp"}
+
+
 def test_a_protocol_that_a_device_failed_to_run_is_reported(service: Service, agent: SimulatedAgent) -> None:
     asked = request(targets=[{"device_class": CLASS, "protocol": {"repeats": 7}}])
     with service.database.write() as session:

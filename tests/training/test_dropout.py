@@ -31,6 +31,17 @@ MODELS: dict[str, dict[str, Any]] = {
         "embedding": ADAPTIVE,
         "blocks": [{"kind": "srupp", "d_attn": 8}, {"kind": "srupp", "d_attn": 8, "attends": "none"}, {"kind": "sru"}],
     },
+    "decoder": {
+        "positions": {"kind": "rotary"},
+        "norm_kind": "rms",
+        "embedding": {"vocab_size": 60},
+        "blocks": [
+            {"kind": "short_conv"},
+            {"kind": "feed_forward", "d_inner": 32, "gated": True, "bias": False},
+            {"kind": "attention", "n_head": 4, "n_kv_head": 2, "qk_norm": True, "bias": "none", "window": 4},
+            {"kind": "feed_forward", "d_inner": 32, "gated": True},
+        ],
+    },
     "bert": {
         "causal": False,
         "norm": "post",

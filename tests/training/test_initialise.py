@@ -50,6 +50,16 @@ TRANSLATION = {
         "output": {"kind": "none"},
     },
 }
+DECODER = {
+    "positions": {"kind": "rotary"},
+    "norm_kind": "rms",
+    "embedding": {"vocab_size": 500},
+    "blocks": [
+        {"kind": "short_conv", "kernel": 4, "bias": True},
+        {"kind": "attention", "n_head": 2, "n_kv_head": 1, "qk_norm": True},
+        {"kind": "feed_forward", "d_inner": 96, "gated": True, "bias": False},
+    ],
+}
 SCHEMES: tuple[Scheme, ...] = ("gpt2", "transformer_xl", "transformer_xl_large", "srupp", "bert", "translation")
 
 
@@ -84,7 +94,7 @@ def xavier(values: Tensor) -> float:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("description", [GPT2, TRANSFORMER_XL, SRUPP, BERT, TRANSLATION], ids=lambda _: "")
+@pytest.mark.parametrize("description", [GPT2, TRANSFORMER_XL, SRUPP, BERT, TRANSLATION, DECODER], ids=lambda _: "")
 def test_constants_of_every_scheme(scheme: Scheme, description: Mapping[str, Any]) -> None:
     for name, values in first_values(description, scheme).items():
         if name.endswith("recurrence.bias"):
@@ -92,6 +102,8 @@ def test_constants_of_every_scheme(scheme: Scheme, description: Mapping[str, Any
             assert torch.equal(values[1], torch.full((64,), -2.0))
         elif name.endswith("recurrence.weight"):
             is_uniform(values, 1.0)
+        elif name.endswith("conv.weight"):
+            is_uniform(values, 0.5)
         elif name.endswith(("bias", "alpha")):
             assert not values.any(), name
         elif name.endswith("norm.weight"):

@@ -131,6 +131,8 @@ def _server(path: Path, protocol: MeasurementProtocol, length: int) -> Any:
     parameters.n_parallel = 1
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = protocol.threads
     parameters.n_threads_http = 1
+    if protocol.provider == "cpu":
+        parameters.n_gpu_layers = 0
     type_ = xllamacpp.ggml_type
     parameters.cache_type_k = parameters.cache_type_v = (
         type_.GGML_TYPE_F32 if protocol.dtype == "float32" else type_.GGML_TYPE_F16

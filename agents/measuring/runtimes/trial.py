@@ -35,6 +35,17 @@ _MODELS = tuple(
             "embedding": {"vocab_size": 96},
             "blocks": [{"kind": "srupp", "d_attn": 16}, {"kind": "sru"}],
         },
+        {
+            "positions": {"kind": "rotary"},
+            "norm_kind": "rms",
+            "activation": "silu",
+            "embedding": {"vocab_size": 96},
+            "blocks": [
+                {"kind": "short_conv"},
+                {"kind": "attention", "n_head": 2, "n_kv_head": 1, "qk_norm": True, "bias": "none", "window": 4},
+                {**_FEED_FORWARD, "gated": True, "bias": False},
+            ],
+        },
     )
 )
 

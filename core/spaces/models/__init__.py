@@ -8,14 +8,14 @@ from pathlib import Path
 
 from edgefront.core.errors import ArchitectureError, NotFound
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.models import bert, gpt, srupp, transformer_xl, translation
+from edgefront.core.spaces.models import bert, gpt, llama, srupp, transformer_xl, translation
 from edgefront.core.spaces.models.named import NamedModel
 
 __all__ = ["MAX_FILE_BYTES", "NamedModel", "named_model", "named_models", "resolve"]
 
 MAX_FILE_BYTES = 1 << 20
 
-_FAMILIES = (gpt, transformer_xl, srupp, translation, bert)
+_FAMILIES = (gpt, llama, transformer_xl, srupp, translation, bert)
 
 
 @lru_cache(maxsize=1)

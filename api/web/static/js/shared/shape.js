@@ -2,7 +2,13 @@
 
 import { count } from "./format.js";
 
-const NAMES = { attention: "attention", feed_forward: "feed-forward", srupp: "SRU++", sru: "SRU" };
+const NAMES = {
+  attention: "attention",
+  feed_forward: "feed-forward",
+  srupp: "SRU++",
+  sru: "SRU",
+  short_conv: "short convolution",
+};
 
 /** "6 layers × 512" where each is attention and feed-forward, else "2 attention, 9 feed-forward × 512". */
 export function shapeOf(architecture) {

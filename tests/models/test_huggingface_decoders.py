@@ -1,0 +1,249 @@
+"""The same weights give the same logits as Hugging Face transformers' Llama, Qwen2, Qwen3 and LFM2.
+
+In torch and in ONNX Runtime, in one pass and token by token from a cache.
+
+transformers computes RMS norms and rotations in float32 whatever the model's type, so that float64 cannot agree further
+than 1e-6; `test_decoder_parts` holds the same blocks to their equations in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from foreign_models import difference, gradient_differences, randomised, transformers, twin_of
+from loaders import from_lfm2, from_llama
+from passes import in_onnx, onnx_pieces
+from tiny_models import onnx_session, random_tokens, run_onnx
+
+from edgefront.core.cost.parameters import count
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.build import build
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models import named_model, named_models
+
+LAYERS, HEADS, KV_HEADS, WIDTH, INNER, VOCABULARY, LENGTH = 3, 4, 2, 48, 80, 211, 40
+SHARED = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": WIDTH,
+    "intermediate_size": INNER,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "max_position_embeddings": LENGTH,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    "pad_token_id": None,
+}
+
+
+def _architecture(attention: dict[str, Any], **changes: Any) -> Architecture:
+    attention = {"kind": "attention", "n_head": HEADS, "n_kv_head": KV_HEADS, "bias": "none", **attention}
+    fed = {"kind": "feed_forward", "d_inner": INNER, "gated": True, "bias": False}
+    description = {
+        "d_model": WIDTH,
+        "positions": {"kind": "rotary"},
+        "norm_kind": "rms",
+        "norm_eps": "1e-6",
+        "activation": "silu",
+        "embedding": {"vocab_size": VOCABULARY},
+        "blocks": [attention, fed] * LAYERS,
+    }
+    return Architecture.parse({**description, **changes})
+
+
+def llama(biased: bool = False) -> tuple[Any, Architecture, Any]:
+    """With Llama 3.1's stretched positions, of which all cases occur."""
+    scaling = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 256}
+    config = transformers.LlamaConfig(
+        **SHARED, tie_word_embeddings=False, rms_norm_eps=1e-5, attention_bias=biased, mlp_bias=biased,
+        rope_parameters={"rope_type": "llama3", "rope_theta": 500.0, **scaling},
+    )  # fmt: skip
+    ours = _architecture(
+        {"bias": "all" if biased else "none"},
+        positions={"kind": "rotary", "theta": 500, "scaling": {"factor": 8, "length": 256}},
+        norm_eps="1e-5",
+        output={"kind": "tokens", "tied": False},
+    )
+    if biased:
+        blocks = [{**block, "bias": True} if "d_inner" in block else block for block in ours.canonical["blocks"]]
+        ours = Architecture.parse({**ours.canonical, "blocks": blocks})
+    return transformers.LlamaForCausalLM(config), ours, from_llama
+
+
+def qwen2(window: int | None = None) -> tuple[Any, Architecture, Any]:
+    """Tied; biases of queries, keys and values alone. With a window in the layers after the first."""
+    config = transformers.Qwen2Config(
+        **SHARED, tie_word_embeddings=True, rms_norm_eps=1e-6, use_sliding_window=window is not None,
+        sliding_window=window, max_window_layers=1,
+    )  # fmt: skip
+    ours = _architecture({"bias": "qkv"})
+    if window is not None:
+        attention, fed = ours.canonical["blocks"][:2]
+        blocks = [attention, fed, *[{**attention, "window": window}, fed] * (LAYERS - 1)]
+        ours = Architecture.parse({**ours.canonical, "blocks": blocks})
+    return transformers.Qwen2ForCausalLM(config), ours, from_llama
+
+
+def qwen3() -> tuple[Any, Architecture, Any]:
+    """Heads of a width of their own, with norms of queries and keys."""
+    config = transformers.Qwen3Config(
+        **SHARED, head_dim=20, tie_word_embeddings=True, rms_norm_eps=1e-6,
+        rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
+    )  # fmt: skip
+    ours = _architecture({"qk_norm": True, "d_head": 20}, positions={"kind": "rotary", "theta": 1_000_000})
+    return transformers.Qwen3ForCausalLM(config), ours, from_llama
+
+
+def lfm2(kernel: int = 3, biased: bool = False) -> tuple[Any, Architecture, Any]:
+    """Convolution, attention, convolution."""
+    config = transformers.Lfm2Config(
+        **SHARED, norm_eps=1e-5, conv_L_cache=kernel, conv_bias=biased, block_auto_adjust_ff_dim=False,
+        layer_types=["conv", "full_attention", "conv"], tie_word_embeddings=True,
+    )  # fmt: skip
+    ours = _architecture({"qk_norm": True}, positions={"kind": "rotary", "theta": 1_000_000}, norm_eps="1e-5")
+    attention, fed = ours.canonical["blocks"][:2]
+    conv = {"kind": "short_conv", "kernel": kernel, "bias": biased}
+    blocks = [conv, fed, attention, fed, conv, fed]
+    return transformers.Lfm2ForCausalLM(config), Architecture.parse({**ours.canonical, "blocks": blocks}), from_lfm2
+
+
+MODELS = {
+    "llama": llama,
+    "llama with biases": lambda: llama(biased=True),
+    "qwen2": qwen2,
+    "qwen2 with windows": lambda: qwen2(window=5),
+    "qwen3": qwen3,
+    "lfm2": lfm2,
+    "lfm2 with biases and longer convolutions": lambda: lfm2(kernel=4, biased=True),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("dtype", "within"), [("float64", 1e-6), ("float32", 1e-5)])
+def test_logits_are_theirs(name: str, dtype: Any, within: float) -> None:
+    theirs, ours, rename = MODELS[name]()
+    theirs = randomised(theirs, dtype)
+    twin = twin_of(theirs, ours, rename)
+    arrays = {key: value.numpy() for key, value in rename(theirs.state_dict(), ours).items()}
+    session = onnx_session(build(ours, dtype=dtype, weights=arrays))
+    for batch, sequence in ((1, LENGTH), (3, 11)):
+        tokens = random_tokens(ours, batch, sequence)
+        with torch.inference_mode():
+            expected = theirs(torch.from_numpy(tokens)).logits.numpy()
+            assert difference(twin(torch.from_numpy(tokens)).numpy(), expected) < within
+        assert difference(run_onnx(session, tokens), expected) < within
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_cache_gives_the_same_logits_as_theirs(name: str) -> None:
+    theirs, ours, rename = MODELS[name]()
+    theirs = randomised(theirs, "float32")
+    twin = twin_of(theirs, ours, rename)
+    arrays = {key: value.numpy() for key, value in rename(theirs.state_dict(), ours).items()}
+    prefill, decode = (onnx_session(build(ours, mode=mode, weights=arrays)) for mode in ("prefill", "decode"))
+    tokens, cuts = random_tokens(ours, 2, 12), [7, 8, 9, 10, 11]
+    expected, cache = [], transformers.DynamicCache(config=theirs.config)
+    state, found = twin.start(2), []
+    with torch.inference_mode():
+        for start, stop in zip([0, *cuts], [*cuts, 12], strict=True):
+            piece = torch.from_numpy(tokens[:, start:stop])
+            expected.append(theirs(piece, past_key_values=cache, use_cache=True).logits)
+            scores, state = twin.step(piece, state)
+            found.append(scores)
+    wanted = torch.cat(expected, 1).numpy()
+    assert difference(torch.cat(found, 1).numpy(), wanted) < 1e-5
+    first, left = in_onnx(prefill, {"tokens": tokens[:, :7]})
+    rest = onnx_pieces(decode, {"tokens": tokens}, left, cuts[1:], at=7)
+    assert difference(np.concatenate((first, rest), 1), wanted) < 1e-5
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_are_theirs(name: str) -> None:
+    theirs, ours, rename = MODELS[name]()
+    theirs = randomised(theirs)
+    twin = twin_of(theirs, ours, rename)
+    tokens = torch.from_numpy(random_tokens(ours, 2, 9))
+    expected, found = theirs(tokens).logits, twin(tokens)
+    direction = torch.randn(expected.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    (expected * direction).sum().backward()
+    (found * direction).sum().backward()
+    assert max(gradient_differences(theirs, twin, rename).values()) < 1e-6
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_counts_are_theirs(name: str) -> None:
+    theirs, ours, _ = MODELS[name]()
+    assert sum(spec.size for spec in parameters(ours)) == theirs.num_parameters()
+
+
+CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mobilellm-125m": (
+        "Llama",
+        {"vocab_size": 32_000, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
+         "num_attention_heads": 9, "num_key_value_heads": 3, "tie_word_embeddings": True},
+    ),
+    "smollm2-135m": (
+        "Llama",
+        {"vocab_size": 49_152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
+         "num_attention_heads": 9, "num_key_value_heads": 3, "tie_word_embeddings": True},
+    ),
+    "smollm2-360m": (
+        "Llama",
+        {"vocab_size": 49_152, "hidden_size": 960, "intermediate_size": 2560, "num_hidden_layers": 32,
+         "num_attention_heads": 15, "num_key_value_heads": 5, "tie_word_embeddings": True},
+    ),
+    "lfm2-350m": (
+        "Lfm2",
+        {"vocab_size": 65_536, "hidden_size": 1024, "block_ff_dim": 6656, "num_hidden_layers": 16,
+         "num_attention_heads": 16, "num_key_value_heads": 8, "full_attn_idxs": [2, 5, 8, 10, 12, 14]},
+    ),
+    "qwen2.5-0.5b": (
+        "Qwen2",
+        {"vocab_size": 151_936, "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
+         "num_attention_heads": 14, "num_key_value_heads": 2, "tie_word_embeddings": True},
+    ),
+    "qwen3-0.6b": (
+        "Qwen3",
+        {"vocab_size": 151_936, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
+         "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "tie_word_embeddings": True},
+    ),
+    "tinyllama-1.1b": (
+        "Llama",
+        {"vocab_size": 32_000, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
+         "num_attention_heads": 32, "num_key_value_heads": 4, "tie_word_embeddings": False},
+    ),
+    "llama-3.2-1b": (
+        "Llama",
+        {"vocab_size": 128_256, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+         "num_attention_heads": 32, "num_key_value_heads": 8, "tie_word_embeddings": True},
+    ),
+}  # fmt: skip
+"""Named models → their class and the sizes in their published config.json."""
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_named_decoders_are_as_large_as_transformers_makes_them(name: str) -> None:
+    kind, sizes = CONFIGURATIONS[name]
+    with torch.device("meta"):
+        theirs = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**sizes))
+    found = count(named_model(name).architecture)
+    assert found.total == theirs.num_parameters()
+    outside = sum(module.weight.numel() for module in {theirs.get_input_embeddings(), theirs.get_output_embeddings()})
+    tied = theirs.get_input_embeddings().weight is theirs.get_output_embeddings().weight
+    assert found.embedding == (outside // 2 if tied else outside)
+
+
+def test_every_named_decoder_is_checked() -> None:
+    rotary = {name for name, model in named_models().items() if model.architecture.positions.kind == "rotary"}
+    assert rotary == set(CONFIGURATIONS)
+
+
+def test_layers_of_another_order_are_refused() -> None:
+    theirs, ours, rename = lfm2()
+    shuffled = ours.model_copy(update={"blocks": (*ours.blocks[1:], ours.blocks[0])})
+    with pytest.raises(InvalidInput, match="Attention, ShortConv and a feed-forward block"):
+        rename(theirs.state_dict(), shuffled)
