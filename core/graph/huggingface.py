@@ -55,6 +55,19 @@ _NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "positions": ("transformer.wpe",),
         "final_norm": ("transformer.ln_f",),
     },
+    "opt": {
+        "attention.norm": ("self_attn_layer_norm",),
+        "attention.qkv": _LLAMA["attention.qkv"],
+        "attention.out": ("self_attn.out_proj",),
+        "feed_forward.norm": ("final_layer_norm",),
+        "feed_forward.up": ("fc1",),
+        "feed_forward.down": ("fc2",),
+        "embedding.tables.0": ("model.decoder.embed_tokens.weight",),
+        "embedding.projections.0": ("model.decoder.project_in.weight",),
+        "positions": ("model.decoder.embed_positions",),
+        "final_norm": ("model.decoder.final_layer_norm",),
+        "output.projections.0": ("model.decoder.project_out.weight",),
+    },
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _LLAMA),
     "lfm2": {
         "attention.norm": ("operator_norm",),
@@ -74,7 +87,7 @@ _NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
 }
 """Their names of our parameters, by the kind of the block and the part; several of them are its rows, in this order."""
-_LAYERS = {"gpt2": "transformer.h"}
+_LAYERS = {"gpt2": "transformer.h", "opt": "model.decoder.layers"}
 _OUTPUT = "output.tables.0"
 _LEFT_OUT = (".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq")
 """Endings of what older versions stored besides parameters."""

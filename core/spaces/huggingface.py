@@ -120,9 +120,9 @@ def to_config(architecture: Architecture) -> dict[str, Any]:
 
 
 _EXPRESSIBLE = (
-    "the same layer throughout, norm pre and a plain embedding: gpt2 with learned positions; llama, mistral, qwen2, "
-    "qwen3 with rotary positions, RMS norms and gated feed_forward; lfm2, which mixes in short_conv. In a search: a "
-    "space narrowed to one n_head and one d_inner"
+    "the same layer throughout and an embedding without cutoffs: gpt2 and opt with learned positions; llama, mistral, "
+    "qwen2, qwen3 with rotary positions, RMS norms and gated feed_forward; lfm2, which mixes in short_conv. In a "
+    "search: the space lts-opt, narrowed to one n_head and one d_inner"
 )
 
 
@@ -264,6 +264,26 @@ def _gpt2(fields: _Fields) -> dict[str, Any]:
     }
 
 
+def _opt(fields: _Fields) -> dict[str, Any]:
+    width = fields.count("hidden_size")
+    fields.fixed("enable_bias", True)
+    fields.fixed("layer_norm_elementwise_affine", True)
+    fields.fixed("_remove_final_layer_norm", False)
+    layer = [
+        {"kind": "attention", "n_head": fields.count("num_attention_heads")},
+        {"kind": "feed_forward", "d_inner": fields.count("ffn_dim")},
+    ]
+    return {
+        "d_model": width,
+        "positions": {"kind": "learned", "length": fields.count("max_position_embeddings", 2048), "offset": 2},
+        "norm": "pre" if fields.flag("do_layer_norm_before", True) else "post",
+        "activation": fields.activation("activation_function", "relu"),
+        "embedding": {"vocab_size": fields.count("vocab_size"), "d_embed": fields.count("word_embed_proj_dim", width)},
+        "blocks": layer * _bounded(fields, "num_hidden_layers"),
+        "output": {"kind": "tokens", "tied": fields.flag("tie_word_embeddings", True)},
+    }
+
+
 def _llama(fields: _Fields) -> dict[str, Any]:
     bias = "all" if fields.flag("attention_bias", False) else "none"
     layer = [_attention(fields, bias=bias), _gated(fields, fields.flag("mlp_bias", False))]
@@ -339,6 +359,7 @@ def _lfm2(fields: _Fields) -> dict[str, Any]:
 
 _READERS: Mapping[str, Callable[[_Fields], dict[str, Any]]] = {
     "gpt2": _gpt2,
+    "opt": _opt,
     "llama": _llama,
     "mistral": _mistral,
     "qwen2": _qwen2,
@@ -416,6 +437,24 @@ def _write_gpt2(architecture: Architecture) -> dict[str, Any] | None:
     }
 
 
+def _write_opt(architecture: Architecture) -> dict[str, Any] | None:
+    attention, feed_forward, _ = _first_of_each(architecture)
+    if attention is None or feed_forward is None or isinstance(architecture.positions, RotaryPositions):
+        return None
+    return {
+        "architectures": ["OPTForCausalLM"],
+        "hidden_size": architecture.d_model,
+        "num_attention_heads": attention.n_head,
+        "ffn_dim": feed_forward.d_inner,
+        "num_hidden_layers": _layers(architecture),
+        "max_position_embeddings": architecture.max_length or 2048,
+        "do_layer_norm_before": architecture.norm == "pre",
+        "word_embed_proj_dim": architecture.d_embed,
+        "activation_function": _WRITTEN[architecture.activation],
+        **_tokens(architecture),
+    }
+
+
 def _write_llama(architecture: Architecture) -> dict[str, Any] | None:
     attention, feed_forward, _ = _first_of_each(architecture)
     if attention is None or feed_forward is None or not isinstance(architecture.positions, RotaryPositions):
@@ -481,6 +520,7 @@ def _write_lfm2(architecture: Architecture) -> dict[str, Any] | None:
 
 _WRITERS: Mapping[str, Callable[[Architecture], dict[str, Any] | None]] = {
     "gpt2": _write_gpt2,
+    "opt": _write_opt,
     "llama": _write_llama,
     "mistral": _write_mistral,
     "qwen2": _write_qwen2,

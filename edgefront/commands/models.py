@@ -137,9 +137,7 @@ def show_model(session: Session, model: Described) -> None:
 @command(app, "import", server=False)
 def import_model(
     session: Session,
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A Hugging Face folder, or a config.json alone.", exists=True)
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A Hugging Face folder, or a config.json alone.")],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder to write the model to, with its weights. It must not exist."),

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
 
 import httpx
 import pytest
@@ -100,3 +104,46 @@ def test_an_encoder_has_no_file_that_decodes(sqlite_service: Service, client: ht
         assert (refused["kind"], refused["field"], refused["value"]) == ("invalid-input", "format", format_)
         assert refused["allowed"] == "onnx, safetensors, architecture"
     assert client.get(path).status_code == 200
+
+
+def test_a_model_that_transformers_has_comes_as_its_folder(
+    sqlite_service: Service, client: httpx.Client, path: str
+) -> None:
+    refused = problem(client.get(path, params={"format": "transformers"}), 422)
+    assert (refused["kind"], refused["field"]) == ("invalid-input", "format")
+    assert "embedding.cutoffs" in refused["detail"]
+    sqlite_service.enrol("board", "simulated board")
+    narrow = {"n_layer": [3], "d_model": [512], "n_head": [2], "d_inner": [1024]}
+    made = sqlite_service.submit(client, space={"name": "lts-opt", "narrow": narrow}, baseline_layers=[3])
+    [candidate, *_] = client.get(f"/v1/jobs/{made['id']}/candidates").json()["items"]
+    path = f"/v1/candidates/{candidate['id']}/model"
+    response = client.get(path, params={"format": "transformers"})
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "application/x-tar"
+    assert response.headers["content-disposition"].endswith('-transformers.tar"')
+    with tarfile.open(fileobj=io.BytesIO(response.content)) as archive:
+        files = {Path(member.name).name: member for member in archive}
+        folder = f"edgefront-{candidate['digest'][:12]}"
+        assert {Path(member.name).parent.name for member in files.values()} == {folder}
+        config = json.load(archive.extractfile(files["config.json"]))  # type: ignore[arg-type]
+    assert sorted(files) == ["README.md", "config.json", "generation_config.json", "model.safetensors"]
+    assert config["model_type"] == "opt"
+
+
+def test_a_config_json_becomes_a_description(client: httpx.Client) -> None:
+    config = {
+        "model_type": "qwen2", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 97,
+    }  # fmt: skip
+    response = client.post("/v1/models/import", json=config)
+    assert response.status_code == 200
+    found = Architecture.parse(response.json()["architecture"])
+    assert found.digest == response.json()["digest"]
+    assert found.blocks[0].kind == "attention"
+    wrong = {**config, "rope_scaling": {"rope_type": "yarn", "factor": 4}, "hidden_size": None}
+    refused = problem(client.post("/v1/models/import", json=wrong), 422)
+    assert sorted(error["field"] for error in refused["errors"]) == ["hidden_size", "rope_scaling.rope_type"]
+    assert refused["field"] == refused["errors"][0]["field"]
+    assert "yarn" in refused["detail"]
+    problem(client.post("/v1/models/import", json=[1]), 422)
+    problem(client.post("/v1/models/import", json={"model_type": "mixtral"}), 422)

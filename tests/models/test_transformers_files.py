@@ -46,10 +46,15 @@ def gpt2(**changes: Any) -> Architecture:
     return Architecture.parse({**description, "blocks": layer * 2, **changes})
 
 
+OFFSET = {"kind": "learned", "length": 24, "offset": 2}
 WINDOW, NORMED = {**ATTENTION, "window": 4}, {**ATTENTION, "qk_norm": True, "d_head": 10}
 MODELS = {
     "gpt2": gpt2(),
     "gpt2 untied relu": gpt2(output={"tied": False}, activation="relu", norm_eps="1e-6"),
+    "opt": gpt2(positions=OFFSET, activation="relu"),
+    "opt post-norm with projections": gpt2(
+        positions=OFFSET, activation="relu", norm="post", embedding={"vocab_size": 97, "d_embed": 12}
+    ),
     "llama": rotary(),
     "llama stretched": rotary(positions={"kind": "rotary", "theta": 500, "scaling": {"factor": 8, "length": 16}}),
     "llama all biases untied": rotary(
@@ -119,14 +124,19 @@ def small(kind: str) -> Any:
         "lfm2": {"full_attn_idxs": [1], "block_multiple_of": 20, "pad_token_id": None},
     }
     ends = {"bos_token_id": 0, "eos_token_id": 0}
-    if kind == "gpt2":
+    if kind == "opt":
+        config = transformers.OPTConfig(
+            vocab_size=89, hidden_size=32, ffn_dim=48, num_hidden_layers=2, num_attention_heads=4,
+            max_position_embeddings=40, word_embed_proj_dim=20, pad_token_id=1, **ends,
+        )  # fmt: skip
+    elif kind == "gpt2":
         config = transformers.GPT2Config(vocab_size=89, n_embd=32, n_head=4, n_layer=2, n_positions=40, **ends)
     else:
         config = transformers.AutoConfig.for_model(kind, **common, **special[kind], **ends)
     return randomised(transformers.AutoModelForCausalLM.from_config(config), "float32")
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "qwen2", "qwen3", "lfm2"])
+@pytest.mark.parametrize("kind", ["gpt2", "opt", "llama", "mistral", "qwen2", "qwen3", "lfm2"])
 def test_a_folder_of_transformers_is_read(tmp_path: Path, kind: str) -> None:
     theirs = small(kind)
     theirs.save_pretrained(tmp_path)

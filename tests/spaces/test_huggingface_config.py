@@ -71,6 +71,11 @@ def test_gpt2_is_the_named_model() -> None:
     assert from_config(GPT2) == named_model("gpt2-small").architecture
 
 
+@pytest.mark.parametrize("name", ["gpt2-xl", "distilgpt2", "opt-125m", "opt-350m", "opt-1.3b"])
+def test_named_models_that_transformers_has(name: str) -> None:
+    assert to_config(named_model(name).architecture)["model_type"] == ("opt" if "opt" in name else "gpt2")
+
+
 @pytest.mark.parametrize(
     ("changes", "fields"),
     [
@@ -136,9 +141,9 @@ def test_what_transformers_cannot_express_is_named_with_the_nearest() -> None:
         ({"blocks": [*layers[:3], narrow]}, r"blocks\.3\.d_inner 48, which is 64 in its nearest, gpt2"),
         ({"blocks": [*layers, {"kind": "sru"}]}, "blocks 5 in number, which is 4 in number"),
         ({"blocks": [{"kind": "sru"}]}, "its models have an attention"),
-        ({"norm": "post"}, "norm post, which is the default"),
+        ({"norm": "post"}, "norm post, which is the default in its nearest, gpt2"),
         ({"positions": {"kind": "rotary"}, "norm_kind": "rms"}, "in its nearest, llama"),
     ):
         with pytest.raises(InvalidInput, match=said) as raised:
             to_config(Architecture.parse({**model, **changes}))
-        assert "one n_head and one d_inner" in raised.value.allowed
+        assert "lts-opt, narrowed to one n_head and one d_inner" in raised.value.allowed

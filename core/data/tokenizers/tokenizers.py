@@ -229,7 +229,6 @@ class Words(Tokenizer):
     def hugging_face(self) -> dict[str, bytes]:
         eos, unknown = self._words[self.eos], self._words[self.unknown]
         pieces = {
-            "version": "1.0",
             "normalizer": {"type": "Replace", "pattern": {"String": "\n"}, "content": f" {eos} "},
             "pre_tokenizer": {"type": "WhitespaceSplit"},
             "model": {"type": "WordLevel", "vocab": self._ids, "unk_token": unknown},
@@ -240,11 +239,13 @@ class Words(Tokenizer):
 def hugging_face_files(
     tokenizer: Mapping[str, Any], eos: str | None = None, unknown: str | None = None
 ) -> dict[str, bytes]:
-    """The two files of a tokenizer: `tokenizer` is what `tokenizers` of Hugging Face reads."""
+    """The two files of a tokenizer; `tokenizer`: the parts of the first that it has."""
+    parts = ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
+    whole = {"version": "1.0", "added_tokens": [], **dict.fromkeys(parts), **tokenizer}
     names = {name: token for name, token in (("eos_token", eos), ("unk_token", unknown)) if token is not None}
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **names}
     return {
-        FILE: json.dumps(tokenizer, ensure_ascii=False).encode(),
+        FILE: json.dumps(whole, ensure_ascii=False).encode(),
         "tokenizer_config.json": json.dumps(config, ensure_ascii=False, indent=2).encode(),
     }
 
@@ -252,7 +253,6 @@ def hugging_face_files(
 def _unmerged(vocabulary: Mapping[str, int], *, pre_tokenizer: Any, decoder: Any) -> dict[str, Any]:
     """Byte-pair encoding without merges: every character is a token."""
     return {
-        "version": "1.0",
         "pre_tokenizer": pre_tokenizer,
         "decoder": decoder,
         "model": {"type": "BPE", "vocab": dict(vocabulary), "merges": []},
