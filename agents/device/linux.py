@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -129,9 +130,9 @@ def private_data_bytes() -> int:
     return 1024 * int(found[1]) if found else 0
 
 
-def mapped_bytes(places: tuple[Path, ...]) -> int:
+def mapped_bytes(places: tuple[Path, ...], starts: Mapping[str, int]) -> int:
     """Bytes of mapped files of this process that are in `places` or below its folders. A range that is mapped twice
-    counts once.
+    counts once; of files in `starts` (real path → bytes) no more than so many bytes of their start count.
     """
     names = {str(place.resolve()) for place in places}  # the kernel reports real paths
     prefixes = tuple(f"{name}/" for name in names)
@@ -142,14 +143,15 @@ def mapped_bytes(places: tuple[Path, ...]) -> int:
             low, high = (int(part, 16) for part in fields[0].split("-"))
             offset = int(fields[2], 16)
             spans.setdefault(fields[5], []).append((offset, offset + high - low))
-    return sum(_covered(path, ranges) for path, ranges in spans.items())
+    return sum(_covered(path, ranges, starts.get(path)) for path, ranges in spans.items())
 
 
-def _covered(path: str, ranges: list[tuple[int, int]]) -> int:
+def _covered(path: str, ranges: list[tuple[int, int]], most: int | None) -> int:
     try:
         size = os.stat(path).st_size
     except OSError:  # deleted while mapped
         size = 1 << 62
+    size = size if most is None else min(size, most)
     total, reached = 0, 0
     for low, high in sorted(ranges):
         start, stop = max(low, reached), min(high, size)

@@ -62,7 +62,7 @@ def _run(request: LaunchRequest, model: runtimes.Model, ruler: Ruler, build_s: f
     memory: PeakMemory | None = None
     warmup_ms = [model.forward_ms() for _ in range(protocol.warmup)]
     if protocol.warmup >= _MEMORY_PASSES:
-        memory = ruler.read()
+        memory = ruler.read(model.starts)
     _become_ordinary(strict)
     disturbance = Disturbance()
     samples_ms = [model.forward_ms() for _ in range(protocol.repeats)]
@@ -100,7 +100,7 @@ def _memory_afterwards(model: runtimes.Model, ruler: Ruler, strict: bool) -> Pea
     ruler.built()
     for _ in range(_MEMORY_PASSES):
         model.forward_ms()
-    return ruler.read()
+    return ruler.read(model.starts)
 
 
 def _take_place(request: LaunchRequest) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -36,8 +37,11 @@ class Ruler(Protocol):
         count.
         """
 
-    def read(self) -> PeakMemory:
-        """Called after the passes. Two passes are needed for an exact figure (see `AnonymousRuler`)."""
+    def read(self, starts: Mapping[str, int]) -> PeakMemory:
+        """Called after the passes. Two passes are needed for an exact figure (see `AnonymousRuler`).
+
+        `starts`: those of the model (`runtimes.Model`), for rulers that count mapped files.
+        """
 
 
 def memory_methods(*, allocator: bool, device: bool) -> tuple[MemoryMethod, ...]:
@@ -93,9 +97,9 @@ class AnonymousRuler:
             self._build_peak = max(0, linux.resident().high_water - self._base.total)
         linux.reset_high_water()
 
-    def read(self) -> PeakMemory:
+    def read(self, starts: Mapping[str, int]) -> PeakMemory:
         now = linux.resident()
-        mapped = linux.mapped_bytes(self._places)
+        mapped = linux.mapped_bytes(self._places, starts)
         forward = max(1, max(now.high_water - now.file, now.anonymous) - self._base.anonymous)
         return PeakMemory(
             method="anonymous",
@@ -120,7 +124,7 @@ class ResidentRuler:
             self._build_peak = max(0, linux.resident().high_water - self._base)
         linux.reset_high_water()
 
-    def read(self) -> PeakMemory:
+    def read(self, _starts: Mapping[str, int]) -> PeakMemory:
         forward = max(1, linux.resident().high_water - self._base)
         return PeakMemory(
             method="resident", peak_bytes=forward, forward_peak_bytes=forward, build_peak_bytes=self._build_peak or 0
@@ -139,7 +143,7 @@ class LifetimeRuler:
         if self._build_peak is None:
             self._build_peak = max(0, _lifetime_peak() - self._base)
 
-    def read(self) -> PeakMemory:
+    def read(self, _starts: Mapping[str, int]) -> PeakMemory:
         forward = max(1, _lifetime_peak() - self._base)
         return PeakMemory(
             method="resident", peak_bytes=forward, forward_peak_bytes=forward, build_peak_bytes=self._build_peak or 0
@@ -167,7 +171,7 @@ class AllocatorRuler:
             self._build_peak = int(torch.cuda.max_memory_allocated())
         torch.cuda.reset_peak_memory_stats()
 
-    def read(self) -> PeakMemory:
+    def read(self, _starts: Mapping[str, int]) -> PeakMemory:
         import torch
 
         torch.cuda.synchronize()
@@ -198,7 +202,7 @@ class DeviceRuler:
             self._build_peak = max(self._peak, now) - self._base
         self._peak = now
 
-    def read(self) -> PeakMemory:
+    def read(self, _starts: Mapping[str, int]) -> PeakMemory:
         self._ended.set()
         peak = max(1, max(self._peak, self._gpu.used_bytes()) - self._base)
         return PeakMemory(

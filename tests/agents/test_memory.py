@@ -134,11 +134,11 @@ def test_mapped_ranges_count_once(tmp_path):
     with path.open("rb") as file:
         first = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         second = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        assert linux.mapped_bytes((tmp_path,)) == 10_000
-        assert linux.mapped_bytes((path,)) == 10_000
-        assert linux.mapped_bytes((tmp_path / "elsewhere", tmp_path / "weights")) == 0
+        assert linux.mapped_bytes((tmp_path,), {}) == 10_000
+        assert linux.mapped_bytes((path,), {str(path): 6_000}) == 6_000
+        assert linux.mapped_bytes((tmp_path / "elsewhere", tmp_path / "weights"), {}) == 0
         (tmp_path / "link").symlink_to(tmp_path)
-        assert linux.mapped_bytes((tmp_path / "link",)) == 10_000
+        assert linux.mapped_bytes((tmp_path / "link",), {}) == 10_000
         first.close()
         second.close()
 
@@ -161,7 +161,7 @@ def test_the_high_water_mark_is_of_anonymous_memory(tmp_path):
         "    for _ in range(2):\n"
         "        assert sum(mapped[::4096]) > 0\n"
         f"        np.ones({16 * MIB}, np.uint8).sum()\n"
-        "    print(ruler.read().forward_peak_bytes)\n"
+        "    print(ruler.read({}).forward_peak_bytes)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True, cwd=ROOT

@@ -95,6 +95,17 @@ def test_weights_are_counted_once_packed_or_mapped(measurer: Measurer) -> None:
     assert result.memory.peak_bytes < 3 * weight_bytes + 40 * MIB
 
 
+def test_weights_that_a_larger_model_left_in_the_cache_do_not_count(measurer: Measurer) -> None:
+    seed, small = 31, subjects.gpt(layers=2, d_model=128, vocabulary=8192)
+    before = measurer.measure(small, OPENVINO, seed=seed)
+    assert measurer.measure(subjects.gpt(layers=2, d_model=256, vocabulary=30000), OPENVINO, seed=seed).memory
+    after = measurer.measure(small, OPENVINO, seed=seed)
+    assert before.memory is not None
+    assert after.memory is not None
+    assert after.memory.mapped_weight_bytes == before.memory.mapped_weight_bytes
+    assert after.memory.peak_bytes == pytest.approx(before.memory.peak_bytes, abs=2 * MIB)
+
+
 def test_what_it_cannot_run_is_refused_with_the_reason(measurer: Measurer) -> None:
     sru = Architecture.parse(
         {"d_model": 16, "positions": {"kind": "none"}, "embedding": {"vocab_size": 50}, "blocks": [{"kind": "sru"}]}

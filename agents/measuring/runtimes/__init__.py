@@ -20,6 +20,9 @@ class Model(Protocol):
 
     versions: dict[str, str]
     """Versions of the libraries, and what else of the runtime explains the figures; complete after the passes."""
+    starts: dict[str, int]
+    """Of a runtime that maps whole files of weights: the real path of each, and how many bytes of its start are the
+    model's. Empty for one that maps no more than these."""
 
     def forward_ms(self) -> float:
         """One full forward pass over the input; its wall time in ms, device work included."""

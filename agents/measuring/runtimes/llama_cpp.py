@@ -81,6 +81,7 @@ class LlamaModel:
         self._overhead_ms = math.inf
         if protocol.mode == "decode":
             self._complete(self._request)  # the tokens before
+        self.starts: dict[str, int] = {}
         self.versions = {"xllamacpp": xllamacpp.__version__, "gguf": _version_of_gguf(), "numpy": np.__version__}
 
     def forward_ms(self) -> float:

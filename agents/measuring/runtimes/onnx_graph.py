@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx.external_data_helper import ExternalDataInfo
 
 from edgefront.agents.measuring.inputs import Declared, random_indices, random_inputs, random_state
 from edgefront.agents.measuring.request import LaunchRequest
@@ -35,6 +38,17 @@ def graph(architecture: Architecture, request: LaunchRequest, cache: WeightCache
         seed=request.seed,
     )
     return bytes(model.SerializeToString())
+
+
+def starts(model: bytes, folder: Path) -> dict[str, int]:
+    """Real path of each file of weights below `folder` → bytes of its start that the graph's parameters use."""
+    found: dict[str, int] = {}
+    for tensor in onnx.ModelProto.FromString(model).graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            place = ExternalDataInfo(tensor)
+            path = str((folder / place.location).resolve())
+            found[path] = max(found.get(path, 0), (place.offset or 0) + (place.length or 0))
+    return found
 
 
 def inputs(request: LaunchRequest, declared: Sequence[Declared]) -> dict[str, np.ndarray[Any, Any]]:

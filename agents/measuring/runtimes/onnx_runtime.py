@@ -136,6 +136,7 @@ class OnnxModel:
             self._binding.bind_ortvalue_input(name, value)
         for output in self._session.get_outputs():
             self._binding.bind_output(output.name, self._place)
+        self.starts: dict[str, int] = {}
         self.versions = {"onnxruntime": ort.__version__, "onnx": onnx.__version__, "numpy": np.__version__}
         if protocol.provider == "cuda":
             self.versions["tf32"] = _CUDA["use_tf32"]

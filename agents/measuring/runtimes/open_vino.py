@@ -16,7 +16,7 @@ import openvino as ov
 from edgefront.agents.measuring.inputs import declared_inputs
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.rulers import memory_methods
-from edgefront.agents.measuring.runtimes.onnx_graph import graph, inputs, is_finite
+from edgefront.agents.measuring.runtimes.onnx_graph import graph, inputs, is_finite, starts
 from edgefront.core.errors import MeasurementError
 from edgefront.core.graph.formats import Format, encode
 from edgefront.core.graph.weights import WeightCache
@@ -88,7 +88,7 @@ class OpenVinoModel:
         subject, protocol = request.subject, request.protocol
         device = _device(protocol.provider)
         core = ov.Core()
-        model = _read(core, request)
+        model, self.starts = _read(core, request)
         arrays = inputs(request, declared_inputs(subject) if isinstance(subject, Path) else ())
         # Sizes are fixed, as in a program that compiles for the size that it serves.
         model.reshape({item: list(arrays[item.any_name].shape) for item in model.inputs})
@@ -140,13 +140,15 @@ def _settings(protocol: MeasurementProtocol) -> dict[str, Any]:
     return settings
 
 
-def _read(core: Any, request: LaunchRequest) -> Any:
+def _read(core: Any, request: LaunchRequest) -> tuple[Any, dict[str, int]]:
+    """The model, and how much of each file of weights is its own: OpenVINO maps whole files (2026.4)."""
     subject = request.subject
     if isinstance(subject, Path):
-        return core.read_model(subject)
+        return core.read_model(subject), {}
     cache = WeightCache(request.cache)
+    written = graph(subject, request, cache)
     with _working_in(cache.folder):  # which weights of a model in memory are relative to
-        return core.read_model(graph(subject, request, cache))
+        return core.read_model(written), starts(written, cache.folder)
 
 
 @contextmanager

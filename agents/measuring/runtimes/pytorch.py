@@ -82,6 +82,7 @@ class TorchModel:
         self._logits = protocol.logits
         self._output: torch.Tensor | None = None
         self._state_after: State | None = None
+        self.starts: dict[str, int] = {}
         self.versions = {"torch": str(torch.__version__)}
         if self._device.type == "cuda":
             self.versions["cuda"] = str(torch.version.cuda)
