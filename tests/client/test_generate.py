@@ -126,7 +126,7 @@ def test_a_model_that_cannot_be_built_names_the_format_and_leaves_no_file(tmp_pa
     assert large.returncode == exits.REFUSED
     assert "safetensors" in large.stderr
     assert list(folder.iterdir()) == []
-    assert edgefront("model", "build", str(path), "--format", "tflite").returncode == exits.USAGE
+    assert edgefront("model", "build", str(path), "--format", "pickle").returncode == exits.USAGE
     nowhere = edgefront("model", "build", str(path), "-o", str(tmp_path / "no" / "such" / "file"))
     assert nowhere.returncode == exits.ERROR
     assert nowhere.stderr.strip() == f"error: No such file or directory: {tmp_path / 'no' / 'such'}"
