@@ -141,8 +141,8 @@ class GraphContext:
         return graph.once("place", lambda: graph.op("Add", graph.steps(), "position"))
 
     def rotations(self, d_head: int, window: int | None = None) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Sines and cosines that turn the queries of heads of this width, and those that turn the keys which this pass
-        projects: [n, turned features / 2] each.
+        """What `write_turned` needs for the queries of heads of this width, and for the keys that this pass projects:
+        [n, 1, turned features] twice.
         """
         graph, positions = self.graph, self.architecture.positions
         assert isinstance(positions, RotaryPositions)

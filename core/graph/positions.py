@@ -66,11 +66,14 @@ def write_sinusoids(graph: GraphWriter, architecture: Architecture, places: str)
 
 
 def write_rotations(graph: GraphWriter, per_place: Frequencies, places: str) -> tuple[str, str]:
-    """int64 [n] → sines and cosines of place times frequency, [n, frequencies] each, of the graph's type."""
+    """int64 [n] → (-sin, sin) and (cos, cos) of place times frequency: [n, 1, 2·frequencies] of the graph's type."""
     sines, cosines = write_sines(graph, per_place, places)
-    if graph.dtype in (np.float64, np.float32):
-        return sines, cosines
-    return _cast(graph, sines, graph.dtype), _cast(graph, cosines, graph.dtype)
+
+    def joined(first: str, second: str) -> str:
+        both = graph.op("Unsqueeze", graph.op("Concat", first, second, axis=1), graph.integers(1))
+        return both if graph.dtype in (np.float64, np.float32) else _cast(graph, both, graph.dtype)
+
+    return joined(graph.op("Neg", sines), sines), joined(cosines, cosines)
 
 
 def write_sines(graph: GraphWriter, per_place: Frequencies, places: str) -> tuple[str, str]:
@@ -89,18 +92,19 @@ def write_sines(graph: GraphWriter, per_place: Frequencies, places: str) -> tupl
 
 
 def write_turned(graph: GraphWriter, x: str, rotation: tuple[str, str], width: int, d_head: int) -> str:
-    """Queries or keys [batch, head, n, d_head] turned by the `write_rotations` of their n places.
+    """Queries or keys [batch, n, head, d_head] turned by the `write_rotations` of their n places.
 
     Of the first `width` features the first half are pairs with the second half (x₁, x₂), and become
     (x₁·cos - x₂·sin, x₂·cos + x₁·sin): "rotate_half" of Hugging Face's transformers.
     """
     sines, cosines = rotation
-    rest = () if width == d_head else (d_head - width,)
-    sizes = graph.integers(width // 2, width // 2, *rest)
-    first, second, *others = graph.ops("Split", x, sizes, outputs=2 + len(rest), axis=-1)
-    turned = graph.op("Sub", graph.op("Mul", first, cosines), graph.op("Mul", second, sines))
-    along = graph.op("Add", graph.op("Mul", second, cosines), graph.op("Mul", first, sines))
-    return graph.op("Concat", turned, along, *others, axis=-1)
+    rest = ""
+    if width < d_head:
+        x, rest = graph.ops("Split", x, graph.integers(width, d_head - width), outputs=2, axis=-1)
+    first, second = graph.ops("Split", x, outputs=2, axis=-1, num_outputs=2)
+    swapped = graph.op("Concat", second, first, axis=-1)
+    turned = graph.op("Add", graph.op("Mul", x, cosines), graph.op("Mul", swapped, sines))
+    return graph.op("Concat", turned, rest, axis=-1) if rest else turned
 
 
 def _cast(graph: GraphWriter, x: str, dtype: DTypeLike) -> str:

@@ -70,13 +70,25 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
         # [batch·n, count·d_head] → [batch, head, n, d_head]
         return graph.op("Transpose", graph.unflatten(x, count, d_head), perm=[0, 2, 1, 3])
 
-    def keys_values(k: str, v: str) -> tuple[str, str]:
-        k = by_head(k, heads.keys)
+    def placed(x: str, count: int, *, query: bool) -> str:
+        """The same of queries, scaled by 1/√d_head, or of keys, with their norms and turned by their places.
+
+        Both before heads and places are exchanged: there ONNX Runtime knows the nodes of a norm. And scaled this early,
+        it does not fold the factor into an attribute, which would be float32 in any type.
+        """
+        factor = 1 / math.sqrt(d_head) if query else None
+        if factor is not None and not block.qk_norm:
+            x = graph.op("Mul", x, graph.number(factor))
+        x = graph.unflatten(x, count, d_head)
         if block.qk_norm:
-            k = graph.rms_norm(k, f"{prefix}.k_norm")
+            x = graph.rms_norm(x, f"{prefix}.{'q' if query else 'k'}_norm", factor)
         if isinstance(positions, RotaryPositions):
-            k = write_turned(graph, k, context.rotations(d_head, window)[1], positions.width(d_head), d_head)
-        return k, by_head(v, heads.keys)
+            rotation = context.rotations(d_head, window)[0 if query else 1]
+            x = write_turned(graph, x, rotation, positions.width(d_head), d_head)
+        return graph.op("Transpose", x, perm=[0, 2, 1, 3])
+
+    def keys_values(k: str, v: str) -> tuple[str, str]:
+        return placed(k, heads.keys, query=False), by_head(v, heads.keys)
 
     def project(inputs: str) -> tuple[str, str]:
         read = normed(graph, architecture, prefix, inputs)
@@ -96,21 +108,15 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
         own = keys_values(k, v)
     keys, values = context.keys_values(prefix, block.attends, hidden, own, project, window)
     keys = graph.op("Transpose", keys, perm=[0, 1, 3, 2])
-    # Scaled this early, ONNX Runtime does not fold the factor into an attribute, which would be float32 in any type.
-    scale = graph.number(1 / math.sqrt(d_head))
     if isinstance(positions, RelativePositions):
+        scale = graph.number(1 / math.sqrt(d_head))
         owner = f"{context.prefix}positions" if positions.shared else prefix
         u, v = f"{owner}.u", f"{owner}.v"
         content, position = (_biased(graph, q, bias, scale, n_head, d_head) for bias in (u, v))
         shifted = _position_scores(context, position, f"{prefix}.relative.weight", n_head, d_head, window)
         scores = graph.op("Add", graph.op("MatMul", content, keys), shifted)
     else:
-        queries = by_head(q if block.qk_norm else graph.op("Mul", q, scale), n_head)
-        if block.qk_norm:
-            queries = graph.rms_norm(queries, f"{prefix}.q_norm", factor=1 / math.sqrt(d_head))
-        if isinstance(positions, RotaryPositions):
-            rotation = context.rotations(d_head, window)[0]
-            queries = write_turned(graph, queries, rotation, positions.width(d_head), d_head)
+        queries = placed(q, n_head, query=True)
         scores = _grouped(context, block, queries, keys, lambda: graph.integers(d_head))
     mask = context.mask(block.attends, window)
     if mask is not None:
