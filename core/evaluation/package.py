@@ -89,7 +89,7 @@ def import_transformers(folder: Path, output: Path) -> bool:
     from edgefront.core.data.tokenizers.bpe import Pieces
     from edgefront.core.graph.huggingface import TransformersWeights
 
-    architecture = read_config(folder)
+    output, architecture = output.resolve(), read_config(folder)
     weights = TransformersWeights(folder, architecture)
     tokenizer = Pieces.given(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else None
     vocabulary = architecture.embedding.vocab_size

@@ -366,7 +366,6 @@ _READERS: Mapping[str, Callable[[_Fields], dict[str, Any]]] = {
     "qwen3": _qwen3,
     "lfm2": _lfm2,
 }
-MODEL_TYPES = tuple(_READERS)
 
 
 def _bounded(fields: _Fields, field: str) -> int:

@@ -64,10 +64,12 @@ def test_each_format(tiny: tuple[Service, CandidateView], tmp_path: Path) -> Non
         assert made.sha256 == hashlib.sha256(made.path.read_bytes()).hexdigest()
         again = artifact_for(service.database, service.user, candidate.id, format_, folder)
         assert again == made
-    with pytest.raises(InvalidInput, match="GGUF cannot express"):
-        artifact_for(service.database, service.user, candidate.id, "gguf", folder)
+    refused: dict[ModelFormat, str] = {"gguf": "GGUF", "transformers": "transformers"}
+    for format_, reader in refused.items():
+        with pytest.raises(InvalidInput, match=f"{reader} cannot express"):
+            artifact_for(service.database, service.user, candidate.id, format_, folder)
     assert len(files(folder)) == len(names)
-    assert {*names, "gguf"} == set(get_args(ModelFormat))
+    assert {*names, *refused} == set(get_args(ModelFormat))
     for format_, mode in MODES.items():
         model = onnx.load(artifact_for(service.database, service.user, candidate.id, format_, folder).path)
         about = {entry.key: entry.value for entry in model.metadata_props}
@@ -197,7 +199,7 @@ def test_partial_files_of_a_killed_builder_are_removed(tiny: tuple[Service, Cand
 
 def test_unknown_formats_and_candidates_are_named(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
     service, candidate = tiny
-    with pytest.raises(InvalidInput, match="onnx-segment, gguf, safetensors, architecture"):
+    with pytest.raises(InvalidInput, match="onnx-segment, gguf, transformers, safetensors, architecture"):
         artifact_for(service.database, service.user, candidate.id, "pickle", tmp_path)  # type: ignore[arg-type]
     with pytest.raises(NotFound):
         artifact_for(service.database, service.user, "cnd_none", "onnx", tmp_path)

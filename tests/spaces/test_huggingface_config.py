@@ -67,13 +67,40 @@ def test_published_configurations_have_their_counts(config: dict[str, Any], tota
     assert from_config(to_config(model)) == model
 
 
-def test_gpt2_is_the_named_model() -> None:
-    assert from_config(GPT2) == named_model("gpt2-small").architecture
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (GPT2, "gpt2-small"),
+        (SMOL, "smollm2-135m"),
+        (QWEN2, "qwen2.5-0.5b"),
+        (QWEN3, "qwen3-0.6b"),
+        (LLAMA32, "llama-3.2-1b"),
+        (LFM2, "lfm2-350m"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_published_configurations_are_the_named_models(config: dict[str, Any], name: str) -> None:
+    assert from_config(config) == named_model(name).architecture
 
 
-@pytest.mark.parametrize("name", ["gpt2-xl", "distilgpt2", "opt-125m", "opt-350m", "opt-1.3b"])
-def test_named_models_that_transformers_has(name: str) -> None:
-    assert to_config(named_model(name).architecture)["model_type"] == ("opt" if "opt" in name else "gpt2")
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("gpt2-xl", "gpt2"),
+        ("opt-125m", "opt"),
+        ("opt-350m", "opt"),
+        ("smollm2-135m", "llama"),
+        ("llama-3.2-1b", "llama"),
+        ("qwen2.5-0.5b", "qwen2"),
+        ("qwen3-0.6b", "qwen3"),
+        ("lfm2-350m", "lfm2"),
+    ],
+)
+def test_named_models_that_transformers_has(name: str, kind: str) -> None:
+    model = named_model(name).architecture
+    config = to_config(model)
+    assert config["model_type"] == kind
+    assert from_config(config) == model
 
 
 @pytest.mark.parametrize(
