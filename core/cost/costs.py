@@ -1,9 +1,10 @@
-"""The exact costs of an architecture, without running it: parameters, FLOPs and weight bytes.
+"""The exact costs of an architecture, without running it: parameters, FLOPs, bytes of weights and of state.
 
 Closed formulas over the description: `core.cost.parameters` defines the groups of parameters, `core.cost.flops` the
 matrix products that are counted. FLOPs are two for each multiply-accumulate. Weight bytes are those of all parameters
 in one number type, or with weights "int8" those of `core.graph.formats`: one byte for each weight of the blocks' linear
-layers and a float32 scale for each layer, float32 for all others.
+layers and a float32 scale for each layer, float32 for all others. State bytes are those of the cache after all tokens
+of the pass (`core.cost.state`), in the same number type.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Literal, get_args
 
 from edgefront.core.cost.flops import Logits, Mode, Pass, products
 from edgefront.core.cost.parameters import count, linear_maps
+from edgefront.core.cost.state import kept_numbers
 from edgefront.core.errors import InvalidInput
 from edgefront.core.number_formats import Quantisation
 from edgefront.core.spaces.architecture import Architecture
@@ -41,6 +43,7 @@ class Costs:
     total_parameters: int
     flops: int
     weight_bytes: int
+    state_bytes: int
     sequence_length: int
     batch: int
     dtype: str
@@ -83,6 +86,7 @@ def costs(
         total_parameters=found.total,
         flops=2 * products(architecture, run),
         weight_bytes=_weight_bytes(architecture, found.total, dtype, weights),
+        state_bytes=kept_numbers(architecture, batch, run.memory + run.tokens, run.source) * BYTES[_dtype(dtype)],
         sequence_length=run.tokens,
         batch=batch,
         dtype=dtype,
@@ -94,7 +98,7 @@ def costs(
 
 
 def _weight_bytes(architecture: Architecture, parameters: int, dtype: str, weights: str) -> int:
-    width = BYTES[one_of("dtype", dtype, get_args(Dtype))]
+    width = BYTES[_dtype(dtype)]
     if one_of("weights", weights, get_args(Quantisation)) == "full":
         return parameters * width
     if dtype != "float32":
@@ -106,6 +110,11 @@ def _weight_bytes(architecture: Architecture, parameters: int, dtype: str, weigh
         )
     quantised = linear_maps(architecture)
     return (parameters - quantised.weights + quantised.maps) * width + quantised.weights
+
+
+def _dtype(dtype: str) -> Dtype:
+    known: Dtype = one_of("dtype", dtype, get_args(Dtype))
+    return known
 
 
 def _pass(
