@@ -1,10 +1,11 @@
-"""The exact costs of an architecture, without running it: parameters, FLOPs and weight bytes.
+"""The exact costs of an architecture, without running it: parameters, FLOPs, bytes of weights and of state.
 
 Closed formulas over the description: `core.cost.parameters` defines the groups of parameters, `core.cost.flops` the
 matrix products that are counted. FLOPs are two for each multiply-accumulate. Weight bytes are those of all parameters
 in one number type, or with weights "int8" or "int4" those of `core.graph.formats`: of the blocks' linear layers one
 byte for each weight and a float32 scale for each layer, or half a byte and a float32 scale for each block of weights;
-float32 for all others. "q8_0" and "q4_0" are of all matrices but positions, of architectures that GGUF expresses.
+float32 for all others. "q8_0" and "q4_0" are of all matrices but positions, of architectures that GGUF expresses. State
+bytes are those of the cache after all tokens of the pass (`core.cost.state`), in `dtype`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Literal, get_args
 
 from edgefront.core.cost.flops import Logits, Mode, Pass, products
 from edgefront.core.cost.parameters import count, int4_bytes, linear_maps
+from edgefront.core.cost.state import kept_numbers
 from edgefront.core.errors import InvalidInput
 from edgefront.core.number_formats import BLOCK_SIZE, GGUF_BLOCK, GGUF_BLOCK_BYTES, GGUF_QUANTISED, Quantisation
 from edgefront.core.spaces.architecture import Architecture
@@ -43,6 +45,7 @@ class Costs:
     total_parameters: int
     flops: int
     weight_bytes: int
+    state_bytes: int
     sequence_length: int
     batch: int
     dtype: str
@@ -86,6 +89,7 @@ def costs(
         total_parameters=found.total,
         flops=2 * products(architecture, run),
         weight_bytes=_weight_bytes(architecture, found.total, dtype, weights, block_size),
+        state_bytes=kept_numbers(architecture, batch, run.memory + run.tokens, run.source) * BYTES[_dtype(dtype)],
         sequence_length=run.tokens,
         batch=batch,
         dtype=dtype,
@@ -97,7 +101,7 @@ def costs(
 
 
 def _weight_bytes(architecture: Architecture, parameters: int, dtype: str, weights: str, block_size: int) -> int:
-    width = BYTES[one_of("dtype", dtype, get_args(Dtype))]
+    width = BYTES[_dtype(dtype)]
     kind: Quantisation = one_of("weights", weights, get_args(Quantisation))
     if kind == "full":
         return parameters * width
@@ -116,6 +120,11 @@ def _weight_bytes(architecture: Architecture, parameters: int, dtype: str, weigh
     if kind == "int4":
         return (parameters - quantised.weights) * width + int4_bytes(architecture, block_size)
     return (parameters - quantised.weights + quantised.maps) * width + quantised.weights
+
+
+def _dtype(dtype: str) -> Dtype:
+    known: Dtype = one_of("dtype", dtype, get_args(Dtype))
+    return known
 
 
 def _pass(

@@ -97,8 +97,10 @@ class Costs(View):
     embedding_parameters: int
     total_parameters: int
     flops: int
-    """Two for each multiply-accumulate of one pass, which the fields after `weight_bytes` describe."""
+    """Two for each multiply-accumulate of one pass, which the fields after `state_bytes` describe."""
     weight_bytes: int
+    state_bytes: int = 0
+    """Keys, values and cells that generation keeps after all tokens of the pass."""
     sequence_length: int
     batch: int
     dtype: str

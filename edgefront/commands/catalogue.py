@@ -25,6 +25,7 @@ _DESCRIBED = (
     "total_parameters",
     "flops",
     "weight_bytes",
+    "state_bytes",
 )
 
 
@@ -53,8 +54,8 @@ def describe(
     dtype: Annotated[str, typer.Option(help="Number format of the weights, for their size in bytes.")] = "float32",
     weights: Annotated[str, typer.Option(help="full, or int8 or int4 for the linear layers of the blocks.")] = "full",
 ) -> None:
-    """Count an architecture's parameters, FLOPs and weight bytes without running it, and predict its quality. Needs no
-    server."""
+    """Count an architecture's parameters, FLOPs, weights and state without running it, and predict its quality. Needs
+    no server."""
     from edgefront.core.cost.costs import costs
     from edgefront.core.spaces.models import resolve
 

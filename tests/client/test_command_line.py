@@ -74,6 +74,7 @@ def test_describe_prints_exactly_the_costs_and_the_options(tmp_path: Path) -> No
         "total_parameters",
         "flops",
         "weight_bytes",
+        "state_bytes",
         "sequence_length",
         "batch",
         "dtype",

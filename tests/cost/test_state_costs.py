@@ -1,0 +1,48 @@
+"""Bytes of the state: against the entries that the builders declare, and of models that people know."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+from descriptions import descriptions
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgefront.core.cost.costs import costs
+from edgefront.core.cost.state import kept_numbers
+from edgefront.core.graph.state import state_specs
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models import named_model
+
+
+@given(descriptions(causal=True), st.integers(1, 3), st.integers(0, 60), st.integers(1, 9))
+def test_numbers_are_those_of_the_entries(model: Architecture, batch: int, tokens: int, source: int) -> None:
+    entries = [spec.sizes(batch, tokens, source) for spec in state_specs(model, "cache") if not spec.integer]
+    assert kept_numbers(model, batch, tokens, source) == sum(map(prod, entries))
+
+
+@given(descriptions(causal=False))
+def test_an_encoder_keeps_nothing(model: Architecture) -> None:
+    assert costs(model, sequence_length=1).state_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "per_token"),
+    [
+        ("gpt2-small", 2 * 12 * 768),
+        ("llama-3.2-1b", 2 * 16 * 512),
+        ("qwen2.5-0.5b", 2 * 24 * 128),
+        ("smollm2-135m", 2 * 30 * 192),
+    ],
+)
+def test_caches_that_people_know(name: str, per_token: int) -> None:
+    found = costs(named_model(name).architecture, mode="decode", memory_length=511, dtype="bfloat16", batch=2)
+    assert found.state_bytes == 2 * 2 * 512 * per_token
+
+
+def test_a_convolution_keeps_as_much_after_any_number_of_tokens() -> None:
+    lfm2 = named_model("lfm2-350m").architecture
+    short, long = (costs(lfm2, mode="decode", memory_length=length).state_bytes for length in (99, 999))
+    assert short == 4 * (100 * 2 * 6 * 512 + 10 * 2 * 1024)
+    assert long - short == 4 * 900 * 2 * 6 * 512
