@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from edgefront.core.pareto.frontier import hypervolume, nondominated
 from edgefront.core.search.evolution import Pool
+from edgefront.core.search.forecast import Forecast
 from edgefront.core.search.problem import Floats, Problem
 
 CASES = 64
@@ -46,7 +47,7 @@ class Choice:
 def best_within_limits(
     pool: Pool,
     problem: Problem,
-    reached: float | None,
+    measured: Forecast,
     reference: float,
     deviates: Floats,
     count: int,
@@ -55,21 +56,28 @@ def best_within_limits(
     """The batch with the highest expected improvement of the best quality.
 
     Args:
-        reached: the best quality that was measured within the limits; None while there is none.
-        reference: the quality from which it is counted: gains are shares of what `reached` is above it.
+        measured: what was measured within the limits, each with what is not certain of it: a single launch of a noisy
+            device may have been a lucky one.
+        reference: the quality from which it is counted: gains are shares of what the best of `measured` is above it.
         deviates: equally likely errors of the predictions, in their standard deviations.
     """
-    quality = pool.forecast.quality
-    base = float(quality.min()) if reached is None else float(reached)
-    scale = base - reference if base > reference else abs(base) or 1.0
 
-    def outcomes(some: Pool) -> Floats:
+    def outcomes(some: Forecast) -> Floats:
         """(n, cases) the quality that each has in each case: none beyond the limits."""
-        inside = [some.forecast.violation(problem, error) == 0 for error in _errors(deviates, len(some), rng)]
-        return np.where(np.stack(inside, axis=1), some.forecast.quality[:, None], -np.inf)
+        inside = [some.violation(problem, error) == 0 for error in _errors(deviates, len(some), rng)]
+        return np.where(np.stack(inside, axis=1), some.quality[:, None], -np.inf)
 
-    values = outcomes(pool)
-    best = np.full(len(deviates), base)
+    values = outcomes(pool.forecast)
+    if measured.latency_spread.any():
+        reached = outcomes(measured).max(axis=0)
+    else:
+        inside = measured.quality[measured.violation(problem, 0.0) == 0]
+        reached = np.full(len(deviates), inside.max(initial=-np.inf))
+    nothing = bool(np.isneginf(reached).all())
+    start = np.where(np.isneginf(reached), pool.forecast.quality.min(), reached)
+    base = float(start.max())
+    scale = base - reference if base > reference else abs(base) or 1.0
+    best = start
     rows: list[int] = []
     for _ in range(min(count, len(pool))):
         gains = np.round(np.maximum(values - best, 0.0).mean(axis=1) / scale, DIGITS)
@@ -81,11 +89,11 @@ def best_within_limits(
         best = np.maximum(best, values[row])
     if not rows:
         return Choice((), 0.0)
-    if reached is None:
+    if nothing:
         return Choice(tuple(rows), math.inf)
     # In other cases than those that they were chosen by, which flatter them.
-    others = np.maximum(outcomes(pool.take(np.array(rows))).max(axis=0), base)
-    return Choice(tuple(rows), round(float(others.mean() - base) / scale, DIGITS))
+    others = np.maximum(outcomes(pool.forecast.take(np.array(rows))).max(axis=0), start)
+    return Choice(tuple(rows), round(float((others - start).mean()) / scale, DIGITS))
 
 
 def frontier(

@@ -129,6 +129,7 @@ class Forecaster:
 
     def __init__(self, problem: Problem, known: Known, snapshot: Snapshot) -> None:
         self._score = problem.score()
+        self._noise = snapshot.launch_noise or 0.0
         self._latency = LatencyPredictor.fit(
             known.shapes,
             problem.protocol,
@@ -156,6 +157,25 @@ class Forecaster:
         found = np.interp((np.arange(count) + 0.5) / count * weights.sum(), share, values[order])
         rounded_off: Floats = np.round(found, DIGITS)
         return rounded_off
+
+    def believed(self, shapes: Shapes, points: Floats, launches: NDArray[np.int64]) -> Forecast:
+        """What measured architectures are, `points` (n, 3) being quality, latency and memory over `launches` (n,).
+
+        Where launches scatter, a latency is drawn towards its prediction, the more the fewer its launches are (the mean
+        of a normal variable of known variance): among many candidates, that with the luckiest launch is not the
+        fastest.
+        """
+        quality, latency, memory = points.T
+        nothing = np.zeros(len(points))
+        if not self._noise or not len(points):
+            return Forecast(quality, latency, nothing, memory, nothing)
+        predicted = self(shapes)
+        # The spread of a prediction is that of a launch.
+        of_mean = np.maximum(predicted.latency_spread**2 - self._noise**2, predicted.latency_spread**2 / 4)
+        of_launches = self._noise**2 / np.maximum(1, launches)
+        share = of_mean / (of_mean + of_launches)
+        mean = np.exp(share * np.log(latency) + (1 - share) * np.log(predicted.latency_ms))
+        return Forecast(quality, rounded(mean), rounded(np.sqrt(share * of_launches)), memory, nothing)
 
     def __call__(self, shapes: Shapes) -> Forecast:
         if not len(shapes):

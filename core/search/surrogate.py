@@ -211,9 +211,14 @@ class Surrogate:
         violation = problem.violation(known.latency_ms, known.memory_bytes)
         within, corner = self._within(snapshot), self._reference(snapshot, known)
         if problem.goal == "best_within_limits":
-            reached = float(within[:, 0].max()) if len(within) else None
             choice = expected_gain.best_within_limits(
-                pool, problem, reached, corner["proxy"], forecaster.deviates(expected_gain.CASES), count, rng
+                pool,
+                problem,
+                self._believed(forecaster, snapshot),
+                corner["proxy"],
+                forecaster.deviates(expected_gain.CASES),
+                count,
+                rng,
             )
         else:
             choice = expected_gain.frontier(
@@ -233,6 +238,17 @@ class Surrogate:
             points = np.concatenate([points, self._baseline_points(snapshot)])
         inside: Floats = points[self._problem.violation(points[:, 1], points[:, 2]) == 0]
         return inside
+
+    def _believed(self, forecaster: Forecaster, snapshot: Snapshot) -> Forecast:
+        """What was measured within the limits, and the baselines."""
+        found = snapshot.in_bounds()
+        shapes = [
+            self._population.shapes(self._population.encode([one.genome for one in found])),
+            Shapes.of([one.architecture for one in snapshot.baselines]),
+        ]
+        points = np.concatenate([objectives(found), self._baseline_points(snapshot)])
+        launches = [*(one.launches for one in found), *(one.launches for one in snapshot.baselines)]
+        return forecaster.believed(Shapes.concatenate(shapes), points, np.array(launches, dtype=np.int64))
 
     def _baseline_points(self, snapshot: Snapshot) -> Floats:
         """(n, 3) quality, latency and memory of the baselines."""

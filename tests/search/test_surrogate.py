@@ -233,6 +233,22 @@ def test_audits_that_miss_their_intervals_widen_them(run: Run) -> None:
     assert wide[1] == calm[1]
 
 
+def test_one_lucky_launch_of_a_noisy_device_does_not_end_the_search(run: Run) -> None:
+    """Better than everything else, too slow by its prediction, and measured as fast enough."""
+    lucky = max((one for one in run.snapshot.results if one.latency_ms), key=lambda one: one.latency_ms or 0.0)
+    assert lucky.state == "out_of_bounds"
+
+    def gain(noise: float | None, launches: int) -> float:
+        fast = replace(lucky, state="measured", latency_ms=1.45, memory_bytes=MIB, launches=launches, proxy=-25.0)
+        results = tuple(fast if one is lucky else one for one in run.snapshot.results)
+        answer = surrogate(least_gain=0.0).answer(0, 9, replace(run.snapshot, results=results, launch_noise=noise))
+        assert answer.gain is not None
+        return answer.gain
+
+    assert gain(None, 1) == gain(0.3, 10_000) == 0.0
+    assert gain(0.3, 1) > 0.01
+
+
 def test_what_other_jobs_measured_spares_the_first_launches(run: Run) -> None:
     others = tuple(
         replace(run.snapshot.baselines[0], architecture=SPACE.architecture(one.genome), **figures(one))
