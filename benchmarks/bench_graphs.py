@@ -33,9 +33,19 @@ from edgefront.core.spaces.architecture import Architecture
 
 MODES: tuple[Mode, ...] = ("forward", "segment", "prefill", "decode")
 LAYER = [{"kind": "attention", "n_head": 8}, {"kind": "feed_forward", "d_inner": 2048}]
+GATED = {"kind": "feed_forward", "d_inner": 1408, "gated": True, "bias": False}
 FAMILIES: dict[str, dict[str, Any]] = {
     "gpt-2": {"blocks": LAYER * 16},
     "transformer-xl": {"blocks": LAYER * 16, "positions": {"kind": "relative", "clamp": 400}, "norm": "post"},
+    "lfm2": {
+        "blocks": [
+            *({"kind": "short_conv"}, GATED, {"kind": "attention", "n_head": 8, "n_kv_head": 2, "qk_norm": True}, GATED)
+        ]
+        * 8,
+        "positions": {"kind": "rotary"},
+        "norm_kind": "rms",
+        "activation": "silu",
+    },
     "srupp": {"blocks": [{"kind": "srupp", "d_attn": 128}] * 16, "positions": {"kind": "none"}},
     "adaptive": {
         "blocks": LAYER * 16,
