@@ -126,6 +126,11 @@ def test_the_same_key_at_once_makes_one_job(service: Service, agent: SimulatedAg
             "targets.0.protocol.sequence_length",
             "1024",
         ),
+        (
+            {"goal": "best_within_limits", "targets": [{"device_class": CLASS}]},
+            "targets.0.limits",
+            "without a limit the best model is the largest",
+        ),
         ({"space": {"narrow": {"n_layer": [2, 3, 2]}}}, "space.narrow.n_layer", "2 occurs more than once"),
         (
             {"targets": [{"device_class": CLASS, "protocol": {"mode": "decode", "memory_length": 1024}}]},
