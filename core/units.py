@@ -1,6 +1,25 @@
-"""Units of sizes. Memory and files are shown in MiB and GiB, whatever a field's name says (`memory_mb`)."""
+"""Units of sizes, and numbers as people read them.
+
+Memory and files are shown in MiB and GiB, whatever a field's name says (`memory_mb`).
+"""
 
 from __future__ import annotations
 
+import math
+
 MIB = 1 << 20
 GIB = 1 << 30
+
+_PLAIN = 1e15
+"""Numbers of up to so much are written out."""
+
+
+def plain(value: float) -> str:
+    """`0.05`, `1234.5`, `300000000`: to six digits, a larger one in full; beyond all sense with an exponent."""
+    return f"{value:.0f}" if 1e6 <= value < _PLAIN else f"{value:g}"
+
+
+def rounded_up(value: float) -> float:
+    """To three digits; value above 0."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return float(f"{math.ceil(value / unit - 1e-9) * unit:.6g}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ from platformdirs import user_data_dir
 from edgefront.core.errors import Unavailable
 
 START_ONE = "start one with `edgefront up`, or name one with --url (EDGEFRONT_URL)"
+
+STARTING_S = 45.0
+"""In which the agent of an embedded service enrols; it takes about ten seconds."""
 
 
 def default_home() -> Path:
@@ -54,6 +58,16 @@ class LocalServer:
     def withdraw(home: Path) -> None:
         with suppress(FileNotFoundError):
             (home / "server.json").unlink()
+
+
+def is_starting(url: str, home: Path) -> bool:
+    """Whether this is the embedded service of `home`, and so new that its agent may not have enrolled yet."""
+    try:
+        found = LocalServer.find(home)
+        age_s = time.time() - (home / "server.json").stat().st_mtime
+    except (OSError, Unavailable):
+        return False
+    return found.url.rstrip("/") == url.rstrip("/") and age_s < STARTING_S
 
 
 def read_key(home: Path) -> str | None:

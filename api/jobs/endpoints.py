@@ -21,7 +21,7 @@ from edgefront.core.services.jobs import agreement, law, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.jobs.extending import extend_job as extend
 from edgefront.core.services.prediction import estimates
-from edgefront.core.services.prediction.limits import check_latency_limits
+from edgefront.core.services.prediction.limits import check_limits
 from edgefront.core.states import JobState
 from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest, JobView
@@ -47,7 +47,7 @@ def create_job(
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
     """Stores the job; its search begins at once. With no device online it waits, and `note` says so."""
-    in_reach = partial(check_latency_limits, here.database, person, fits=here.fits)
+    in_reach = partial(check_limits, here.database, person, fits=here.fits)
     job = jobs.submit_job(here.database, person, request, idempotency_key, here.settings, in_reach)
     here.changed()
     response.headers["Location"] = f"/v1/jobs/{job.id}"
@@ -215,7 +215,7 @@ def extend_job(
     """The baselines and about ten spread-out candidates of the job are measured there, all of its candidates are
     predicted, and of those the frontier (or the best within the limits) is measured. A finished job is running again.
     It begins when the job's own targets have ended."""
-    in_reach = partial(check_latency_limits, here.database, person, fits=here.fits)
+    in_reach = partial(check_limits, here.database, person, fits=here.fits)
     job = extend(here.database, person, job_id, request, in_reach)
     here.changed()
     return job

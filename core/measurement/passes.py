@@ -45,7 +45,8 @@ def runtime_fault(architecture: Architecture, protocol: MeasurementProtocol) -> 
                 f"runtime: llamacpp reads GGUF files, and {fault}",
                 field="runtime",
                 value="llamacpp",
-                allowed="another runtime, or an architecture that GGUF expresses",
+                allowed="another runtime, or one of the named models gpt2-* (`edgefront measure`): no search space has "
+                "models that GGUF expresses yet",
             )
     return None
 

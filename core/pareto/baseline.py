@@ -139,9 +139,9 @@ def summary(
             ratios.append(baseline.latency(value).over(own))
             memory.append(same_memory / size)
     if not len(rows):
-        return "No frontier yet."
+        return "No frontier."
     if not ratios:
-        return f"No frontier point lies within the baseline's range of {in_words(proxy)} yet."
+        return f"No frontier point lies within the baseline's range of {in_words(proxy)}."
     return _sentence(ratios, np.array(memory), len(rows), in_words(proxy))
 
 

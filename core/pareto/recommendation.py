@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgefront.core.pareto.ratio import Figure, Ratio
-from edgefront.core.units import MIB
+from edgefront.core.units import MIB, plain, rounded_up
 
 RUNNERS_UP = 3
 MEMORY_SPREAD = 0.005
@@ -41,8 +41,8 @@ class Limits:
         return [value / limit for value, limit in pairs if limit is not None]
 
     def __str__(self) -> str:
-        parts = [f"{self.latency_ms:g} ms"] if self.latency_ms is not None else []
-        parts += [f"{self.memory_mb:g} MiB"] if self.memory_mb is not None else []
+        parts = [f"{plain(self.latency_ms)} ms"] if self.latency_ms is not None else []
+        parts += [f"{plain(self.memory_mb)} MiB"] if self.memory_mb is not None else []
         return " and ".join(parts)
 
 
@@ -228,23 +228,17 @@ def _alone(options: Sequence[Option], limits: Limits) -> tuple[Move, ...]:
 
 
 def _latency_move(option: Option) -> Move:
-    return Move("latency_ms", _rounded_up(option.latency.high), option)
+    return Move("latency_ms", rounded_up(option.latency.high), option)
 
 
 def _memory_move(option: Option) -> Move:
-    return Move("memory_mb", _rounded_up(option.memory.high / MIB), option)
+    return Move("memory_mb", rounded_up(option.memory.high / MIB), option)
 
 
 def _in_words(move: Move, limits: Limits) -> str:
     if move.limit == "latency_ms":
-        return f"raise the latency limit from {limits.latency_ms:g} to {move.to:g} ms"
-    return f"raise the memory limit from {limits.memory_mb:g} to {move.to:g} MiB"
-
-
-def _rounded_up(value: float) -> float:
-    """To three digits."""
-    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return float(f"{math.ceil(value / unit - 1e-9) * unit:.6g}")
+        return f"raise the latency limit from {plain(limits.latency_ms or 0.0)} to {plain(move.to)} ms"
+    return f"raise the memory limit from {plain(limits.memory_mb or 0.0)} to {plain(move.to)} MiB"
 
 
 def _unit(options: Sequence[Option], limits: Limits) -> str:
@@ -252,7 +246,7 @@ def _unit(options: Sequence[Option], limits: Limits) -> str:
     fastest, smallest = (min(one.latency.value for one in options), min(one.memory.value for one in options) / MIB)
     hints = []
     if limits.latency_ms is not None and limits.latency_ms * UNIT_MISTAKEN <= fastest:
-        hints.append(f" If the latency was meant in seconds, it is {limits.latency_ms * 1000:g} ms.")
+        hints.append(f" If the latency was meant in seconds, it is {plain(limits.latency_ms * 1000)} ms.")
     if limits.memory_mb is not None and limits.memory_mb * UNIT_MISTAKEN <= smallest:
-        hints.append(f" If the memory was meant in GiB, it is {limits.memory_mb * 1024:g} MiB.")
+        hints.append(f" If the memory was meant in GiB, it is {plain(limits.memory_mb * 1024)} MiB.")
     return "".join(hints)

@@ -103,9 +103,9 @@ def quality_of(rows: Sequence[Row], wanted: str | None = None, higher_is_better:
         wanted = next((name for name in QUALITIES if name in columns), None)
         if wanted is None:
             raise InvalidInput(
-                f"no column has the quality: none of {', '.join(QUALITIES)} is there",
+                f"no column has the quality of a model; the table has {', '.join(sorted(columns))}",
                 field="quality",
-                allowed=f"one of {', '.join(sorted(columns))}",
+                allowed=f"a column of one of these names: {', '.join(QUALITIES)}; or another one, by its name",
             )
     if wanted not in columns:
         allowed = ", ".join(sorted(columns))

@@ -43,23 +43,25 @@ _FARTHEST = 2.0
 """Units beyond a range up to which the trend is followed; from there on the prediction stays."""
 _UNEVENNESS = ("inner_variation", "inner_trend")
 
+NOT_STATED = "not stated"
+
 
 @dataclass(frozen=True)
 class Origin:
-    """What the perplexity of a law is of; "not stated" where the source does not say."""
+    """What the perplexity of a law is of; `NOT_STATED` where the source does not say."""
 
     name: str
     title: str
     family: str = ""
     """gpt2 or transformer-xl; empty if it is of neither."""
-    data: str = "not stated"
-    split: str = "not stated"
-    tokens: str = "not stated"
+    data: str = NOT_STATED
+    split: str = NOT_STATED
+    tokens: str = NOT_STATED
     """What the perplexity is per: a token of which vocabulary."""
-    trained: str = "not stated"
+    trained: str = NOT_STATED
     """How, and for how long."""
-    source: str = "not stated"
-    licence: str = "not stated"
+    source: str = NOT_STATED
+    licence: str = NOT_STATED
 
 
 @dataclass(frozen=True, eq=False)

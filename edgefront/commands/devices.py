@@ -8,6 +8,7 @@ import typer
 
 from edgefront.commands.base import Session, command, group
 from edgefront.commands.completion import complete_device
+from edgefront.commands.jobs import NO_DEVICE
 
 if TYPE_CHECKING:
     from edgefront.core.wire.service import DeviceView
@@ -45,6 +46,8 @@ def list_devices(session: Session) -> None:
                 device.id,
             )
         session.out.print(shown)
+        if not devices:
+            session.note(f"no device is enrolled: {NO_DEVICE}")
 
     session.put(devices, show)
 

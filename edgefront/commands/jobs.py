@@ -29,6 +29,7 @@ from edgefront.commands.options import (
 
 if TYPE_CHECKING:
     from edgefront.core.wire.jobs import JobRequest, JobView
+    from edgefront.core.wire.service import DeviceView
 
 app = group("Search jobs: estimate, submit, watch, extend, control.")
 
@@ -199,20 +200,40 @@ def _submit(session: Session, request: JobRequest, idempotency_key: str | None, 
     session.put(job, show)
 
 
+NO_DEVICE = "start an agent with `edgefront agent`; that of `edgefront up` needs about ten seconds"
+
+
 def only_device(session: Session, option: str = "--target") -> str:
     from edgefront.core.errors import InvalidInput
 
-    devices = [device for device in session.client.devices.list() if device.state == "active"]
+    devices = _active(session)
     if len(devices) == 1:
         return devices[0].name
     names = ", ".join(device.name for device in devices)
     raise InvalidInput(
         f"choose a device with {option}: the active devices are {names}"
         if names
-        else "there is no active device: start an agent with `edgefront agent`, or name a device class",
+        else f"there is no active device: {NO_DEVICE}, or name a device class",
         field=option.removeprefix("--"),
         allowed=names,
     )
+
+
+def _active(session: Session) -> list[DeviceView]:
+    """The active devices. Waits for a first one while an embedded service on this machine starts its agent."""
+    import time
+
+    from edgefront.local import default_home, is_starting
+
+    told = False
+    while True:
+        devices = [device for device in session.client.devices.list() if device.state == "active"]
+        if devices or not is_starting(session.client.url, default_home()):
+            return devices
+        if not told:
+            session.note("waiting for the agent of `edgefront up` …")
+            told = True
+        time.sleep(0.5)
 
 
 @command(app, "list")

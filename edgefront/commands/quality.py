@@ -158,6 +158,7 @@ def predict(
 ) -> None:
     """Predict the perplexity of a model, if it is trained like those of the law."""
     from edgefront.core.proxies.quality_law import law_about
+    from edgefront.core.quality.law import NOT_STATED
     from edgefront.core.quality.shipped import find_law
     from edgefront.core.spaces.models import resolve
 
@@ -167,7 +168,9 @@ def predict(
 
     def show() -> None:
         session.out.print(sentence(result), markup=False, soft_wrap=True)
-        session.note(f"{found.origin.name}: {found.origin.title}; trained {found.origin.trained}")
+        how = found.origin.trained
+        trained = "" if how == NOT_STATED else f"; trained {how}"
+        session.note(f"{found.origin.name}: {found.origin.title}{trained}")
 
     session.put({"digest": model.digest, **result}, show)
 
@@ -194,20 +197,27 @@ def predicted(law: QualityLaw, architecture: Architecture) -> dict[str, Any]:
 
 def sentence(value: dict[str, Any]) -> str:
     """A prediction for people."""
-    text = (
-        f"perplexity {value['perplexity']:.4g} (95 %: {value['low']:.4g} to {value['high']:.4g}) on {value['data']}, "
-        f"{value['split']}, per {value['tokens']}"
-    )
+    from edgefront.core.quality.law import NOT_STATED
+
+    text = f"perplexity {value['perplexity']:.4g} (95 %: {value['low']:.4g} to {value['high']:.4g})"
+    words = {"data": "on ", "split": "", "tokens": "per "}
+    stated = [begin + value[name] for name, begin in words.items() if value[name] != NOT_STATED]
+    text += f" {', '.join(stated)}" if stated else "; the law does not state on which data"
     return text + (f"; extrapolated in {', '.join(value['beyond'])}" if value["extrapolated"] else "")
 
 
 def _show(session: Session, law: dict[str, Any]) -> None:
     """A law's summary, or the server's view of one."""
+    from edgefront.core.quality.law import NOT_STATED
     from edgefront.show.output import table
 
     session.out.print(f"{_reference(law)}: {law['title']}", markup=False, soft_wrap=True)
+    unstated = [name for name in _ABOUT[1:] if law[name] == NOT_STATED]
     for name in _ABOUT[1:]:
-        session.out.print(f"  {name}: {law[name]}", markup=False, soft_wrap=True)
+        if name not in unstated:
+            session.out.print(f"  {name}: {law[name]}", markup=False, soft_wrap=True)
+    if unstated:
+        session.out.print(f"  The law does not state its {', '.join(unstated)}.", markup=False, soft_wrap=True)
     blocks = ", ".join(sorted(law["blocks"]))
     session.out.print(f"  models: {law['table_models']}, of {blocks}", markup=False, soft_wrap=True)
     if law["prior"] is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces import catalogue
+from edgefront.core.units import plain
 from edgefront.core.wire.jobs import JobRequest
 from edgefront.requests.jobs import parse_request
 
@@ -57,7 +58,7 @@ def check_limits(limits: Mapping[str, float | None]) -> dict[str, float]:
             unit = "milliseconds" if name == "latency_ms" else "MiB"
             option = f"max-{name.replace('_', '-')}"
             raise InvalidInput(
-                f"--{option} {value:g} is no limit: give {unit} above 0",
+                f"--{option} {plain(value)} is no limit: give {unit} above 0",
                 field=option,
                 value=value,
                 allowed=f"{unit} above 0",

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from edgefront.core.wire.jobs import JobView, TargetView
+from edgefront.core.wire.jobs import Goal, JobView, TargetView
 from edgefront.show.output import duration, share, table
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _lines(jobs: Iterable[JobView], console: Console) -> JobView | None:
     last: JobView | None = None
     for last in jobs:
         for target in last.targets:
-            line = progress_line(target)
+            line = progress_line(target, last.request.goal)
             before, words = said.get(target.id, (float("-inf"), ""))
             state_is_new = not words.startswith(f"{target.name}: {target.state}")
             if line != words and (state_is_new or time.monotonic() - before >= _LINE_EVERY_S):
@@ -46,12 +46,12 @@ def _lines(jobs: Iterable[JobView], console: Console) -> JobView | None:
     return last
 
 
-def progress_line(target: TargetView) -> str:
-    """One target in one line of text."""
+def progress_line(target: TargetView, goal: Goal = "frontier") -> str:
+    """One target in one line of text. A hypervolume says nothing of a search for the best within limits."""
     parts = [
         f"{target.settled} of {target.planned or target.candidates} measured",
         f"frontier {target.frontier_size}",
-        f"hypervolume {target.hypervolume:.4f}",
+        *([f"hypervolume {target.hypervolume:.4f}"] if goal == "frontier" else []),
         f"measuring {share(target.measuring_share)}",
     ]
     if target.seconds_left is not None and target.state != "finished":
@@ -65,18 +65,16 @@ def progress_table(job: JobView) -> Table:
     """All targets of a job, each with a bar."""
     from rich.progress_bar import ProgressBar
 
+    whole_frontier = job.request.goal == "frontier"
+    numbers = ("measured", "frontier", *(["hypervolume"] if whole_frontier else []), "measuring", "left")
     shown = table(
         "target",
         "state",
         "",
-        "measured",
-        "frontier",
-        "hypervolume",
-        "measuring",
-        "left",
+        *numbers,
         "note",
         title=f"{job.name}  {job.id}  {job.state}",
-        right=("measured", "frontier", "hypervolume", "measuring", "left"),
+        right=numbers,
     )
     for target in job.targets:
         whole = target.planned or max(target.candidates, 1)
@@ -86,7 +84,7 @@ def progress_table(job: JobView) -> Table:
             ProgressBar(total=whole, completed=min(target.settled, whole), width=24),
             f"{target.settled}/{target.planned or target.candidates}",
             str(target.frontier_size),
-            f"{target.hypervolume:.4f}",
+            *([f"{target.hypervolume:.4f}"] if whole_frontier else []),
             share(target.measuring_share),
             "" if target.state == "finished" else duration(target.seconds_left),
             target.note,

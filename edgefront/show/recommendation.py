@@ -22,6 +22,8 @@ def show(view: RecommendationView, console: Console) -> None:
 
     if view.recommended is not None or view.nearest is not None:
         console.print(recommendation_table(view))
+    if _any_extrapolated(view):
+        line("* extrapolated: the model lies beyond those that the quality law was learnt from.", "dim")
     for one in view.runners_up:
         line(f"runner-up {one.candidate.id} against the recommended: {one.trade}.", "dim")
     if view.perplexity_of:
@@ -46,7 +48,7 @@ def commands(view: RecommendationView) -> dict[str, str]:
 
 def recommendation_table(view: RecommendationView) -> Table:
     """The recommended model, the stock model under the same limits, and the runners-up."""
-    numbers = ("parameters", "perplexity", "latency ms", "memory MiB")
+    numbers = ("decoder parameters", "perplexity", "latency ms", "memory MiB")
     shown = table("", "model", "architecture", *numbers, right=numbers)
     trained = {one.candidate_id: one.perplexity for one in view.trained}
 
@@ -71,6 +73,13 @@ def recommendation_table(view: RecommendationView) -> Table:
     if view.nearest is not None:
         row("nearest", view.nearest)
     return shown
+
+
+def _any_extrapolated(view: RecommendationView) -> bool:
+    """Whether the table marks a perplexity with a `*`."""
+    trained = {one.candidate_id for one in view.trained}
+    rows = [view.recommended, view.baseline, *(one.candidate for one in view.runners_up), view.nearest]
+    return any(_perplexity(one, None).endswith("*") for one in rows if one is not None and one.id not in trained)
 
 
 def _perplexity(one: CandidateView, trained: float | None) -> str:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,9 @@ from command_line import edgefront, environment
 from running_client import BOARD, SMALL, Running
 
 from edgefront import exits
+from edgefront.commands.jobs import only_device
+from edgefront.core.errors import InvalidInput
+from edgefront.local import LocalServer, is_starting
 
 
 def read(running: Running, *arguments: str) -> Any:
@@ -143,6 +147,29 @@ def test_a_pass_of_its_own_is_submitted_shown_and_refused(running: Running) -> N
 def test_the_only_device_is_the_default_target(running: Running) -> None:
     job = read(running, "job", "submit", "--narrow", "n_layer=2 d_model=128 d_inner=256", "--candidates", "2")
     assert job["request"]["targets"][0]["device"] == running.board
+
+
+def test_the_first_device_of_a_service_that_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists: list[list[Any]] = [[], [SimpleNamespace(name="local", state="active")]]
+    notes: list[str] = []
+    client = SimpleNamespace(url="http://here", devices=SimpleNamespace(list=lambda: lists.pop(0)))
+    session: Any = SimpleNamespace(client=client, note=notes.append)
+    monkeypatch.setattr("edgefront.local.is_starting", lambda url, home: True)
+    assert only_device(session) == "local"
+    assert notes == ["waiting for the agent of `edgefront up` …"]
+    lists.append([])
+    monkeypatch.setattr("edgefront.local.is_starting", lambda url, home: False)
+    with pytest.raises(InvalidInput, match="that of `edgefront up` needs about ten seconds"):
+        only_device(session)
+
+
+def test_only_a_new_service_of_this_machine_is_starting(tmp_path: Path) -> None:
+    assert not is_starting("http://here", tmp_path)
+    LocalServer("http://here", os.getpid(), "1").announce(tmp_path)
+    assert is_starting("http://here/", tmp_path)
+    assert not is_starting("http://elsewhere", tmp_path)
+    os.utime(tmp_path / "server.json", (0, 0))
+    assert not is_starting("http://here", tmp_path)
 
 
 def test_pause_and_resume(running: Running) -> None:

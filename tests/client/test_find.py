@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
 import pytest
 from command_line import edgefront
+from rich.console import Console
 from running_client import BOARD, Running
 
 from edgefront import exits
+from edgefront.api.docs.examples import RECOMMENDATION
 from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.words import architecture_in_words
+from edgefront.core.wire.jobs import PredictedView
+from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.requests.find import check_limits, find_request
 from edgefront.requests.jobs import PRESETS, preset
+from edgefront.show.recommendation import show
 
 SMALL = ("--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64")
 FEW_MIB = ("--max-memory-mb", "15", "--candidates", "4")
@@ -70,8 +76,25 @@ def test_limits_in_answer_out(running: Running) -> None:
     narrow = edgefront("find", "--device-class", BOARD, *SMALL, "--max-latency-ms", "50", *FEW_MIB, home=running.home)
     assert narrow.returncode == exits.NOTHING_FITS, narrow.stderr
     assert "raise the memory limit from" in narrow.stdout
+    assert "measured, frontier" in narrow.stderr
+    assert "hypervolume" not in narrow.stderr
     other = running.client.jobs.recommendation(found["job"], max_memory_mb=30)
     assert (other.limits.latency_ms, other.limits.memory_mb) == (50, 30)
+
+
+@pytest.mark.parametrize("extrapolated", [True, False])
+def test_the_mark_of_extrapolated_perplexities_is_explained(extrapolated: bool) -> None:
+    example = RecommendationView.model_validate(RECOMMENDATION)
+    one = example.recommended
+    assert one is not None
+    predicted = PredictedView(perplexity=30.0, perplexity_low=29.0, perplexity_high=31.0, extrapolated=extrapolated)
+    best = one.model_copy(update={"predicted": predicted})
+    view = example.model_copy(update={"recommended": best, "baseline": None, "runners_up": (), "trained": ()})
+    console = Console(file=io.StringIO(), width=200)
+    show(view, console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "decoder parameters" in text
+    assert ("30.0 ± 1.0*" in text) == ("* extrapolated: the model lies beyond" in text) == extrapolated
 
 
 @pytest.mark.parametrize(

@@ -193,3 +193,8 @@ def test_without_limits_and_beyond_them() -> None:
     assert recommend([option("best"), stock], Limits(), "quality_law").sentence.startswith("Without limits a model")
     close = recommend([option("best", latency_ms=49.9), stock], LIMITS, "quality_law").sentence
     assert close.endswith("The interval of its latency reaches beyond the limit.")
+
+
+def test_large_limits_are_written_out() -> None:
+    assert str(Limits(0.05, 300e6)) == "0.05 ms and 300000000 MiB"
+    assert str(Limits(1234.5, 1e30)) == "1234.5 ms and 1e+30 MiB"

@@ -243,8 +243,9 @@ def test_a_table_may_be_csv_or_json(tmp_path: Path) -> None:
 
 def test_quality_must_be_known_or_given() -> None:
     rows: list[Row] = [{"x": 1.0}]
-    with pytest.raises(InvalidInput, match="no column has the quality"):
+    with pytest.raises(InvalidInput, match="no column has the quality of a model; the table has x") as raised:
         quality_of(rows)
+    assert raised.value.allowed.startswith("a column of one of these names: valid_ppl, perplexity, ")
     with pytest.raises(InvalidInput, match="no column 'y'; there are x"):
         quality_of(rows, "y")
     with pytest.raises(InvalidInput, match="it is unknown whether a higher x is better"):

@@ -12,7 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from edgefront.cli import app
+from edgefront.commands.quality import sentence
 from edgefront.core.errors import InvalidInput
+from edgefront.core.quality.law import NOT_STATED
 from edgefront.core.quality.shipped import NAMES
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -84,11 +86,29 @@ def test_a_law_is_fitted_kept_and_used(tmp_path: Path) -> None:
     assert found["folds"]["spearman"] > 0.95
     assert 0 < found["folds"]["held"] <= 1
     assert told("quality", "show", str(law))["prior"]["name"] == NAMES[0]
+    shown = run("quality", "show", str(law))
+    assert "data: WikiText-103" in shown
+    assert "The law does not state its split, tokens, trained, licence." in shown
+    assert "not stated" not in shown
     judged = told("proxy", "study", LTS, "--where", "backbone=txl", "--proxy", "quality_law", "--law", str(law))
     assert judged["proxies"][0]["slices"][3]["spearman"] > 0.85
     (one,) = judged["laws"]
     assert (one["law"], one["models"], one["learnt_from"]) == ("mine", 200, 25)
     assert one["held"] > 0.85
+
+
+@pytest.mark.parametrize(
+    ("stated", "words"),
+    [
+        ({}, "perplexity 30 (95 %: 29 to 31); the law does not state on which data"),
+        ({"data": "text"}, "perplexity 30 (95 %: 29 to 31) on text"),
+        ({"data": "text", "split": "test", "tokens": "word"}, "perplexity 30 (95 %: 29 to 31) on text, test, per word"),
+    ],
+)
+def test_a_prediction_says_of_what_it_is_as_far_as_its_law_does(stated: dict[str, str], words: str) -> None:
+    nothing = dict.fromkeys(("data", "split", "tokens"), NOT_STATED)
+    numbers = {"perplexity": 30.0, "low": 29.0, "high": 31.0, "extrapolated": False}
+    assert sentence({**numbers, **nothing, **stated}) == words
 
 
 def test_laws_are_judged_on_any_table() -> None:

@@ -406,9 +406,10 @@ def test_refinement_stays_within_its_budget(service: Service) -> None:
     assert service.get(none.id).state == "finished"
 
 
-def test_the_budget_of_minutes_ends_a_target(service: Service) -> None:
+@pytest.mark.parametrize(("minutes", "words"), [(5.0, "of 5 minutes was"), (1.0, "of 1 minute was")])
+def test_the_budget_of_minutes_ends_a_target(service: Service, minutes: float, words: str) -> None:
     agent = SimulatedAgent(service.database)
-    job = service.submit(request(budget={"minutes": 5.0}))
+    job = service.submit(request(budget={"minutes": minutes}))
     agent.step(BASELINE_LAUNCHES * 3)
     service.work()
     with service.database.write() as session:
@@ -423,7 +424,7 @@ def test_the_budget_of_minutes_ends_a_target(service: Service) -> None:
     service.work()
     job = service.get(job.id)
     assert job.state == "finished"
-    assert "5 minutes" in job.targets[0].note
+    assert words in job.targets[0].note
     assert not any(row.state == "waiting" for row in candidates(service, job.id))
     assert launches(service, "wanted") == 0
 

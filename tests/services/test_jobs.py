@@ -21,6 +21,8 @@ from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.measuring import handover, leases
 from edgefront.core.services.sweep import sweep
+from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.spaces.gguf import gguf_fault
 from edgefront.core.store.tables import (
     Candidate,
     Device,
@@ -126,6 +128,11 @@ def test_the_same_key_at_once_makes_one_job(service: Service, agent: SimulatedAg
             "targets.0.protocol.sequence_length",
             "1024",
         ),
+        (
+            {"goal": "best_within_limits", "targets": [{"device_class": CLASS}]},
+            "targets.0.limits",
+            "without a limit the best model is the largest",
+        ),
         ({"space": {"narrow": {"n_layer": [2, 3, 2]}}}, "space.narrow.n_layer", "2 occurs more than once"),
         (
             {"targets": [{"device_class": CLASS, "protocol": {"mode": "decode", "memory_length": 1024}}]},
@@ -198,10 +205,25 @@ def test_a_runtime_that_no_device_has_names_its_extra(service: Service, agent: S
     assert caught.value.field == "targets.0.protocol.runtime"
 
 
+def test_a_runtime_that_does_not_exist_is_told_from_a_device(service: Service, agent: SimulatedAgent) -> None:
+    for name in (f"{agent.name}:tensorrt", f"{agent.name}:tensorrt:2"):
+        with pytest.raises(NotFound, match=r"'tensorrt' is no runtime of .*: the runtimes are onnxruntime, ") as caught:
+            service.create(request(targets=[{"device": name}]))
+        assert caught.value.field == "targets.0.device"
+    with pytest.raises(NotFound, match=r"no device 'else:tensorrt' is enrolled$"):
+        service.create(request(targets=[{"device": "else:tensorrt"}]))
+
+
+def test_no_space_has_models_that_gguf_expresses() -> None:
+    for found in spaces().values():  # once one does, `runtime_fault` has to name it
+        assert gguf_fault(found.baselines([1])[0]) is not None
+
+
 def test_a_space_that_a_runtime_cannot_run_is_refused_with_the_reason(service: Service, agent: SimulatedAgent) -> None:
     target = {"device_class": CLASS, "protocol": {"runtime": "llamacpp"}}
     with pytest.raises(InvalidInput, match="GGUF cannot express positions") as caught:
         service.create(request(space={"name": "lts-transformer-xl"}, baseline_layers=[2], targets=[target]))
+    assert "named models gpt2-*" in caught.value.allowed
     assert caught.value.field == "targets.0.protocol.runtime"
     assert count(service, Job) == 0
 

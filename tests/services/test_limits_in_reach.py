@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 import pytest
@@ -16,7 +17,7 @@ from edgefront.core.services.jobs.checks import checked
 from edgefront.core.services.jobs.extending import extend_job
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
-from edgefront.core.services.prediction.limits import check_latency_limits
+from edgefront.core.services.prediction.limits import check_limits
 from edgefront.core.spaces.catalogue import space, spaces
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.units import MIB
@@ -28,7 +29,7 @@ def limited(**limits: float) -> JobRequest:
 
 
 def check(service: Service, wanted: JobRequest) -> None:
-    check_latency_limits(service.database, service.user, wanted, Fits())
+    check_limits(service.database, service.user, wanted, Fits())
 
 
 def test_a_latency_in_seconds_is_refused_by_what_the_device_takes(service: Service) -> None:
@@ -41,7 +42,11 @@ def test_a_latency_in_seconds_is_refused_by_what_the_device_takes(service: Servi
     assert raised.value.field == "targets.0.limits.latency_ms"
     assert "the quickest is predicted to take" in raised.value.detail
     assert raised.value.detail.endswith("if it was meant in seconds, it is 3 ms")
-    assert "at least about" in str(raised.value.extra["allowed"])
+    allowed = re.fullmatch(r"at least ([\d.]+) ms", raised.value.allowed)
+    assert allowed is not None
+    check(service, limited(latency_ms=float(allowed[1])))
+    with pytest.raises(InvalidInput):
+        check(service, limited(latency_ms=0.97 * float(allowed[1])))
     with pytest.raises(InvalidInput) as raised:
         check(service, limited(latency_ms=1e-9))
     assert "seconds" not in raised.value.detail
@@ -54,12 +59,29 @@ def test_a_latency_in_seconds_is_refused_by_what_the_device_takes(service: Servi
     check(service, unknown)  # its submission says what is wrong
 
 
+def test_a_memory_in_bytes_is_refused_by_what_the_device_has(service: Service) -> None:
+    SimulatedAgent(service.database, by_size())
+    with pytest.raises(InvalidInput) as raised:
+        check(service, limited(memory_mb=300e6))
+    assert raised.value.field == "targets.0.limits.memory_mb"
+    assert raised.value.detail.endswith(
+        f"memory_mb 300000000 is no limit: {CLASS!r} has 8192 MiB of memory; if it was meant in bytes, it is 286 MiB"
+    )
+    assert raised.value.allowed == "MiB, at most about 8192"
+    (refusal,) = estimate(service.database, service.user, limited(memory_mb=300e6), Fits()).refusals
+    assert (refusal.field, refusal.value) == ("targets.0.limits.memory_mb", 300e6)
+    with pytest.raises(InvalidInput) as raised:
+        check(service, limited(memory_mb=1e14))
+    assert "bytes" not in raised.value.detail
+    check(service, limited(memory_mb=16000))  # above what it has, and harmless
+
+
 def test_a_target_is_not_added_with_a_latency_out_of_its_reach(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size())
     job = service.submit(request(budget={"refinement": 0.0}))
     service.run(agent)
     asked = AddedTargetRequest(device=agent.name, limits=Limits(latency_ms=0.003))
-    in_reach = partial(check_latency_limits, service.database, service.user, fits=Fits())
+    in_reach = partial(check_limits, service.database, service.user, fits=Fits())
     extend_job(service.database, service.user, job.id, asked, in_reach)  # nothing is known of this one device yet
     service.run(agent)
     again = asked.model_copy(update={"protocol": MeasurementProtocol(precision=0.5), "device": None})

@@ -82,6 +82,7 @@ def _checks(
     yield partial(_check_none_added, request)
     yield partial(scoring.proxy_of, request)
     for index, target in enumerate(request.targets):
+        yield partial(_check_limited, request, target, index)
         yield partial(_check_search, request, target, index, refined)
     yield partial(supernet_plan.check, request, settings, refined)
 
@@ -95,6 +96,7 @@ def check_target(
     """As `checked`, of one target that is added to a job; paths are those within the target. `in_reach` as in
     `submit_job`."""
     try:
+        _check_limited(request, target, 0)
         _check_search(request, target, 0, refined)
         if in_reach is not None:
             in_reach(request.model_copy(update={"targets": (target,)}))
@@ -113,6 +115,18 @@ def _check_none_added(request: JobRequest) -> None:
                 value=True,
                 allowed="false",
             )
+
+
+def _check_limited(request: JobRequest, target: TargetRequest, index: int) -> None:
+    limits = target.limits
+    if request.goal == "best_within_limits" and limits.latency_ms is None and limits.memory_mb is None:
+        field = f"targets.{index}.limits"
+        raise InvalidInput(
+            f"{field}: without a limit the best model is the largest: give latency_ms, memory_mb or both",
+            field=field,
+            value=limits.model_dump(),
+            allowed="at least one limit, or the goal frontier",
+        )
 
 
 def _check_narrowing(request: JobRequest) -> None:

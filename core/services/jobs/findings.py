@@ -7,7 +7,7 @@ from datetime import datetime
 
 from edgefront.core.services.stored import LIMITS
 from edgefront.core.store.tables import Candidate, Measurement, Target
-from edgefront.core.units import MIB
+from edgefront.core.units import MIB, plain
 from edgefront.core.wire.jobs import Limits
 
 
@@ -60,7 +60,7 @@ def _beyond(measurement: Measurement, limits: Limits) -> str:
     if limits.latency_ms is not None and latency is not None and latency > limits.latency_ms:
         words.append(f"latency {latency:.4g} ms is above the limit of {limits.latency_ms:g} ms")
     if limits.memory_mb is not None and memory is not None and memory > limits.memory_mb * MIB:
-        words.append(f"peak memory {memory / MIB:.4g} MiB is above the limit of {limits.memory_mb:g} MiB")
+        words.append(f"peak memory {memory / MIB:.4g} MiB is above the limit of {plain(limits.memory_mb)} MiB")
     return "; ".join(words)
 
 

@@ -68,7 +68,8 @@ def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Seq
     if target.device is not None:
         device = device_rows.find(session, target.device)
         if device is None:
-            raise NotFound(f"no device {target.device!r} is enrolled", field="device", value=target.device)
+            hint = _mistaken_runtime(session, target.device)
+            raise NotFound(f"no device {target.device!r} is enrolled{hint}", field="device", value=target.device)
         if device.state == "revoked":
             raise Conflict(f"device {device.name!r} was revoked; enrol it again to use it")
         return key_of_device(device.id), device.name, [device]
@@ -90,6 +91,17 @@ def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Seq
         )
     device_key = key_of_class(name)
     return device_key, name, rows.devices_of(session, device_key)
+
+
+def _mistaken_runtime(session: Session, name: str) -> str:
+    """What to say of `local:tensorrt`, where `local` is a device: it is the runtime that is unknown."""
+    parts = name.split(":")
+    known = next((at for at in range(1, len(parts)) if device_rows.find(session, ":".join(parts[:at]))), None)
+    if known is None:
+        return ""
+    return (
+        f"; {parts[known]!r} is no runtime of {':'.join(parts[:known])!r}: the runtimes are {', '.join(INSTALLATIONS)}"
+    )
 
 
 def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) -> None:

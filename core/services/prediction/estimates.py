@@ -25,7 +25,7 @@ from edgefront.core.services.measuring.queries.measurements import launch_varian
 from edgefront.core.services.measuring.refinement import optimism
 from edgefront.core.services.prediction import queries
 from edgefront.core.services.prediction.fits import Fits, ToFit
-from edgefront.core.services.prediction.limits import check_latency_limits
+from edgefront.core.services.prediction.limits import check_limits
 from edgefront.core.services.prediction.pace import PastLaunches, past_launches
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import law_note
@@ -73,7 +73,7 @@ def estimate(
     request, errors = checks.refusals(request, settings, refined)
     errors = [*unknown, *errors]
     try:
-        check_latency_limits(database, principal, request, fits)
+        check_limits(database, principal, request, fits)
     except InvalidInput as error:
         errors.append(error)
     plans = [] if errors else [plan_for(request, one.protocol, one.limits, refined) for one in request.targets]

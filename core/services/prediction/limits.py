@@ -1,6 +1,8 @@
-"""Whether latency limits are within reach of a device: what is known of it says so, before anything is measured."""
+"""Whether limits make sense on a device: what is known of it says so, before anything is measured."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -14,36 +16,63 @@ from edgefront.core.services.jobs.placement import find_devices
 from edgefront.core.services.jobs.plan import space_of
 from edgefront.core.services.prediction.fits import DeviceFit, Fits
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Measurement
+from edgefront.core.store.tables import Device, Measurement
+from edgefront.core.units import MIB, plain, rounded_up
 from edgefront.core.wire.jobs import JobRequest, SpaceRequest
 
 OUT_OF_REACH = 0.5
 """A limit is out of reach below this share of the least that the quickest model of a space is predicted to take; above
 it the job finds out, and answers with what comes nearest."""
+NO_LIMIT = 10.0
+"""A memory limit above so many times the device's own memory was meant in another unit."""
 
 
-def check_latency_limits(database: Database, principal: Principal, request: JobRequest, fits: Fits) -> None:
-    """Takes up to seconds where a limit is below everything that was measured on its device, else next to nothing.
+def check_limits(database: Database, principal: Principal, request: JobRequest, fits: Fits) -> None:
+    """Takes up to seconds where a latency is below everything that was measured on its device, else next to nothing.
 
     Raises `InvalidInput`, with the path of the limit, where even the quickest model of the space is predicted to take
-    far longer. What else is wrong with a request is left to its submission.
+    far longer, or where no device has a tenth of the memory. What else is wrong with a request is left to its
+    submission.
     """
     principal.require("user")
     for index, target in enumerate(request.targets):
-        limit = target.limits.latency_ms
-        if limit is None:
+        limit, memory_mb = target.limits.latency_ms, target.limits.memory_mb
+        if limit is None and memory_mb is None:
             continue
         try:
             with database.read() as session:
-                device_key, label, _ = find_devices(session, target)
-                fastest = _fastest(session, device_key, target.protocol)
-                asked = fits.read(session, device_key, target.protocol) if fastest and limit < fastest else None
+                device_key, label, devices = find_devices(session, target)
+                total = _most_memory(devices)
+                fastest = None if limit is None else _fastest(session, device_key, target.protocol)
+                below = fastest is not None and limit is not None and limit < fastest
+                asked = fits.read(session, device_key, target.protocol) if below else None
         except EdgefrontError:
             continue
-        fit = None if asked is None else fits.fit(asked)
-        if fit is not None:
-            with within("targets", index, "limits"):
-                _check(fit, request.space, label, limit)
+        with within("targets", index, "limits"):
+            if memory_mb is not None and total is not None:
+                _check_memory(memory_mb, total, label)
+            fit = None if asked is None else fits.fit(asked)
+            if fit is not None and limit is not None:
+                _check_latency(fit, request.space, label, limit)
+
+
+def _most_memory(devices: Sequence[Device]) -> int | None:
+    """In bytes, of the device that has most; None if there is none."""
+    return max((int(device.facts["memory_bytes"]) for device in devices), default=None)
+
+
+def _check_memory(limit_mb: float, total: int, label: str) -> None:
+    if limit_mb * MIB <= NO_LIMIT * total:
+        return
+    meant = limit_mb / MIB
+    sensible = 1 <= meant <= NO_LIMIT * total / MIB
+    unit = f"; if it was meant in bytes, it is {meant:.0f} MiB" if sensible else ""
+    raise InvalidInput(
+        f"memory_mb {plain(limit_mb)} is no limit: {label!r} has {total / MIB:.0f} MiB of memory{unit}",
+        field="memory_mb",
+        value=limit_mb,
+        allowed=f"MiB, at most about {total / MIB:.0f}",
+    )
 
 
 def _fastest(session: Session, device_key: str, protocol: MeasurementProtocol) -> float | None:
@@ -54,20 +83,21 @@ def _fastest(session: Session, device_key: str, protocol: MeasurementProtocol) -
     )
 
 
-def _check(fit: DeviceFit, asked: SpaceRequest, label: str, limit: float) -> None:
+def _check_latency(fit: DeviceFit, asked: SpaceRequest, label: str, limit: float) -> None:
     try:
         space = space_of(asked)
     except InvalidInput:
         return
     quickest = smallest(space, lambda architectures: fit.latency.predict(Shapes.of(architectures)).ms)
     ms, low, high = (float(column[0]) for column in fit.latency.predict(Shapes.of([quickest])))
-    if limit >= OUT_OF_REACH * low:
+    least = OUT_OF_REACH * low
+    if limit >= least:
         return
-    seconds = f"; if it was meant in seconds, it is {1000 * limit:g} ms" if 1000 * limit >= low else ""
+    seconds = f"; if it was meant in seconds, it is {plain(1000 * limit)} ms" if 1000 * limit >= low else ""
     raise InvalidInput(
-        f"latency_ms {limit:g} is below every model of {space.name}: on {label!r} the quickest is predicted to "
+        f"latency_ms {plain(limit)} is below every model of {space.name}: on {label!r} the quickest is predicted to "
         f"take {ms:.3g} ms ({low:.3g} to {high:.3g}){seconds}",
         field="latency_ms",
         value=limit,
-        allowed=f"at least about {high:.3g} ms",
+        allowed=f"at least {plain(rounded_up(least))} ms",
     )

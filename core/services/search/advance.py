@@ -81,7 +81,9 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
         end_target(session, target, "failed", note, now)
         return False
     if progress.out_of_time(request, target, now):
-        end_target(session, target, "finished", f"The budget of {request.budget.minutes:g} minutes was spent.", now)
+        unit = "minute" if request.budget.minutes == 1 else "minutes"
+        note = f"The budget of {request.budget.minutes:g} {unit} was spent."
+        end_target(session, target, "finished", note, now)
         return False
     if _catch_up(session, target, now):
         return True

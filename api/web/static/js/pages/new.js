@@ -77,10 +77,12 @@ function refuse(id, text) {
   if (id) byId(id).setAttribute("aria-invalid", true);
 }
 
-/** The same by the path of what is refused, which stands at its field and not in the text. */
-function refuseAt(path, text) {
+/** The same by the path of what is refused, which stands at its field and not in the text, with what is allowed. */
+function refuseAt(path, text, allowed) {
   const id = FIELDS.find(([begin]) => path === begin || path.startsWith(`${begin}.`))?.[1];
-  refuse(id, id && text.startsWith(`${path}: `) ? text.slice(path.length + 2) : text);
+  const begin = [`${path}: `, `${path} `].find((one) => path && text.startsWith(one));
+  const says = id && begin ? text.slice(begin.length) : text;
+  refuse(id, id && allowed ? `${says} (allowed: ${allowed})` : says);
 }
 
 /** What would be refused, and what it would take. */
@@ -96,7 +98,7 @@ async function estimate() {
     if (!(error instanceof Refused)) throw error;
     if (question !== asked) return;
     none("The search would be refused.");
-    refuseAt(error.field, error.message);
+    refuseAt(error.field, error.message, error.allowed);
   }
 }
 
@@ -106,7 +108,7 @@ function none(text) {
 }
 
 function show({ refusals, targets, launches, minutes, minutes_at_most: most, candidates, event_bytes: log, model_bytes: file }) {
-  for (const { field, detail } of refusals) refuseAt(field, detail);
+  for (const { field, detail, allowed } of refusals) refuseAt(field, detail, allowed);
   byId("submit").disabled = refusals.length > 0;
   if (targets.length === 0) return none("The search would be refused.");
   byId("estimate").hidden = false;
@@ -135,7 +137,7 @@ async function submit() {
     location.assign(`/jobs/${encodeURIComponent(job.id)}`);
   } catch (error) {
     if (!(error instanceof Away || error instanceof Refused)) throw error;
-    refuseAt(error.field ?? "", error.message);
+    refuseAt(error.field ?? "", error.message, error.allowed);
     setText(byId("estimate-says"), "The search was not submitted.");
     byId("submit").disabled = false;
   }

@@ -7,6 +7,7 @@ export class Refused extends Error {
     this.status = status;
     this.kind = problem.kind || "";
     this.field = problem.field || "";
+    this.allowed = problem.allowed || "";
     this.retryAfter = 0;
   }
 }
