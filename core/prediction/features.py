@@ -46,7 +46,7 @@ FEATURES = (
     Feature("block_biases", "calls", "blocks", "1 a block with biases or with a map of relative positions"),
     Feature("attention_calls", "calls", "blocks", "1 an attention block"),
     Feature("attention_products", "MAC", "blocks", "linear layers of attention, keys of a segment memory included"),
-    Feature("attention_scores", "MAC", "blocks", "scores and weighted values: 2·B·n·K·n_head·d_head"),
+    Feature("attention_scores", "MAC", "blocks", "scores and weighted values: 2·B·n·K·n_head·d_head; keys not shared"),
     Feature("attention_weights", "elements", "blocks", "softmax: B·n·K·n_head, of attention and SRU++"),
     Feature("feed_forward_calls", "calls", "blocks", "1 a feed-forward block"),
     Feature("feed_forward_products", "MAC", "blocks", "2·B·n·d_model·d_inner, 3· where gated"),
@@ -57,7 +57,8 @@ FEATURES = (
     Feature("srupp_products", "MAC", "blocks", "linear layers of SRU++"),
     Feature("srupp_calls", "calls", "blocks", "1 an SRU++ block that attends"),
     Feature("srupp_scores", "MAC", "blocks", "scores and weighted values of SRU++: 2·B·n·K·d_attn"),
-    Feature("attention_kept", "elements", "blocks", "keys and values, of attention and SRU++: 2·B·K·n_kv_head·d_head"),
+    Feature("grouped_scores", "MAC", "blocks", "attention_scores of attention whose heads share keys"),
+    Feature("grouped_kept", "elements", "blocks", "its keys and values: 2·B·K·n_kv_head·d_head"),
     Feature("attention_turned", "elements", "blocks", "queries and keys that rotary positions turn: B·n·features"),
     Feature("attention_norms", "calls", "blocks", "2 an attention block with norms of queries and keys"),
     Feature("feed_forward_gates", "elements", "blocks", "products of gated blocks: B·n·d_inner"),
@@ -109,7 +110,7 @@ def descriptors(shapes: Shapes, counted: Floats) -> Floats:
             np.log(shapes.d_model.astype(float)),
             np.log(blocks),
             np.log1p(counted[:, _COLUMN["attention_weights"]]) - np.log(blocks),
-            share("attention_products", "attention_scores"),
+            share("attention_products", "attention_scores", "grouped_scores"),
             share("feed_forward_products"),
             share("sru_products", "convolution_products"),
             share("srupp_products", "srupp_scores"),
@@ -132,15 +133,14 @@ def _of_ends(shapes: Shapes, protocol: MeasurementProtocol) -> Iterator[tuple[st
 
 def _of_blocks(shapes: Shapes, protocol: MeasurementProtocol) -> Iterator[tuple[str, Floats]]:
     """Features of every block, (n, L) each; kinds that no row has are left out."""
-    batch, tokens = protocol.batch, protocol.sequence_length
-    new, memory = batch * tokens, earlier(shapes, protocol)
+    new = protocol.batch * protocol.sequence_length
+    keys = earlier(shapes, protocol) + protocol.sequence_length
     d = shapes.d_model.astype(float)[:, None]
-    width, heads, kv_width = (part.astype(float) for part in (shapes.width, shapes.heads, shapes.kv_width))
+    width, heads = shapes.width.astype(float), shapes.heads.astype(float)
     present = (shapes.kind >= 0) & (shapes.kind != _IDENTITY)
     yield "block_stream", new * d * present
     yield "block_biases", (shapes.biased | shapes.relative).astype(float)
-    yield "attention_weights", new * (memory + tokens) * (heads * shapes.attends)
-    yield "attention_kept", 2.0 * batch * (memory + tokens) * kv_width
+    yield "attention_weights", new * keys * (heads * shapes.attends)
     attention = shapes.kind == _ATTENTION
     if attention.any():
         yield from _of_attention(shapes, protocol, attention, width * attention, d)
@@ -179,7 +179,12 @@ def _of_attention(
         to_queries = batch * tokens * (keys + 1) * width * shapes.relative
     maps = 2.0 * batch * d * (tokens * width + projected * (shapes.kv_width * attention))
     yield "attention_products", maps + of_distances
-    yield "attention_scores", 2.0 * batch * tokens * keys * width + to_queries
+    # Without shared keys their number and the products with them grow alike, so that only one of the two is counted.
+    grouped = attention & (shapes.kv_width < shapes.width)
+    scores = 2.0 * batch * tokens * keys * width
+    yield "attention_scores", scores * ~grouped + to_queries
+    yield "grouped_scores", scores * grouped
+    yield "grouped_kept", 2.0 * batch * keys * (shapes.kv_width * grouped).astype(float)
     yield "attention_turned", batch * tokens * shapes.turned.astype(float)
     yield "attention_norms", 2 * shapes.qk_norm.astype(float)
 
