@@ -29,6 +29,11 @@ DESCRIPTIONS: dict[str, dict[str, Any]] = {
         "embedding": {"vocab_size": 256, "cutoffs": [60, 150], "div": 2},
         "blocks": [S, F],
     },
+    "decoder": {
+        "positions": {"kind": "rotary"},
+        "norm_kind": "rms",
+        "blocks": [{"kind": "short_conv"}, {**F, "gated": True}, {**S, "n_kv_head": 1, "window": 6}, F],
+    },
     "bert": {"causal": False, "output": {"kind": "masked_tokens"}, "norm": "post", "blocks": [S, F]},
 }
 

@@ -71,6 +71,18 @@ MODELS: dict[str, dict[str, Any]] = {
         "blocks": [{"kind": "srupp", "d_attn": 8}] * 2,
         "positions": {"kind": "none"},
     },
+    "decoder": {
+        "d_model": 16,
+        "embedding": EMBEDDING,
+        "positions": {"kind": "rotary"},
+        "norm_kind": "rms",
+        "activation": "silu",
+        "blocks": [
+            {"kind": "short_conv"},
+            {"kind": "feed_forward", "d_inner": 32, "gated": True, "bias": False},
+            {"kind": "attention", "n_head": 4, "n_kv_head": 2, "qk_norm": True, "bias": "none", "window": 8},
+        ],
+    },
 }
 BERT = {
     **MODELS["gpt2"],

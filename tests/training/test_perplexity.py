@@ -35,6 +35,14 @@ MODELS: dict[str, dict[str, Any]] = {
         "blocks": [{"kind": "srupp", "d_attn": 8}, {"kind": "srupp", "d_attn": 8, "attends": "none"}],
     },
     "hybrid": {"positions": {"kind": "none"}, "blocks": [{"kind": "sru"}, S, F]},
+    "decoder": {
+        "positions": {"kind": "rotary"},
+        "norm_kind": "rms",
+        "blocks": [
+            *({"kind": "short_conv"}, {**F, "gated": True}, {**S, "n_kv_head": 1, "qk_norm": True}, F),
+            {**S, "window": 4, "bias": "none"},
+        ],
+    },
 }
 GPT2 = {"positions": {"kind": "learned", "length": 24}, "blocks": [S, F, S, F]}
 
