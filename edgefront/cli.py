@@ -31,7 +31,7 @@ from edgefront.commands.base import Json, Key, Url, root_options
 
 _EPILOG = (
     "Exit codes: 0 done · 1 failed · 2 wrong usage · 3 not found · 4 no access · 5 server unavailable, try again · "
-    "6 invalid input, or not possible in this state · 130 interrupted."
+    "6 invalid input, or not possible in this state · 10 nothing measured is within the limits · 130 interrupted."
 )
 
 app = typer.Typer(

@@ -144,6 +144,9 @@ class Specials(Tokenizer):
     def _content(self) -> dict[str, Any]:
         return {}
 
+    def hugging_face(self) -> dict[str, bytes]:
+        return {}
+
 
 @given(st.integers(1, 200), st.integers(1, 5), st.integers(3, 12), st.floats(0.01, 0.9), st.integers(0, 9))
 def test_masked_rows_show_every_token_once_and_hide_no_special_one(
