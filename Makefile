@@ -4,9 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-# The tests that need no server, no browser and no torch: run them often. `make test` runs everything.
+# The tests that need no server, no browser, no torch and little time: run them often. `make test` runs everything.
 FAST := tests/cost tests/measurement tests/pareto tests/search tests/spaces tests/services tests/store tests/test_layers.py
 TORCH := tests/cost/test_counts.py tests/cost/test_flops.py tests/services/test_supernet_jobs.py
+
+# Compiled modules are kept, whatever the environment says: a run of the tests starts hundreds of processes of them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-fast lint types migrations constraints clean
 
@@ -18,7 +21,8 @@ test: $(VENV)/dev.installed
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
 test-fast: $(VENV)/dev.installed
-	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile -q -k "not postgres" $(FAST) $(TORCH:%=--ignore=%) $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile -q -p no:schemathesis -k "not postgres" -m "not slow" \
+		$(FAST) $(TORCH:%=--ignore=%) $(ARGS)
 
 lint: $(VENV)/dev.installed
 	@$(BIN)/ruff check .

@@ -16,7 +16,7 @@ class AgentConfig:
     data_dir: Path
     """Folder of the credential, the spool and the weight cache; for one agent at a time."""
     token_file: Path | None = None
-    """File with an enrolment token; read only while there is no credential."""
+    """File with an enrolment token, or `-` for standard input; read only while there is no credential."""
     name: str | None = None
     """Name of the device; its host name if absent."""
     device_class: str | None = None

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from edgefront.agents.config import AgentConfig
+from edgefront.agents.device.conditions import Conditions
 from edgefront.agents.device.cores import CorePlan, keep_to
 from edgefront.agents.device.probe import probe
 from edgefront.agents.measuring.failures import failure
@@ -25,25 +26,24 @@ from edgefront.agents.server import credential
 from edgefront.agents.server.client import AgentClient
 from edgefront.agents.server.holdings import HeldItem
 from edgefront.agents.server.leasing import Leasing
+from edgefront.agents.server.logs import AGENTS, LogBuffer, LogSender
 from edgefront.agents.server.sender import Sender
 from edgefront.agents.server.spool import Spool
-from edgefront.core.errors import (
-    InvalidInput,
-    MeasurementError,
-    Unauthenticated,
-    Unavailable,
-)
+from edgefront.core.errors import EdgefrontError, InvalidInput, MeasurementError, Unavailable
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.statistics import median
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.units import MIB
+from edgefront.core.units import MB
 from edgefront.core.wire.agent import DeviceFacts, LaunchReport, LeaseItem
 
 _log = logging.getLogger(__name__)
 
 _LAST_WORDS_S = 10.0  # seconds for sending results and returning launches at the end
+_LAST_LINES_S = 3.0
 _STEP_BACK_S = 30.0
 _QUIET_S = 2.0
+_LOOK_AGAIN_S = 2.0
+_WAIT_AT_MOST_S = 300.0  # for better conditions; then the launch is made, and marked
 
 
 class Agent:
@@ -56,6 +56,7 @@ class Agent:
         self.config = config
         self._facts = facts
         self.plan = CorePlan.of_device(config.cores)
+        self.conditions = Conditions(self.plan.count)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
         self._measurer: Measurer | None = None
@@ -85,10 +86,21 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._listen_to_signals()
         self._started.set()
-        async with AgentClient(self.config.server, insecure=self.config.insecure) as client:
-            facts = await self._until_drained(self._join(client))
-            if facts is not None:
-                await self._serve(client, facts)
+        buffer = LogBuffer()
+        logging.getLogger(AGENTS).addHandler(buffer)
+        try:
+            async with AgentClient(self.config.server, insecure=self.config.insecure) as client:
+                facts = await self._until_drained(self._join(client))
+                if facts is not None:
+                    logs = LogSender(client, buffer)
+                    sending = self._spawn(logs.run())
+                    await self._serve(client, facts)
+                    sending.cancel()
+                    buffer.add("info" if self._fatal is None else "error", str(self._fatal or "drained"))
+                    with suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(logs.send(), _LAST_LINES_S)
+        finally:
+            logging.getLogger(AGENTS).removeHandler(buffer)
         if self._fatal is not None:
             raise self._fatal
 
@@ -110,15 +122,16 @@ class Agent:
         return facts
 
     async def _serve(self, client: AgentClient, facts: DeviceFacts) -> None:
-        async def rejoin(error: Unauthenticated) -> None:
-            if not credential.not_valid_any_more(self.config, error):
-                raise error
-            client.use((await credential.enrol(client, self.config, facts)).credential)
+        async def rejoin(error: EdgefrontError) -> None:
+            await credential.enrol_again(client, self.config, facts, error)
+
+        async def renew() -> None:
+            await credential.renew(client, self.config)
 
         spool = Spool(self.config.spool)
         if len(spool):
             _log.info("%d results of an earlier run are waiting to be sent", len(spool))
-        leasing = self._leasing = Leasing(self.config, client, spool, facts, rejoin)
+        leasing = self._leasing = Leasing(self.config, client, spool, facts, rejoin, renew)
         sender = Sender(client, spool, leasing.holdings.settle)
         limit = self.config.memory_limit_bytes
         with Measurer(self.config.weights, self.plan, memory_limit_bytes=limit, runtimes=facts.runtimes) as measurer:
@@ -170,6 +183,7 @@ class Agent:
         thread: ThreadPoolExecutor,
     ) -> None:
         item = held.item
+        conditions = await self._bad_conditions(item)
         sent = self._spawn(leasing.tell_start(item))
         if not self.plan.others(item.protocol.threads):
             # The launch uses every core: finish all other work before it is measured.
@@ -178,8 +192,23 @@ class Agent:
         begun = time.monotonic()
         result = await asyncio.get_running_loop().run_in_executor(thread, measure, item)
         leasing.took(time.monotonic() - begun)
+        if conditions:
+            result = result.model_copy(update={"environment": {**result.environment, "conditions": conditions}})
         sender.put(LaunchReport(launch_id=item.launch_id, fence=item.fence, result=result))
         _tell(item, result)
+
+    async def _bad_conditions(self, item: LeaseItem) -> str:
+        """What is bad on this device now, in words; waits for better conditions first where the protocol asks so."""
+        threads = item.protocol.threads
+        bad = await asyncio.to_thread(self.conditions.bad, threads)
+        if not bad or item.protocol.when_busy == "mark":
+            return "; ".join(bad)
+        _log.info("waiting to measure: %s", "; ".join(bad))
+        end = time.monotonic() + _WAIT_AT_MOST_S
+        while bad and time.monotonic() < end and not self._draining.is_set():
+            await self._pause(_LOOK_AGAIN_S)
+            bad = await asyncio.to_thread(self.conditions.bad, threads)
+        return "; ".join(bad)
 
     async def _pause(self, seconds: float) -> None:
         with suppress(asyncio.TimeoutError):
@@ -247,9 +276,9 @@ def _tell(item: LeaseItem, result: LaunchResult) -> None:
     share = result.measuring_s / result.wall_s if result.wall_s else 0.0
     if result.latency is not None and result.memory is not None:
         _log.info(
-            "%s %s: %.2f ms, %.1f MiB; %.2f s, %.0f %% of it measuring",
+            "%s %s: %.2f ms, %.1f MB; %.2f s, %.0f %% of it measuring",
             *(item.digest[:8], item.protocol.runtime, median(result.latency.samples_ms)),
-            *(result.memory.peak_bytes / MIB, result.wall_s, 100 * share),
+            *(result.memory.peak_bytes / MB, result.wall_s, 100 * share),
         )
     else:
         _log.info("%s %s: %s, %s", item.digest[:8], item.protocol.runtime, result.reason, result.message[:200])

@@ -29,6 +29,7 @@ from edgefront.core.errors import (
     InvalidInput,
     Unauthenticated,
 )
+from edgefront.core.units import MB
 
 OK, ERROR, USAGE, NO_ACCESS, REVOKED, PROTOCOL, BUSY = 0, 1, 2, 4, 7, 8, 9
 FINAL_CODES = frozenset({USAGE, NO_ACCESS, REVOKED, PROTOCOL, BUSY})
@@ -125,12 +126,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Parses a command line and runs the agent, as `edgefront agent` does."""
     parser = argparse.ArgumentParser(prog="python -m edgefront.agents", description="The measuring agent of a device.")
     parser.add_argument("--server", required=True, help="URL of the service")
-    parser.add_argument("--token-file", type=Path, help="file with an enrolment token; needed only for the first start")
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        help="file with an enrolment token, or - for standard input; for the first start",
+    )
     parser.add_argument("--data-dir", type=Path, help="folder of the credential, unsent results and the weight cache")
     parser.add_argument("--name", help="name of this device (default: its host name)")
     parser.add_argument("--device-class", help="devices of one class are interchangeable")
     parser.add_argument("--cores", help="cores that measure, as in 2,4-6")
-    parser.add_argument("--memory-limit-mb", type=int, help="models that need more MiB are infeasible")
+    parser.add_argument("--memory-limit-mb", type=int, help="models that need more MB (10^6 bytes) are infeasible")
     parser.add_argument("--insecure", action="store_true", help="allow plain HTTP beyond this machine")
     parser.add_argument("--batch", type=int, default=8, help="maximum number of launches in one lease")
     parser.add_argument("--json", action="store_true", help="log JSON lines")
@@ -144,7 +149,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         given.name,
         given.device_class,
         given.cores,
-        memory_limit_bytes=None if limit is None else limit << 20,
+        memory_limit_bytes=None if limit is None else limit * MB,
         insecure=given.insecure,
         batch=given.batch,
         json_logs=given.json,

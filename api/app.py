@@ -10,12 +10,13 @@ import anyio
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from edgefront.api.agents import enrolment, leases, reports
+from edgefront.api.agents import enrolment, leases, log, reports
 from edgefront.api.candidates import endpoints as candidates
 from edgefront.api.catalogue import endpoints as catalogue
+from edgefront.api.comparison import endpoints as comparison
 from edgefront.api.context import Context
+from edgefront.api.devices import address, tokens
 from edgefront.api.devices import endpoints as devices
-from edgefront.api.devices import tokens
 from edgefront.api.docs import examples, openapi
 from edgefront.api.health import endpoints as health
 from edgefront.api.http import problems
@@ -24,6 +25,9 @@ from edgefront.api.http.credentials import Credentials
 from edgefront.api.http.guard import BodyBound, Guard
 from edgefront.api.http.metrics import Fresh, Metrics
 from edgefront.api.http.rates import RateBound
+from edgefront.api.http.slow import SlowWork
+from edgefront.api.http.wrong_keys import WrongKeys
+from edgefront.api.identifiers import endpoints as identifiers
 from edgefront.api.jobs import endpoints as jobs
 from edgefront.api.jobs import stream
 from edgefront.api.keys import endpoints as keys
@@ -31,6 +35,7 @@ from edgefront.api.keys import sessions
 from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.waiting import WaitingRoom
 from edgefront.api.models import endpoints as models
+from edgefront.api.owners import endpoints as owners
 from edgefront.api.predictions import endpoints as predictions
 from edgefront.api.quality import endpoints as quality_laws
 from edgefront.api.trainings import choices as training_choices
@@ -53,9 +58,12 @@ from edgefront.core.wire.trainings import TrainingEventView
 
 SPARE_THREADS = 8
 """Threads in addition to one per database connection: for files, and for requests that wait for a connection."""
-SLOW_THREADS = 2
-FAILURES_PER_MINUTE = 600
-"""Limit of wrong keys from one address: each costs a database query."""
+SLOW_THREADS = 3
+PROBE_THREADS = 2
+WRONG_KEYS_PER_MINUTE = 600
+"""Of one address, before they are slowed down: each costs a database query."""
+WATCH_ENDS_S = 6.0
+"""Seconds to wait for a query that asks what has ended: as long as connecting to a database that is away."""
 
 
 def create_app(settings: Settings, *, database: Database | None = None) -> FastAPI:
@@ -81,15 +89,17 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
     app.add_middleware(Authenticate)
     app.add_middleware(BodyBound, max_bytes=settings.http.max_body_bytes)
     app.add_middleware(Guard)
-    problems.install(app)
+    problems.install(app, pages.missing_page)
     app.include_router(leases.hot_router)  # the hot paths come first: routes are tried in order
     for module in (
         reports,
         leases,
         enrolment,
+        log,
         jobs,
         stream,
         candidates,
+        comparison,
         models,
         predictions,
         trainings,
@@ -99,9 +109,12 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
         training_choices,
         devices,
         tokens,
+        address,
+        identifiers,
         catalogue,
         quality_laws,
         keys,
+        owners,
         sessions,
         health,
         pages,
@@ -135,10 +148,13 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         limiter = anyio.to_thread.current_default_thread_limiter()
         limiter.total_tokens = settings.database.pool_size + SPARE_THREADS
         context = app.state.context = _context(settings, database)
+        watching = asyncio.create_task(context.credentials.watch())
         try:
             yield
         finally:
             context.stop()
+            await asyncio.wait([watching], timeout=WATCH_ENDS_S)
+            watching.cancel()
     finally:
         if given is None:
             database.dispose()
@@ -163,20 +179,25 @@ def _context(settings: Settings, database: Database) -> Context:
 
     room, feeds, metrics = WaitingRoom(wanted), Feeds(read), Metrics()
     training_feeds = Feeds(read_training)
+
+    def recheck() -> None:
+        feeds.recheck()
+        training_feeds.recheck()
+
     metrics.watch(lambda: room.size, lambda: feeds.readers + training_feeds.readers)
     return Context(
         settings=settings,
         database=database,
-        credentials=Credentials(database),
+        credentials=Credentials(database, changed=recheck, needed=lambda: feeds.readers + training_feeds.readers > 0),
         rates=RateBound(settings.http.requests_per_minute),
-        failures=RateBound(FAILURES_PER_MINUTE),
+        wrong_keys=WrongKeys(WRONG_KEYS_PER_MINUTE),
         room=room,
         feeds=feeds,
         training_feeds=training_feeds,
         metrics=metrics,
-        slow=anyio.CapacityLimiter(SLOW_THREADS),
+        slow=SlowWork(SLOW_THREADS, settings.http.slow_requests),
         fits=Fits(),
-        probes=anyio.CapacityLimiter(SLOW_THREADS),
+        probes=anyio.CapacityLimiter(PROBE_THREADS),
         overview=Fresh(count),
         loop=asyncio.get_running_loop(),
     )

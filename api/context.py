@@ -10,6 +10,8 @@ import anyio
 from edgefront.api.http.credentials import Credentials
 from edgefront.api.http.metrics import Fresh, Metrics
 from edgefront.api.http.rates import RateBound
+from edgefront.api.http.slow import SlowWork
+from edgefront.api.http.wrong_keys import WrongKeys
 from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.waiting import WaitingRoom
 from edgefront.core.services.fleet.device_keys import key_of_device
@@ -25,14 +27,13 @@ class Context:
     credentials: Credentials
     rates: RateBound
     """Rate limit of each key."""
-    failures: RateBound
-    """Limit of wrong keys from each address."""
+    wrong_keys: WrongKeys
     room: WaitingRoom
     feeds: Feeds
     training_feeds: Feeds
     metrics: Metrics
-    slow: anyio.CapacityLimiter
-    """Threads for requests that take seconds (building models, exports), so that these do not block short requests."""
+    slow: SlowWork
+    """For requests that take seconds (plans, predictions, building models, exports)."""
 
     fits: Fits
     """Predictors that have learnt, kept while nothing new is measured."""
@@ -44,7 +45,7 @@ class Context:
     @property
     def fetching(self) -> anyio.CapacityLimiter | None:
         """Threads for files of trainings: a separate pool if they are on an object store, which may hang."""
-        return None if self.settings.artifact_url is None else self.slow
+        return None if self.settings.artifact_url is None else self.slow.limiter
 
     def changed(self) -> None:
         """Notifies the pollers of this process of a commit. Thread-safe."""
@@ -58,6 +59,7 @@ class Context:
 
     def stop(self) -> None:
         """Ends long polls and event streams, so that the server can stop."""
+        self.credentials.close()
         self.room.close()
         self.feeds.close()
         self.training_feeds.close()

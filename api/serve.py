@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
+import logging
 import socket
 from typing import Any
 
@@ -10,17 +10,22 @@ import uvicorn
 from fastapi import FastAPI
 
 from edgefront.api.app import create_app
+from edgefront.api.binding import check_bind
 from edgefront.api.context import Context
-from edgefront.core.errors import InvalidInput
+from edgefront.api.http.connections import SPARE, bounded_protocol
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.objects import check_store
 from edgefront.core.services.trainings.files.removal import finish_deletions
 
 GRACE_S = 10
 """Seconds that requests in progress get when the server is asked to stop."""
+FILES = 256
+"""Open files beside connections: the database, files that are sent, libraries."""
 KEEP_ALIVE_S = 75
 """Keep-alive seconds: longer than the interval between an agent's requests, so that connections (and TLS) are
 reused."""
+
+_log = logging.getLogger("edgefront.api")
 
 
 class Server(uvicorn.Server):
@@ -37,6 +42,7 @@ class Server(uvicorn.Server):
 def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) -> Server:
     """A server for `app`, made from the settings if absent; `options` go to uvicorn's configuration."""
     check_bind(settings)
+    allow_connections(settings)
     http = settings.http
     configuration: dict[str, Any] = {
         "host": http.host,
@@ -52,6 +58,7 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
         "access_log": False,
         "log_level": "info",
         "ws": "none",
+        "http": bounded_protocol(http.receive_s, http.connections),
         **options,
     }
     return Server(uvicorn.Config(app or create_app(settings), **configuration))
@@ -75,40 +82,21 @@ def serve(settings: Settings) -> None:
         server.run(sockets=[listening])
 
 
-def check_bind(settings: Settings) -> None:
-    """Raises `InvalidInput` for plain HTTP beyond this machine, unless it is explicitly enabled."""
-    http = settings.http
-    if http.share_port and (settings.embedded or http.port == 0 or not hasattr(socket, "SO_REUSEPORT")):
-        raise InvalidInput(
-            "http.share_port is for several API processes on one machine: it needs a separate broker, a fixed port, "
-            "and a system on which processes can share a port",
-            field="http.share_port",
-            value=True,
-            allowed="false, or true with EDGEFRONT_BROKER__URL=redis://… and EDGEFRONT_HTTP__PORT set",
-        )
-    if (http.certificate is None) != (http.certificate_key is None):
-        raise InvalidInput(
-            "http.certificate and http.certificate_key belong together: set both or neither",
-            field="http.certificate",
-            value=str(http.certificate),
-            allowed="the paths of two PEM files",
-        )
-    if http.certificate is not None or http.insecure or is_local(http.host):
-        return
-    raise InvalidInput(
-        f"http.host {http.host} can be reached from other machines, and plain HTTP would show them every key: give "
-        "http.certificate and http.certificate_key, or put a proxy that ends TLS in front and set "
-        "EDGEFRONT_HTTP__INSECURE=true",
-        field="http.host",
-        value=http.host,
-        allowed="a loopback address, TLS, or http.insecure",
-    )
-
-
-def is_local(host: str) -> bool:
-    """Whether only this machine can reach what listens on `host`."""
+def allow_connections(settings: Settings) -> None:
+    """Raises this process's limit of open files to what its connections need, as far as the system permits."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
-        return False
-    return bool(found) and all(ipaddress.ip_address(item[4][0]).is_loopback for item in found)
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    wanted = settings.http.connections + SPARE + FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    granted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
+    if granted < wanted:
+        _log.warning(
+            "the system allows this process %d open files: raise that limit, or set http.connections to at most %d",
+            granted,
+            max(8, granted - SPARE - FILES),
+        )

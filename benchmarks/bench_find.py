@@ -137,8 +137,10 @@ def best_known(task: Task) -> float:
         return -np.inf
 
     def exact(shapes: Shapes) -> Forecast:
-        nothing = np.zeros(len(shapes))
-        return Forecast(task.score(shapes), device.fit(shapes), nothing, device.memory_bytes(shapes), nothing)
+        nothing, none = np.zeros(len(shapes)), np.zeros((len(shapes), 0))
+        return Forecast(
+            task.score(shapes), device.fit(shapes), nothing, device.memory_bytes(shapes), nothing, none, none
+        )
 
     population = Population(SPACE)
     evolution = Evolution(population, exact, task.problem, generator(0, 0, "best known"))

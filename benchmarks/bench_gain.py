@@ -35,7 +35,7 @@ from edgefront.core.recipes.papers import recipe
 from edgefront.core.search.problem import Problem
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.lts import LTS_GPT2
-from edgefront.core.units import MIB
+from edgefront.core.units import MB
 
 SPACE = LTS_GPT2.narrow(
     {
@@ -62,7 +62,7 @@ def choose(launches: int) -> dict[str, Any]:
     with Here() as device:
         stock = {depth: device.launch(one, 0) for depth, one in zip(DEPTHS, SPACE.baselines(DEPTHS), strict=True)}
         latency, memory = (SLACK * value for value in stock[LIMIT_DEPTH])
-        found: dict[str, Any] = {"latency_ms": latency, "memory_mb": memory / MIB, "launches": launches}
+        found: dict[str, Any] = {"latency_ms": latency, "memory_mb": memory / MB, "launches": launches}
         for name, score in qualities.items():
             problem = Problem(
                 goal="best_within_limits",
@@ -92,7 +92,7 @@ def _choice(architecture: Architecture, latency_ms: float, memory_bytes: float) 
     return {
         "architecture": dict(architecture.canonical),
         "latency_ms": latency_ms,
-        "memory_mb": memory_bytes / MIB,
+        "memory_mb": memory_bytes / MB,
     }
 
 
@@ -118,7 +118,7 @@ def main() -> None:
         results = _trained(chosen, folder, options)
     limits = {name: chosen.pop(name) for name in ("latency_ms", "memory_mb", "launches")}
     rows = [_row(name, one, results, options.seeds) for name, one in chosen.items()]
-    title = f"Limits {limits['latency_ms']:.1f} ms and {limits['memory_mb']:.0f} MiB; {options.steps} steps, test split"
+    title = f"Limits {limits['latency_ms']:.1f} ms and {limits['memory_mb']:.0f} MB; {options.steps} steps, test split"
     table(title, rows)
     append("gain", {"steps": options.steps, "data": options.data, **limits, "rows": rows})
 
@@ -152,7 +152,7 @@ def _row(name: str, one: dict[str, Any], results: dict[str, dict[str, Any]], see
         "d_model": architecture.d_model,
         "decoder parameters, M": found.decoder_parameters / 1e6,
         "ms": one["latency_ms"],
-        "MiB": one["memory_mb"],
+        "MB": one["memory_mb"],
         "predicted (WikiText-103, 40,000 steps)": math.exp(predicted.log_perplexity[0]),
         "± %": 100 * float(predicted.half_width[0]),
         "trained here": statistics.fmean(by_seed),

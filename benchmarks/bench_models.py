@@ -61,6 +61,11 @@ def decode(memory: int) -> dict[str, Any]:
 
 
 COMPARISONS: dict[str, Comparison] = {
+    "deployed": Comparison(
+        "Small models that people deploy, against GPT-2",
+        ("gpt2-small", "mobilellm-125m", "smollm2-135m", "lfm2-350m"),
+        {"forward 192": {}, "decode after 640": decode(640)},
+    ),
     "par": Comparison(
         "PAR and Sandwich against Transformer-XL, WikiText-103",
         ("transformer-xl-base", "sandwich-base", "par-base"),
@@ -145,7 +150,7 @@ def small(model: Architecture) -> Architecture:
         embedding["cutoffs"] = [200, 400, 700][: len(embedding["cutoffs"])]
     if "d_embed" in embedding:
         embedding["d_embed"] = 64
-    sizes = {"n_head": 4, "d_head": 16, "d_inner": 128, "d_attn": 16, "d_proj": 16}
+    sizes = {"n_head": 4, "n_kv_head": 2, "d_head": 16, "d_inner": 128, "d_attn": 16, "d_proj": 16}
     value["blocks"] = [{name: sizes.get(name, part) for name, part in block.items()} for block in value["blocks"]]
     return Architecture.parse({**value, "embedding": embedding})
 
@@ -165,14 +170,14 @@ def protocols(
 
 
 def take_turns(
-    measurer: Measurer, models: Mapping[str, Architecture], protocol: MeasurementProtocol, rounds: int
+    measurer: Measurer, subjects: Mapping[str, tuple[Architecture, MeasurementProtocol]], rounds: int
 ) -> dict[str, list[LaunchResult]]:
-    """A launch of every model in every round, every other round in reverse; none after one that could not be made."""
-    found: dict[str, list[LaunchResult]] = {name: [] for name in models}
+    """A launch of every subject in every round, every other round in reverse; none after one that could not be made."""
+    found: dict[str, list[LaunchResult]] = {name: [] for name in subjects}
     for number in range(rounds):
-        for name in list(models) if number % 2 == 0 else list(reversed(models)):
+        for name in list(subjects) if number % 2 == 0 else reversed(list(subjects)):
             if all(result.outcome == "done" for result in found[name]):
-                found[name].append(measurer.measure(models[name], protocol, SEED))
+                found[name].append(measurer.measure(*subjects[name], SEED))
     return found
 
 
@@ -245,7 +250,9 @@ def main() -> None:
             told: list[dict[str, Any]] = []
             for runtime in arguments.runtime:
                 for name, protocol in protocols(arguments, runtime, comparison):
-                    launches = take_turns(measurer, models, protocol, arguments.rounds)
+                    launches = take_turns(
+                        measurer, {model: (one, protocol) for model, one in models.items()}, arguments.rounds
+                    )
                     told += rows(comparison, name, protocol, launches, sizes)
                     for model, results in launches.items():
                         versions |= results[-1].environment

@@ -1,6 +1,6 @@
 """PAR's question in small: Transformer-XL, Sandwich and PAR stacks of equal depth, and what a supernet finds there.
 
-One recipe, one budget, one text for all: each stack is trained anew with each seed and evaluated on the held-out text;
+One recipe, one budget, one text for all: each stack is trained again with each seed and evaluated on the held-out text;
 one search by the supernet a seed says which other stacks are trained so. Latency is of a segment after a
 memory, by the agent's own `Measurer`, all stacks taking turns. Runs that were done are kept in `--folder` and not done
 again.
@@ -121,7 +121,9 @@ def latencies(arguments: argparse.Namespace, models: Mapping[str, Any], cache: P
         {"runtime": "pytorch", "provider": arguments.device, "sequence_length": segment, "memory_length": 4 * segment}
     )
     with Measurer(cache) as measurer:
-        launches = take_turns(measurer, models, protocol, 1 if arguments.quick else 3)
+        launches = take_turns(
+            measurer, {name: (one, protocol) for name, one in models.items()}, 1 if arguments.quick else 3
+        )
     found = {}
     for name, results in launches.items():
         known = [median(result.latency.samples_ms) for result in results if result.latency is not None]

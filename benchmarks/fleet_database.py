@@ -222,7 +222,7 @@ _CANDIDATE = (
     "architecture, decoder_parameters, total_parameters, weight_bytes, flops, proxy, seed, state, launches, "
     "on_frontier, created_at, latency_ms, memory_bytes, measured_at"
 )
-_LAUNCH = "id, measurement_id, target_id, device_key, state, purpose, priority, attempts, fence, reports, created_at"
+_LAUNCH = "id, measurement_id, target_id, device_key, state, purpose, turn, attempts, fence, reports, created_at"
 _FACTS = {
     "hostname": "bench",
     "system": "Linux 6.1.0",

@@ -72,7 +72,7 @@ def _claim(
     taken = cursor.execute(
         "SELECT l.id, l.fence, l.measurement_id, l.target_id, m.architecture, m.protocol FROM launch l "
         "JOIN measurement m ON m.id = l.measurement_id WHERE l.state = 'wanted' AND l.device_key = %s "
-        "ORDER BY l.priority, l.id LIMIT %s FOR NO KEY UPDATE OF l SKIP LOCKED",
+        "ORDER BY l.turn, l.id LIMIT %s FOR NO KEY UPDATE OF l SKIP LOCKED",
         [key, batch],
     ).fetchall()
     if taken:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 
 LOOPBACK = "127.0.0.1"
 LOOPBACK_V6 = "::1"
@@ -16,3 +17,12 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine can reach what listens on `host`; a name is looked up."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return bool(found) and all(ipaddress.ip_address(item[4][0]).is_loopback for item in found)

@@ -9,6 +9,7 @@ EdgefrontError
 ├── Forbidden               a valid credential that may not do this
 ├── NotFound                no such thing, or not yours
 ├── Conflict                the thing's state does not allow this now
+│   └── BoundReached        an owner has as much as the admin allows
 ├── Gone                    it existed and was ended (a revoked device, a deleted job)
 ├── TooLarge                a body, batch or file above its bound
 ├── TooManyRequests         a rate bound was met; says when to come back
@@ -135,6 +136,12 @@ class NotFound(EdgefrontError):
 class Conflict(EdgefrontError):
     status = 409
     kind = "conflict"
+
+
+class BoundReached(Conflict):
+    """An owner has as much as the admin allows: `extra` holds `bound` (the setting), `used` and `most`."""
+
+    kind = "bound-reached"
 
 
 class Gone(EdgefrontError):

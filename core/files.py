@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
-from edgefront.core.errors import Unavailable
+from edgefront.core.errors import Conflict, EdgefrontError, Unavailable
 
 _CHUNK = 1 << 20
 
@@ -25,18 +25,32 @@ def sha256(path: Path) -> str:
     return hashed.hexdigest()
 
 
+def check_free(path: Path, *, force: bool) -> None:
+    """Raises `Conflict` where a file is that must not be replaced, FileNotFoundError where the folder is not there.
+
+    For what takes long before it is written.
+    """
+    _check_folder(path)
+    if path.is_file() and not force:
+        raise Conflict(f"{path} exists: replace it with --force, or name another file")
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A new file to write; it takes its name `path` (replacing what was there) only when the block ends well.
+    """A new file to write; it takes its name `path` (replacing what was there) only when the block ends well. A device
+    or a pipe is written to as it is.
 
     Raises `Unavailable` where the disk is full; nothing is left behind then, and `path` is as it was.
     FileNotFoundError where its folder is not there.
     """
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
+    _check_folder(path)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with refusing_full_disk(path), _naming(path), path.open("wb") as file:
+            yield file
+        return
     draft = path.with_name(f".{path.name}.{uuid4().hex}.part")
     try:
-        with refusing_full_disk(path), draft.open("xb") as file:
+        with refusing_full_disk(path), _naming(path), draft.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -56,6 +70,24 @@ def refusing_full_disk(path: Path) -> Iterator[None]:
                 f"the disk is full: {path} could not be written; free some space in {path.parent}"
             ) from error
         raise
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Puts the path into errors that do not say where they are of."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise EdgefrontError(f"{path} could not be written: its reader has ended") from None
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = str(path)
+        raise
+
+
+def _check_folder(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
 
 
 @contextmanager

@@ -40,12 +40,34 @@ class TargetState(State):
 class CandidateState(State):
     WAITING = "waiting"
     MEASURED = "measured"
+    UNCONFIRMED = "unconfirmed"
+    """Measured once, far from what was to be expected: waits for a second launch that agrees."""
     OUT_OF_BOUNDS = "out_of_bounds"
     """Measured, but outside the job's limits."""
     INFEASIBLE = "infeasible"
     """The device cannot run it."""
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+
+class MeasurementState(State):
+    WANTED = "wanted"
+    UNCONFIRMED = "unconfirmed"
+    """Its first result is far from what was to be expected, and no second launch has agreed yet."""
+    MEASURED = "measured"
+    INFEASIBLE = "infeasible"
+    FAILED = "failed"
+
+
+class Purpose(State):
+    """What a launch is for."""
+
+    FIRST = "first"
+    REFINEMENT = "refinement"
+    CONFIRM = "confirm"
+    """A first result was far from what was to be expected: whether a second one agrees."""
+    ANCHOR = "anchor"
+    """The small fixed model that shows whether a device still is what it was."""
 
 
 class LaunchState(State):
@@ -58,6 +80,8 @@ class LaunchState(State):
     FAILED = "failed"
     CANCELLED = "cancelled"
     """No running job needs it any more."""
+    IMPLAUSIBLE = "implausible"
+    """Its result cannot be true, and is kept aside."""
 
 
 class TrainingState(State):
@@ -87,9 +111,11 @@ LIVE_JOBS = _values(JobState.RUNNING, JobState.PAUSED)
 REFINABLE_TARGETS = _values(TargetState.SEARCHING, TargetState.REFINING)
 """They may have further launches of uncertain frontier points."""
 ENDED_JOBS = _values(JobState.CANCELLED, JobState.FINISHED, JobState.FAILED)
+UNSETTLED_CANDIDATES = _values(CandidateState.WAITING, CandidateState.UNCONFIRMED)
+"""They need a launch of their measurement."""
 MEASURED_CANDIDATES = _values(CandidateState.MEASURED, CandidateState.OUT_OF_BOUNDS)
 LIVE_LAUNCHES = _values(LaunchState.WANTED, LaunchState.LEASED, LaunchState.REPORTED)
 """Their result is still to come, or not settled yet."""
-FINISHED_LAUNCHES = _values(LaunchState.DONE, LaunchState.INFEASIBLE, LaunchState.FAILED)
+FINISHED_LAUNCHES = _values(LaunchState.DONE, LaunchState.INFEASIBLE, LaunchState.FAILED, LaunchState.IMPLAUSIBLE)
 LIVE_TRAININGS = _values(TrainingState.STARTING, TrainingState.TRAINING, TrainingState.EVALUATING)
 ENDED_TRAININGS = _values(TrainingState.CANCELLED, TrainingState.DONE, TrainingState.FAILED)

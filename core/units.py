@@ -1,12 +1,13 @@
 """Units of sizes, and numbers as people read them.
 
-Memory and files are shown in MiB and GiB, whatever a field's name says (`memory_mb`).
+Memory, and limits on it (`memory_mb`), are given and shown in MB; sizes of files in MiB and GiB.
 """
 
 from __future__ import annotations
 
 import math
 
+MB = 10**6
 MIB = 1 << 20
 GIB = 1 << 30
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, TypeVar, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from edgefront.core.errors import InvalidInput
+
+Model = TypeVar("Model", bound=BaseModel)
 
 _IN_WORDS = {
     "model_type": "an object",
@@ -27,7 +30,13 @@ _IN_WORDS = {
 }
 """What is allowed, for those of pydantic's errors whose own message uses Python's terms."""
 
+_FEW, _NEAREST, _ALIKE = 12, 3, 0.5
+"""So few names are listed; of more, the nearest that are so much alike."""
 _SHOULD = re.compile(r"^\w+ should (be )?")
+# Path elements that pydantic adds for a value that fits no member of a union.
+_UNION_MEMBER = re.compile(
+    r"^(str|int|bool|float|none|constrained-[a-z]+|(function|list|dict|tuple|nullable|literal)\W.*)$"
+)
 _FORMS: dict[str, str] = {}
 
 
@@ -37,20 +46,72 @@ def form(pattern: str, words: str) -> str:
     return pattern
 
 
-def invalid_input(error: ValidationError, kind: type[InvalidInput], *, tags: Collection[str] = ()) -> InvalidInput:
+def invalid_input(
+    error: ValidationError,
+    kind: type[InvalidInput],
+    *,
+    tags: Collection[str] = (),
+    model: type[BaseModel] | None = None,
+) -> InvalidInput:
     """The first of pydantic's errors as `kind`, with the path of the field, its value and what is allowed.
 
-    `tags` are those of the discriminated unions in the model: they are no part of a field's path.
+    `tags` are those of the discriminated unions in the model: they are no part of a field's path. With the `model`, the
+    error of a field that there is not lists those that there are.
     """
     first = error.errors(include_url=False)[0]
     # A discriminated union puts its tag into the path after the index: blocks.3.attention.n_head.
-    return fault(first, kind, [part for part in first["loc"] if part not in tags])
+    path = [part for part in without_members(first["loc"]) if part not in tags]
+    known = _fields_at(model, path[:-1]) if model is not None and first["type"] == "extra_forbidden" else ()
+    return fault(first, kind, path, known=known)
+
+
+def without_members(path: Sequence[Any]) -> list[Any]:
+    """The path of a pydantic error without what it adds for the members of a union."""
+    parts = list(path)
+    while len(parts) > 1 and isinstance(parts[-1], str) and _UNION_MEMBER.match(parts[-1]):
+        parts.pop()
+    return parts
+
+
+def checked(model: type[Model], value: Mapping[str, Any]) -> Model:
+    """The value as this model; `InvalidInput` that names the field."""
+    try:
+        return model.model_validate(dict(value))
+    except ValidationError as error:
+        raise invalid_input(error, InvalidInput, model=model) from None
+
+
+def _fields_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, ...]:
+    """The fields of the model that stands at this path; none where that cannot be told."""
+    for part in path:
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(part)
+        inner = None if field is None else _model_of(field.annotation)
+        if inner is None:
+            return ()
+        model = inner
+    return tuple(model.model_fields)
+
+
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    """The model of `Model`, `Model | None` or `tuple[Model, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _model_of(part)) is not None), None)
 
 
 def fault(
-    item: Mapping[str, Any], kind: type[InvalidInput], path: Sequence[str | int], whole: str = "the input"
+    item: Mapping[str, Any],
+    kind: type[InvalidInput],
+    path: Sequence[str | int],
+    whole: str = "the input",
+    known: Sequence[str] = (),
 ) -> InvalidInput:
-    """One of pydantic's errors as `kind`, at this path; `whole` is the name of what has none."""
+    """One of pydantic's errors as `kind`, at this path.
+
+    `whole` is the name of what has no path, `known` are the fields that there are, where that can be told.
+    """
     cause = item.get("ctx", {}).get("error")
     if isinstance(cause, InvalidInput):
         return kind(cause.detail, field=cause.path, value=cause.value, allowed=cause.allowed).under(*path)
@@ -61,7 +122,9 @@ def fault(
     if item["type"] == "missing":
         return kind(f"{name} is missing", field=field, allowed="a value for it: it has no default")
     if item["type"] == "extra_forbidden":
-        return kind(f"{name}: there is no such field", field=field, value=value, allowed="leave it out")
+        nearest = f"; {existing(field[-1], known)}" if known else ""
+        allowed = ", ".join(known) or "leave it out"
+        return kind(f"{name}: there is no such field{nearest}", field=field, value=value, allowed=allowed)
     if item["type"] == "value_error":  # a rule between fields: a sentence of its own
         rule = str(cause)
         return kind(f"{name}: {rule}", field=field, value=value, allowed=rule)
@@ -108,6 +171,20 @@ def one_of(field: str, value: Any, allowed: Collection[str]) -> Any:
         return value
     words, shown = ", ".join(allowed), value[:80] if isinstance(value, str) else value
     raise InvalidInput(f"{field} must be one of {words}, not {shown!r}", field=field, value=shown, allowed=words)
+
+
+def existing(name: str, known: Iterable[str], command: str = "") -> str:
+    """What there is instead of a name that there is not, to follow `no model named 'gtp2'; `.
+
+    All names if they are few, else the nearest ones and the command that lists all.
+    """
+    names = list(known)
+    if len(names) <= _FEW:
+        return f"there are {', '.join(names)}" if names else "there are none yet"
+    near = get_close_matches(name[:80].lower(), names, _NEAREST, _ALIKE)
+    nearest = f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(near)}" if near else ""
+    listed = f"`{command}` lists all {len(names)}" if command else f"there are {len(names)}"
+    return "; ".join(part for part in (nearest, listed) if part)
 
 
 def short(value: Any) -> str:

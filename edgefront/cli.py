@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from edgefront import failures
 from edgefront.commands import (
     access,
     catalogue,
+    compare,
     data,
     devices,
     evaluate,
@@ -20,6 +22,7 @@ from edgefront.commands import (
     jobs,
     measure,
     models,
+    owners,
     predict,
     proxy,
     quality,
@@ -27,7 +30,7 @@ from edgefront.commands import (
     ship,
     trainings,
 )
-from edgefront.commands.base import Json, Key, Url, root_options
+from edgefront.commands.base import Json, Key, Url, Wide, root_options
 
 _EPILOG = (
     "Exit codes: 0 done · 1 failed · 2 wrong usage · 3 not found · 4 no access · 5 server unavailable, try again · "
@@ -45,6 +48,7 @@ service.add_to(app)
 find.add_to(app)
 app.add_typer(jobs.app, name="job")
 frontier.add_to(app)
+compare.add_to(app)
 app.add_typer(models.app, name="model")
 app.add_typer(trainings.app, name="train")
 ship.add_to(app)
@@ -61,6 +65,7 @@ finetune.add_to(app)
 app.add_typer(devices.app, name="device")
 app.add_typer(access.tokens, name="token")
 app.add_typer(access.keys, name="key")
+app.add_typer(owners.app, name="owner")
 
 
 def _version(wanted: bool) -> None:
@@ -76,59 +81,28 @@ def _root(
     url: Url = None,
     key: Key = None,
     json: Json = False,
+    wide: Wide = False,
     version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    root_options.url, root_options.key, root_options.json = url, key, json
+    root_options.url, root_options.key, root_options.json, root_options.wide = url, key, json, wide
 
 
 def main() -> None:
     """Runs the command line and exits with one of the documented exit codes."""
     from edgefront import exits
-    from edgefront.extras import advice
+    from edgefront.show.output import write_anywhere
 
+    write_anywhere()
+    wants_json = "--json" in sys.argv[1:]
     try:
-        app()
+        # What typer itself prints of a wrong usage is for people.
+        code = app(standalone_mode=not wants_json) or exits.OK
     except KeyboardInterrupt:
         code = exits.INTERRUPTED
-    except ModuleNotFoundError as error:
-        message = advice(error)
-        if message is None:
-            raise
-        _complain(message)
-        code = exits.ERROR
-    except OSError as error:
-        _complain(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
+    except typer.Abort:
         code = exits.ERROR
     except Exception as error:
-        code = _expected(error)
-    else:
-        code = exits.OK
+        code = failures.report(error, as_json=wants_json)
     sys.exit(code)
-
-
-def _expected(error: Exception) -> int:
-    """The message and code of an error that users can cause; anything else is a bug and is raised with its
-    traceback.
-    """
-    from edgefront.core.errors import EdgefrontError, InvalidInput
-    from edgefront.exits import ERROR, exit_code
-
-    if isinstance(error, TimeoutError):
-        _complain(str(error))
-        return ERROR
-    if not isinstance(error, EdgefrontError):
-        raise error
-    _complain(error.detail)
-    if isinstance(error, InvalidInput) and error.allowed and error.allowed not in error.detail:
-        _complain(error.allowed, label="allowed")
-    return exit_code(error)
-
-
-def _complain(message: str, label: str = "error") -> None:
-    from edgefront.show.output import console
-
-    text = console(stderr=True)
-    text.print(f"[bold red]{label}:[/] ", end="")
-    text.print(message, markup=False, soft_wrap=True)

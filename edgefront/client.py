@@ -11,14 +11,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from urllib.parse import urlencode
 
 from edgefront.core.errors import Unavailable
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.wire.comparisons import ComparisonView
 from edgefront.core.wire.jobs import FrontierView, Quality
 from edgefront.core.wire.predictions import PredictionsView
-from edgefront.core.wire.service import Costs, HealthView
+from edgefront.core.wire.service import Costs, HealthView, IdentifiedKind, IdentifierView
 from edgefront.local import LocalServer, default_home, read_key
-from edgefront.resources.access import Keys
+from edgefront.resources.access import Keys, Owners
 from edgefront.resources.candidates import Candidates, frontier
 from edgefront.resources.catalogue import Catalogue
 from edgefront.resources.fleet import Devices, Tokens
@@ -67,6 +69,7 @@ class Client:
         self.devices = Devices(self._transport)
         self.tokens = Tokens(self._transport)
         self.keys = Keys(self._transport)
+        self.owners = Owners(self._transport)
         self.catalogue = Catalogue(self._transport)
 
     def __enter__(self) -> Client:
@@ -87,6 +90,8 @@ class Client:
         target: str | None = None,
         max_latency_ms: float | None = None,
         max_memory_mb: float | None = None,
+        max_first_token_ms: float | None = None,
+        max_token_ms: float | None = None,
         by: Quality = "proxy",
         dataset: str | None = None,
     ) -> FrontierView:
@@ -99,9 +104,18 @@ class Client:
             target=target,
             max_latency_ms=max_latency_ms,
             max_memory_mb=max_memory_mb,
+            max_first_token_ms=max_first_token_ms,
+            max_token_ms=max_token_ms,
             by=by,
             dataset=dataset,
         )
+
+    def compare(self, targets: Sequence[str], *, jobs: Sequence[str] = ()) -> ComparisonView:
+        """Targets (their ids), and all those of jobs, beside each other: what each architecture on one of their
+        frontiers takes on each of them. Ratios are against the first.
+        """
+        query = urlencode([*(("target", one) for one in targets), *(("job", one) for one in jobs)])
+        return ComparisonView.model_validate_json(self._transport.request("GET", f"/v1/comparison?{query}").content)
 
     def describe(self, architecture: Architecture | Mapping[str, Any], **options: Any) -> Costs:
         """Exact costs of an architecture, from the server; the options are those of `catalogue.describe`."""
@@ -121,6 +135,14 @@ class Client:
         Raises `Conflict` where fewer than three different architectures were measured there by this protocol.
         """
         return predict(self._transport, architectures, device=device, device_class=device_class, protocol=protocol)
+
+    def identifier(self, kind: IdentifiedKind, text: str) -> str:
+        """The whole identifier that `text` stands for: its first or last characters, if only one has them, or `last`.
+
+        Raises `NotFound` where none has them, `InvalidInput` that lists them where several have.
+        """
+        response = self._transport.request("GET", "/v1/identifiers", params={"kind": kind, "text": text})
+        return IdentifierView.model_validate_json(response.content).id
 
     def health(self) -> HealthView:
         """Health and version of the server. Needs no key."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 
 from edgefront.core.errors import EdgefrontError
@@ -15,6 +16,7 @@ _EXTRAS = {
         "alembic",
         "celery",
         "fastapi",
+        "fsspec",
         "jinja2",
         "kombu",
         "moocore",
@@ -37,6 +39,7 @@ _EXTRAS = {
     "train": ("sacrebleu", "scipy", "tokenizers"),
     "eval": ("lm_eval",),
     "demo": ("matplotlib",),
+    "cpu-fast": ("numba",),
 }
 
 
@@ -49,9 +52,14 @@ def advice(error: ModuleNotFoundError) -> str | None:
     return None
 
 
+def _is_there(package: str) -> bool:
+    # Of a package that is loaded there may be no specification: kombu takes its own away.
+    return package in sys.modules or find_spec(package) is not None
+
+
 def need(what: str, *extras: str, install: str | None = None, otherwise: str = "") -> None:
     """Raises EdgefrontError at once if a package of these extras is missing."""
-    missing = [package for extra in extras for package in _EXTRAS[extra] if find_spec(package) is None]
+    missing = [package for extra in extras for package in _EXTRAS[extra] if not _is_there(package)]
     if missing:
         raise EdgefrontError(_sentence(what, missing[0], install or ",".join(extras)) + otherwise)
 

@@ -42,7 +42,7 @@ class Transport:
         self.patience_s = patience_s
         try:
             parsed = httpx.URL(self.url)
-        except httpx.InvalidURL as error:
+        except (httpx.InvalidURL, UnicodeError) as error:
             raise _bad_url(url, str(error)) from None
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise _bad_url(url, "it does not start with http:// or https:// and a host")

@@ -34,11 +34,31 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(4, len(allowed(0)) if allowed else os.cpu_count() or 1)
 
 
+ORDER = (
+    *("e2e/test_demo.py", "agents/test_agent_process.py", "e2e", "workers/test_redis_worker.py", "agents", "workers"),
+    *("deploy", "faults", "api", "services", "models", "training", "supernet", "proxies", "client", "web", ""),
+)
+"""Files and folders, the slowest first, so that the last files are short and every process ends at the same time. What
+keeps a service or a browser until its session ends comes late.
+"""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False  # pytest-xdist would put the files with most tests first
+
+
+def _place(item: pytest.Item) -> int:
+    path = item.path.relative_to(Path(__file__).parent).as_posix()
+    return next(place for place, start in enumerate(ORDER) if path.startswith(start))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives every test an id of its own: pytest-xdist runs one test for each id, and the operations of a schemathesis
-    test have a name each, but one id.
+    """Puts the slowest first, and gives every test an id of its own: pytest-xdist runs one test for each id, and the
+    operations of a schemathesis test have a name each, but one id.
     """
+    items.sort(key=_place)
     seen = Counter(item.nodeid for item in items)
     for item in items:
         if seen[item.nodeid] > 1:
@@ -63,6 +83,14 @@ def one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_measuring_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Agents of these tests wait for each other, not for those of other processes that test or measure here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGEFRONT_MEASURE_LOCK", str(tmp_path_factory.mktemp("lock") / "measure.lock"))
+        yield
 
 
 @pytest.fixture(scope="session")

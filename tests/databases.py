@@ -18,10 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from sqlalchemy import URL
 
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base
+
+ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+"""Of a test of what is computed from rows that other tests read on both databases."""
 
 _MEMORY = Path("/dev/shm")
 _ROOM = 256 << 20

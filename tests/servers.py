@@ -11,12 +11,13 @@ import glob
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -48,8 +49,9 @@ def postgres() -> Iterator[str]:
     if running is not None:
         yield running
         return
-    with _own_postgres() as url:
-        yield url
+    with closing(OwnPostgres()) as server:
+        server.start()
+        yield server.url
 
 
 @contextmanager
@@ -83,67 +85,94 @@ def _unused_redis() -> redis.Redis | None:
     return None
 
 
+class OwnRedis:
+    """A Redis server of our own on a free port, with nothing on disk. It can be killed and started again."""
+
+    def __init__(self, port: int | None = None) -> None:
+        self._binary = shutil.which("redis-server")
+        if self._binary is None:
+            raise RuntimeError(
+                "the tests need Redis: set EDGEFRONT_TEST_REDIS_URL, run one on localhost:6379, or install the "
+                f"redis-server binary. {DEBIAN}"
+            )
+        self.port = port or free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._folder = tempfile.TemporaryDirectory()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        command = [str(self._binary), "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        self._process = subprocess.Popen([*command, "--dir", self._folder.name], stdout=subprocess.DEVNULL)
+        client = redis.Redis(port=self.port)
+        _wait(lambda: client.ping(), redis.RedisError)
+        client.close()
+
+    def kill(self) -> None:
+        """SIGKILL: what it held is lost."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(10)
+
+    def close(self) -> None:
+        self.kill()
+        self._folder.cleanup()
+
+
 @contextmanager
 def own_redis(port: int | None = None) -> Iterator[str]:
-    """A Redis server of our own on a free port, ended at the end."""
-    binary = shutil.which("redis-server")
-    if binary is None:
-        raise RuntimeError(
-            "the tests need Redis: set EDGEFRONT_TEST_REDIS_URL, run one on localhost:6379, or install the "
-            f"redis-server binary. {DEBIAN}"
-        )
-    port = port or free_port()
-    with tempfile.TemporaryDirectory() as folder:
-        process = subprocess.Popen(
-            [binary, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder],
-            stdout=subprocess.DEVNULL,
-        )
-        try:
-            client = redis.Redis(port=port)
-            _wait(lambda: client.ping(), redis.RedisError)
-            client.close()
-            yield f"redis://127.0.0.1:{port}/0"
-        finally:
-            process.terminate()
-            process.wait(10)
+    """The URL of a Redis server of our own, ended at the end."""
+    with closing(OwnRedis(port)) as server:
+        server.start()
+        yield server.url
 
 
-@contextmanager
-def _own_postgres() -> Iterator[str]:
-    found = shutil.which("initdb") or max(glob.glob("/usr/lib/postgresql/*/bin/initdb"), default=None)
-    if found is None:
-        raise RuntimeError(
-            "the tests need Postgres: set EDGEFRONT_TEST_DATABASE_URL, run one on localhost:5432 that lets you create "
-            f"databases, or install its server binaries. {DEBIAN}"
-        )
-    binaries = Path(found).parent
-    # Postgres refuses to run as root.
-    user = "postgres" if os.geteuid() == 0 else None
-    with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "data"
-        data.mkdir()
-        Path(folder).chmod(0o755)
-        if user:
-            shutil.chown(data, user)
+class OwnPostgres:
+    """A Postgres server of our own on a free port, with a new cluster. It can be killed and started again."""
+
+    def __init__(self) -> None:
+        found = shutil.which("initdb") or max(glob.glob("/usr/lib/postgresql/*/bin/initdb"), default=None)
+        if found is None:
+            raise RuntimeError(
+                "the tests need Postgres: set EDGEFRONT_TEST_DATABASE_URL, run one on localhost:5432 that lets you "
+                f"create databases, or install its server binaries. {DEBIAN}"
+            )
+        self._binaries = Path(found).parent
+        # Postgres refuses to run as root.
+        self._user = "postgres" if os.geteuid() == 0 else None
+        self._folder = tempfile.TemporaryDirectory()
+        self._data = Path(self._folder.name) / "data"
+        self._data.mkdir()
+        self._data.parent.chmod(0o755)
+        if self._user:
+            shutil.chown(self._data, self._user)
         subprocess.run(
-            [binaries / "initdb", "-D", data, "-A", "trust", "-U", "edgefront", "--no-sync"],
+            [self._binaries / "initdb", "-D", self._data, "-A", "trust", "-U", "edgefront", "--no-sync"],
             check=True,
             stdout=subprocess.DEVNULL,
-            user=user,
+            user=self._user,
         )
-        port = free_port()
-        process = subprocess.Popen(
-            [binaries / "postgres", "-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", data, "-F"],
-            stderr=subprocess.DEVNULL,
-            user=user,
+        self.port = free_port()
+        self.url = f"postgresql+psycopg://edgefront@127.0.0.1:{self.port}/postgres"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when it answers, after it has recovered if it was killed."""
+        options = ["-D", self._data, "-p", str(self.port), "-h", "127.0.0.1", "-k", self._data, "-F"]
+        self._process = subprocess.Popen(
+            [self._binaries / "postgres", *options], stderr=subprocess.DEVNULL, user=self._user
         )
-        try:
-            url = f"postgresql+psycopg://edgefront@127.0.0.1:{port}/postgres"
-            _wait(lambda: _check_postgres(url), psycopg.Error)
-            yield url
-        finally:
-            process.terminate()
-            process.wait(20)
+        _wait(lambda: _check_postgres(self.url), psycopg.Error, seconds=60)
+
+    def kill(self) -> None:
+        """Ends all of it at once, without a checkpoint (SIGQUIT to its first process): as in a crash."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait(60)
+
+    def close(self) -> None:
+        self.kill()
+        self._folder.cleanup()
 
 
 def _usual_places() -> Iterator[str]:
@@ -168,7 +197,7 @@ def _check_postgres(url: str) -> None:
         assert row[0], f"{url}: this role may not create databases"
 
 
-def _wait(ready: object, errors: type[Exception], seconds: float = 20) -> None:
+def _wait(ready: object, errors: type[Exception], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while True:
         try:

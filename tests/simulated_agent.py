@@ -10,18 +10,22 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 
 from edgefront.core.cost.costs import costs
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.measurement.generation import prompt_pass, token_pass
 from edgefront.core.measurement.passes import protocol_costs
-from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
+from edgefront.core.measurement.protocol import MeasurementProtocol, Mode
+from edgefront.core.measurement.record import GenerationSamples, LatencySamples, LaunchResult, PeakMemory
+from edgefront.core.prediction.features import features
 from edgefront.core.services.access.keys import Principal, create_key
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.measuring import handover, leases, reports
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.versions import FIELDS
 from edgefront.core.store.database import Database
 from edgefront.core.wire.agent import (
     DeviceFacts,
@@ -64,7 +68,7 @@ def facts(memory_bytes: int = 8 << 30, cores: int = 4, numbers: tuple[str, ...] 
     )
     return DeviceFacts(
         hostname="board", system="Linux 6", architecture="aarch64", cpu="simulated", cores=cores,
-        memory_bytes=memory_bytes, runtimes=runtimes,
+        memory_bytes=memory_bytes, runtimes=runtimes, descriptions=FIELDS, modes=get_args(Mode),
     )  # fmt: skip
 
 
@@ -99,6 +103,18 @@ def by_work(architecture: Architecture, protocol: MeasurementProtocol, _before: 
     """Latency and memory that follow what a pass of the protocol does."""
     found = protocol_costs(architecture, protocol)
     return done(0.5 + found.flops / 1e9 + 0.05 * len(architecture.blocks), int(found.weight_bytes * 1.1) + (5 << 20))
+
+
+def by_generation(architecture: Architecture, protocol: MeasurementProtocol, _before: int) -> LaunchResult:
+    """A device that generates: a token of the prompt costs little, each further one the time to read the weights."""
+    shapes = Shapes.of([architecture])
+    prompt = 0.5 + features(shapes, prompt_pass(protocol)).sum() / 4e8
+    token = 0.05 + features(shapes, token_pass(protocol)).sum() / 4e7
+    times = {"first_token": prompt, "token": token, "total": prompt + (protocol.new_tokens - 1) * token}
+    weights = protocol_costs(architecture, protocol).weight_bytes
+    result = done(times[protocol.latency], int(weights * 1.1) + (5 << 20))
+    made = {f"{name}_ms": (time,) * 5 for name, time in times.items()}
+    return result.model_copy(update={"generation": GenerationSamples(**made, energy_token_mj=2.5 * token)})
 
 
 def by_parameters(architecture: Architecture, *_: object) -> LaunchResult:
@@ -138,7 +154,7 @@ def _unit(*words: str) -> float:
 
 
 class SimulatedAgent:
-    """Enrols on making; `step` leases a batch and reports it."""
+    """Enrols on making; `step` leases a batch and reports it. Without `measure` it answers by size, or generates."""
 
     def __init__(
         self,
@@ -149,7 +165,9 @@ class SimulatedAgent:
         device_facts: DeviceFacts | None = None,
     ) -> None:
         self.database = database
-        self.measure = measure or by_size()
+        self.measure = measure or (
+            lambda *launch: (by_generation if launch[1].mode == "generate" else by_size())(*launch)
+        )
         self.launches: Counter[str] = Counter()
         self.name = f"board-{uuid.uuid4().hex[:8]}"
         admin = principal(database, owner=f"admin-{self.name}", role="admin")
@@ -199,7 +217,8 @@ class RemoteAgent:
         self._http = httpx.Client(base_url=url, headers=_bearer(enrolled.credential), timeout=60)
 
     def _result(self, item: LeaseItem) -> LaunchResult:
-        return by_parameters(Architecture.parse(item.architecture))
+        measure = by_generation if item.protocol.mode == "generate" else by_parameters
+        return measure(Architecture.parse(item.architecture), item.protocol, 0)
 
     def close(self) -> None:
         self._http.close()
@@ -209,13 +228,13 @@ class RemoteAgent:
         done = 0
         while done < launches:
             request = LeaseRequest(max_items=min(8, launches - done), wait_s=wait_s)
-            lease = LeaseResponse.model_validate_json(self._post("/v1/leases", request).content)
+            lease = LeaseResponse.model_validate_json(self.post("/v1/leases", request).content)
             if not lease.items:
                 break
             for item in lease.items:
-                self._post(f"/v1/launches/{item.launch_id}/start", StartRequest(fence=item.fence))
+                self.post(f"/v1/launches/{item.launch_id}/start", StartRequest(fence=item.fence))
                 report = LaunchReport(launch_id=item.launch_id, fence=item.fence, result=self._result(item))
-                answer = self._post("/v1/reports", ReportRequest(reports=(report,), busy_s=0.5))
+                answer = self.post("/v1/reports", ReportRequest(reports=(report,), busy_s=0.5))
                 receipts = ReportResponse.model_validate_json(answer.content).receipts
                 assert [receipt.outcome for receipt in receipts] == ["accepted"]
                 done += 1
@@ -230,7 +249,7 @@ class RemoteAgent:
         assert job["state"] == "finished", job
         return dict(job)
 
-    def _post(self, path: str, message: Any) -> httpx.Response:
+    def post(self, path: str, message: Any) -> httpx.Response:
         return self._http.post(path, json=message.model_dump(mode="json")).raise_for_status()
 
 

@@ -152,7 +152,7 @@ class Pool:
         with self.database.read() as session:
             return session.get_one(Training, training_id)
 
-    def until(self, condition: Callable[[], object], seconds: float = 30.0) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = 120.0) -> None:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, f"it did not happen in time; {self.logs()}"

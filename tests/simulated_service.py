@@ -7,10 +7,12 @@ from typing import Any
 import simulated_agent as simulated
 
 from edgefront.core.services.jobs import lifecycle as jobs
+from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import ADVANCE, SCORE, SETTLE
 from edgefront.core.store.database import Database
 from edgefront.core.wire.jobs import JobRequest, JobView
+from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.workers.searching import advance_target
 from edgefront.workers.tasks import settle_target
 
@@ -93,6 +95,19 @@ class Service:
         """pause, resume, cancel or delete."""
         with self.database.write() as session:
             return getattr(jobs, f"{name}_job")(session, self.user, job_id, self.database.now(session))
+
+    def finish(self, agent: simulated.SimulatedAgent, asked: JobRequest) -> JobView:
+        """Submits a job and measures to its end."""
+        job = self.submit(asked)
+        self.run(agent)
+        job = self.get(job.id)
+        assert job.state == "finished", job.targets[0].note
+        return job
+
+    def recommended(self, job: JobView, **limits: float) -> RecommendationView:
+        with self.database.read() as session:
+            known = recommendation.read(session, self.user, job.id, **limits)  # type: ignore[arg-type]
+        return known.recommendation()
 
     def run(self, agent: simulated.SimulatedAgent, steps: int = 200, max_items: int = 8) -> int:
         """Measures until there is no work left; returns the number of launches."""

@@ -194,6 +194,7 @@ HEAVY_FREE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", HEAVY_FREE)
 def test_loads_without(module: str) -> None:
     code = f"import sys, {module}; print(*sys.modules)"

@@ -45,6 +45,9 @@ def create_celery(settings: Settings, database: Database | None = None) -> Celer
         edgefront_settings=settings,
         timezone="UTC",
     )
+    if settings.broker.url.startswith(("redis://", "rediss://")):
+        app.conf.broker_transport = "edgefront.workers.reconnecting:Transport"
+        app.conf.worker_consumer = "edgefront.workers.reconnecting:Consumer"
     register(app, database or open_database(settings), settings)
     app.steps["consumer"].update((Sweeps, Trainings))
     app.steps["worker"].add(EndTrainings)

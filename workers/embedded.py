@@ -12,9 +12,9 @@ from celery.worker import WorkController
 
 from edgefront.core.services.dispatch import queue_name, training_queue
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.machine import served_queues
 from edgefront.core.store.database import Database
 from edgefront.workers.app import create_celery, open_database
-from edgefront.workers.training.machine import served_queues
 
 WAKE = "edgefront.wake"
 """A task that does nothing: it wakes the worker, so that it stops at once."""

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeVar
 
 from sqlalchemy.orm import Session
@@ -17,7 +18,8 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import EdgefrontError, Unavailable
 from edgefront.core.services.heartbeat import interval_s
 from edgefront.core.services.search import advance as advancing
-from edgefront.core.services.search.computing import BASELINES, ComputeStep
+from edgefront.core.services.search.computing import BASELINES, Computed, ComputeStep
+from edgefront.core.services.search.supernets import WantedSupernet
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 
@@ -31,13 +33,21 @@ Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Work:
+    """A step to compute, or to go on storing."""
+
+    step: ComputeStep
+    computed: Computed | WantedSupernet | None = None
+
+
 def advance_target(database: Database, target_id: str, settings: Settings | None = None) -> None:
     """Advances a target as far as possible now, and computes its steps in this thread; `settings` as in
     `ComputeStep.compute`.
     """
-    step = next_compute_step(database, target_id)
-    while step is not None:
-        step = compute_and_go_on(database, step, settings)
+    work = _work(next_compute_step(database, target_id))
+    while work is not None:
+        work = go_on(database, work, settings)
 
 
 def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
@@ -60,10 +70,14 @@ def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
             return None
 
 
-def compute_and_go_on(database: Database, step: ComputeStep, settings: Settings | None = None) -> ComputeStep | None:
-    """Computes a step, stores the result in a separate transaction, and returns the next step."""
+def go_on(database: Database, work: Work, settings: Settings | None = None) -> Work | None:
+    """Computes a step unless that is done, and stores a part of the result in a separate transaction.
+
+    Returns what comes next: the rest of it, or the next step; None if the target waits for something else.
+    """
+    step = work.step
     try:
-        computed = step.compute(settings)
+        computed = step.compute(settings) if work.computed is None else work.computed
         more = _committed(
             database, lambda session: advancing.store(session, step, computed, database.now(session), settings)
         )
@@ -73,7 +87,13 @@ def compute_and_go_on(database: Database, step: ComputeStep, settings: Settings 
     except Exception as error:
         _fail(database, step.target_id, error)
         return None
-    return next_compute_step(database, step.target_id) if more else None
+    if isinstance(more, ComputeStep):
+        return Work(step, computed)
+    return _work(next_compute_step(database, step.target_id)) if more else None
+
+
+def _work(step: ComputeStep | None) -> Work | None:
+    return None if step is None else Work(step)
 
 
 class Searching:
@@ -83,20 +103,21 @@ class Searching:
         self._database = database
         self._settings = settings
         self._lock = threading.Lock()
-        self._held: list[ComputeStep] = []
-        """The first one is being computed."""
+        self._held: list[Work] = []
+        """The first one is being computed, or a part of it stored; what is left of it then goes to the end."""
         self._thread: threading.Thread | None = None
         self._stopping = False
 
     def advance(self, target_id: str) -> None:
         """Advances a target as far as possible without calling its algorithm, which the thread does."""
         step = next_compute_step(self._database, target_id)
-        if step is not None and step.number == BASELINES:  # takes milliseconds, so a new job need not wait in the queue
-            step = compute_and_go_on(self._database, step, self._settings)
-        if step is None:
+        work = _work(step)
+        if work is not None and work.step.number == BASELINES:  # takes milliseconds: a new job need not wait
+            work = go_on(self._database, work, self._settings)
+        if work is None:
             return
         with self._lock:
-            self._held.append(step)
+            self._held.append(work)
             if self._thread is None and not self._stopping:
                 self._thread = threading.Thread(target=self._run, name="edgefront-searching", daemon=True)
                 self._thread.start()
@@ -112,25 +133,25 @@ class Searching:
             held = list(self._held)
         if held:
             with suppress(Unavailable), self._database.write() as session:  # else they run out
-                advancing.release(session, held)
+                advancing.release(session, [work.step for work in held])
 
     def _run(self) -> None:
         idle = threading.Event()
         beat = threading.Thread(target=self._beat, args=(idle,), name="edgefront-searching-beat", daemon=True)
         beat.start()
         try:
-            while (step := self._first()) is not None:
-                following = compute_and_go_on(self._database, step, self._settings)
+            while (work := self._first()) is not None:
+                following = go_on(self._database, work, self._settings)
                 with self._lock:
-                    self._held.remove(step)
+                    self._held.pop(0)
                     if following is not None:
                         self._held.append(following)
         finally:
             idle.set()
             beat.join()
 
-    def _first(self) -> ComputeStep | None:
-        """The step to compute; None if there is none, and the thread ends."""
+    def _first(self) -> Work | None:
+        """What to do next; None if there is none, and the thread ends."""
         with self._lock:
             if not self._held or self._stopping:
                 self._thread = None
@@ -143,7 +164,7 @@ class Searching:
                 held = list(self._held)
             try:
                 with self._database.write() as session:
-                    advancing.extend(session, held, self._database.now(session))
+                    advancing.extend(session, [work.step for work in held], self._database.now(session))
             except Unavailable as error:
                 _log.warning("claims of searches were not extended: %s", error)
 

@@ -75,6 +75,11 @@ class Gpu:
         found["gpu_throttled"] = None if reasons is None else hex(reasons)
         return {name: fact for name, fact in found.items() if fact is not None}
 
+    def energy_joules(self) -> float | None:
+        """Energy since the driver was loaded; None if the GPU or the driver does not count it (before Volta)."""
+        millijoules = self._number("nvmlDeviceGetTotalEnergyConsumption", size=ctypes.c_ulonglong)
+        return None if millijoules is None else millijoules / 1000
+
     def _number(
         self, function: str, *which: int, size: type[ctypes.c_uint | ctypes.c_ulonglong] = ctypes.c_uint
     ) -> int | None:

@@ -16,10 +16,12 @@ from typing import get_args
 
 from edgefront.agents.device.available import total_memory_bytes
 from edgefront.agents.device.cores import CorePlan
+from edgefront.agents.device.kernel import kernel_facts
 from edgefront.agents.device.processor import processor
 from edgefront.agents.measuring.forked import child_environment
-from edgefront.core.measurement.protocol import Runtime
+from edgefront.core.measurement.protocol import Mode, Runtime
 from edgefront.core.measurement.record import Fact
+from edgefront.core.spaces.versions import FIELDS
 from edgefront.core.wire.agent import DeviceFacts, RuntimeFacts
 
 _TIMEOUT_S = 120.0
@@ -39,7 +41,13 @@ def probe(plan: CorePlan | None = None) -> DeviceFacts:
         memory_bytes=total_memory_bytes(),
         gpus=gpus(),
         runtimes=runtimes(),
-        extra={"python": platform.python_version(), "libc": " ".join(platform.libc_ver()).strip() or None},
+        descriptions=FIELDS,
+        modes=get_args(Mode),
+        extra={
+            "python": platform.python_version(),
+            "libc": " ".join(platform.libc_ver()).strip() or None,
+            **kernel_facts(),
+        },
     )
 
 

@@ -17,11 +17,14 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from edgefront.agents.device import linux
 from edgefront.agents.device.cores import keep_to
 from edgefront.agents.measuring import runtimes
+from edgefront.agents.measuring.energy import EnergyMeter
 from edgefront.agents.measuring.failures import failure, reason_of
+from edgefront.agents.measuring.generations import Generations
 from edgefront.agents.measuring.inputs import external_files
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.rulers import Ruler, ruler_for
@@ -44,7 +47,7 @@ def launch(request: LaunchRequest) -> LaunchResult:
         ruler = ruler_for(request.protocol, _weight_places(request))
         runtimes.wake_device(request)
         ruler.start()
-        model = runtimes.library(request.protocol.runtime).build(request)
+        model = _model(request)
         ruler.built()
         build_s = time.perf_counter() - started
         stage = "run_error"
@@ -52,6 +55,13 @@ def launch(request: LaunchRequest) -> LaunchResult:
     except Exception as error:
         reason = reason_of(error, stage)
         return failure(reason, f"{type(error).__name__}: {error}", environment=surroundings(request.cores))
+
+
+def _model(request: LaunchRequest) -> runtimes.Model:
+    library = runtimes.library(request.protocol.runtime)
+    if request.protocol.mode == "generate":
+        return Generations(library.generator(request), request.protocol)
+    return library.build(request)
 
 
 def _run(request: LaunchRequest, model: runtimes.Model, ruler: Ruler, build_s: float, strict: bool) -> LaunchResult:
@@ -65,14 +75,16 @@ def _run(request: LaunchRequest, model: runtimes.Model, ruler: Ruler, build_s: f
         memory = ruler.read(model.starts)
     _become_ordinary(strict)
     disturbance = Disturbance()
+    meter = EnergyMeter(protocol.provider) if isinstance(model, Generations) else None
     samples_ms = [model.forward_ms() for _ in range(protocol.repeats)]
+    generation = model.samples(protocol.repeats, meter.read()) if isinstance(model, Generations) and meter else None
     environment |= disturbance.facts() | gpu_surroundings(protocol.provider) | model.versions
     measuring_s = time.perf_counter() - measuring
     if memory is None:
         memory = _memory_afterwards(model, ruler, strict)
     if _ON_LINUX:
         environment["swapped_bytes"] = linux.resident().swapped
-    fields = {"environment": environment, "build_s": build_s, "measuring_s": measuring_s}
+    fields: dict[str, Any] = {"environment": environment, "build_s": build_s, "measuring_s": measuring_s}
     if not model.finite():
         return failure("not_finite", "the model's output contains NaN or infinities", **fields)
     limit = request.memory_limit_bytes
@@ -80,7 +92,9 @@ def _run(request: LaunchRequest, model: runtimes.Model, ruler: Ruler, build_s: f
         message = f"it needs {memory.peak_bytes} bytes of memory; the limit is {limit}"
         return failure("out_of_memory", message, **fields)
     latency = LatencySamples(warmup_ms=tuple(warmup_ms), samples_ms=tuple(samples_ms))
-    return LaunchResult.model_validate({"outcome": "done", "latency": latency, "memory": memory, **fields})
+    return LaunchResult.model_validate(
+        {"outcome": "done", "latency": latency, "memory": memory, "generation": generation, **fields}
+    )
 
 
 def _become_ordinary(strict: bool) -> None:

@@ -6,6 +6,7 @@ from math import prod
 
 from edgefront.agents.measuring.inputs import state_sizes
 from edgefront.core.graph.formats import OF_DTYPE, bytes_of
+from edgefront.core.measurement.generation import prompt_pass, token_pass
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.spaces.architecture import Architecture
@@ -18,6 +19,12 @@ def least_footprint_bytes(architecture: Architecture, protocol: MeasurementProto
     """Weights, the state that a pass reads, and its largest activation with its input: a lower bound for every
     runtime.
     """
+    passes = [prompt_pass(protocol), token_pass(protocol)] if protocol.mode == "generate" else [protocol]
+    weights = protocol_costs(architecture, protocol).weight_bytes
+    return weights + max(_beside_weights(architecture, one) for one in passes)
+
+
+def _beside_weights(architecture: Architecture, protocol: MeasurementProtocol) -> int:
     item = bytes_of(1, OF_DTYPE[protocol.dtype])
     rows = protocol.batch * protocol.sequence_length
     hidden = rows * architecture.d_model
@@ -29,5 +36,4 @@ def least_footprint_bytes(architecture: Architecture, protocol: MeasurementProto
     if architecture.output.kind in _VOCABULARY:
         outputs = {"all": rows, "last": protocol.batch, "none": 0}[protocol.logits] * architecture.embedding.vocab_size
     state = sum(prod(size) for size in state_sizes(architecture, protocol).values())
-    weights = protocol_costs(architecture, protocol).weight_bytes
-    return weights + item * (state + hidden + max(inner, scores, outputs))
+    return item * (state + hidden + max(inner, scores, outputs))

@@ -70,7 +70,7 @@ def random_indices(
 
 def state_form(protocol: MeasurementProtocol) -> Form | None:
     """The form of the initial state of a pass of this protocol; None if it has none."""
-    if protocol.mode == "decode":
+    if protocol.mode in ("decode", "generate"):
         return "cache"
     return "memory" if protocol.mode == "forward" and protocol.memory_length else None
 
@@ -90,11 +90,16 @@ def random_state(
     """The state after `memory_length` tokens, by the names of `core.graph.state`.
 
     Keys, values, layer inputs and cells are float32, uniform in ±1: finite in every type, and without zeros, which a
-    runtime might special-case. Counts of tokens (int64, without axes) are `memory_length`.
+    runtime might special-case; the state of nothing is zeros. Counts of tokens (int64, without axes) are
+    `memory_length`.
     """
     generator = _generator(seed + 2)
+
+    def filled(size: tuple[int, ...]) -> NDArray[np.float32]:
+        return _even(generator, size) if protocol.memory_length else np.zeros(size, np.float32)
+
     return {
-        name: _even(generator, size) if size else np.full((), protocol.memory_length, np.int64)
+        name: filled(size) if size else np.full((), protocol.memory_length, np.int64)
         for name, size in state_sizes(architecture, protocol).items()
     }
 

@@ -30,11 +30,13 @@ from edgefront.core.errors import (
 )
 from edgefront.core.retry import retry_after_s
 from edgefront.core.wire.agent import (
+    RENEW_HEADER,
     EnrolRequest,
     EnrolResponse,
     HeartbeatResponse,
     LeaseRequest,
     LeaseResponse,
+    LogRequest,
     ReleaseRequest,
     ReportRequest,
     ReportResponse,
@@ -92,6 +94,8 @@ class AgentClient:
 
     def __init__(self, server: str, *, insecure: bool = False) -> None:
         self.server = check_url(server, insecure=insecure)
+        self.renewal_asked = False
+        """Whether the server has asked to replace the credential that is in use."""
         self._http = httpx.AsyncClient(
             base_url=self.server,
             timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
@@ -110,11 +114,16 @@ class AgentClient:
 
     def use(self, credential: str) -> None:
         """Authenticates with this credential from now on."""
+        self.renewal_asked = False
         self._http.headers["Authorization"] = f"Bearer {credential}"
 
     async def enrol(self, token: str, request: EnrolRequest) -> EnrolResponse:
         """Exchanges an enrolment token for a credential."""
         return await self._ask("/v1/agents/enrol", request, EnrolResponse, bearer=token)
+
+    async def renew(self, device_id: str) -> EnrolResponse:
+        """A new credential; the one in use stays valid until the new one is used."""
+        return await self._ask(f"/v1/devices/{device_id}/rotate", None, EnrolResponse)
 
     async def lease(self, request: LeaseRequest) -> LeaseResponse:
         """Requests work; the server may take `wait_s` to answer. If cancelled, it closes the connection, and the server
@@ -136,6 +145,10 @@ class AgentClient:
         """Returns launches."""
         await self._send(f"/v1/leases/{lease_id}/release", ReleaseRequest(launch_ids=launch_ids))
 
+    async def log(self, request: LogRequest) -> None:
+        """Sends what was logged. `NotFound`: the server is from before agents did so."""
+        await self._send("/v1/agents/log", request)
+
     async def report(self, request: ReportRequest) -> ReportResponse:
         return await self._ask("/v1/reports", request, ReportResponse)
 
@@ -154,12 +167,16 @@ class AgentClient:
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {bearer}"} if bearer else {})
         timeout = httpx.Timeout(_ANSWER_S + wait_s, connect=_CONNECT_S)
         content = b"" if body is None else body.model_dump_json().encode()
+        credential = self._http.headers.get("Authorization")
         try:
             response = await self._http.post(path, content=content, headers=headers, timeout=timeout)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise Unavailable(f"{self.server} cannot be reached: {error or type(error).__name__}") from error
         if response.is_success:
+            self.renewal_asked = self.renewal_asked or RENEW_HEADER in response.headers
             return response
+        if response.status_code == 401 and bearer is None and self._http.headers.get("Authorization") != credential:
+            return await self._send(path, body, wait_s=wait_s)  # it was under way while the credential was replaced
         raise error_of(response)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from edgefront.agents.config import AgentConfig
 from edgefront.agents.device.probe import as_name, default_class
 from edgefront.agents.server.client import AgentClient
 from edgefront.agents.server.retry import FOREVER
-from edgefront.core.errors import InvalidInput, Unauthenticated
+from edgefront.core.errors import Conflict, EdgefrontError, Gone, InvalidInput, Unauthenticated
 from edgefront.core.wire.agent import DeviceFacts, EnrolRequest
 
 _log = logging.getLogger(__name__)
+
+STANDARD_INPUT = Path("-")
 
 
 class Credential(BaseModel):
@@ -66,9 +69,6 @@ class CredentialFile:
                 draft.unlink()
             raise
 
-    def forget(self) -> None:
-        self.path.unlink(missing_ok=True)
-
 
 async def enrol(client: AgentClient, config: AgentConfig, facts: DeviceFacts) -> Credential:
     """Exchanges the enrolment token for a credential and stores it. Waits while the server is unavailable. Raises
@@ -89,8 +89,44 @@ async def enrol(client: AgentClient, config: AgentConfig, facts: DeviceFacts) ->
     return credential
 
 
+async def renew(client: AgentClient, config: AgentConfig) -> None:
+    """Replaces the device's credential. The new one is on disk before it is used, and the old one stays valid until
+    then: an agent that dies in between starts with one that works. Without an answer, the server asks again later.
+    """
+    file = CredentialFile(config.data_dir)
+    known = file.read(client.server)
+    if known is None:
+        return
+    try:
+        answer = await client.renew(known.device_id)
+        file.write(known.model_copy(update={"credential": answer.credential}))
+    except (EdgefrontError, OSError) as error:
+        _log.warning("the credential could not be replaced; trying again with the next request for work: %s", error)
+        return
+    client.use(answer.credential)
+    _log.info("the credential was replaced")
+
+
+async def enrol_again(client: AgentClient, config: AgentConfig, facts: DeviceFacts, refusal: EdgefrontError) -> None:
+    """Called when the server does not accept the credential: enrols with the token, if there is one that it accepts.
+
+    Raises `refusal` if there is no token or, for a revoked device, none that was made for it; else what is wrong with
+    the token.
+    """
+    if config.token_file is None:
+        raise refusal
+    _log.warning("the server does not accept this device's credential (%s); enrolling again", refusal)
+    try:
+        found = await enrol(client, config, facts)
+    except (Unauthenticated, Conflict, InvalidInput):
+        if isinstance(refusal, Gone):
+            raise refusal from None
+        raise
+    client.use(found.credential)
+
+
 def read_token(path: Path | None) -> str:
-    """The enrolment token in a file; `InvalidInput` if it is missing or empty."""
+    """The enrolment token in a file, or for `-` on standard input; `InvalidInput` if it is missing or empty."""
     if path is None:
         raise InvalidInput(
             "this device is not enrolled yet: give an enrolment token by --token-file",
@@ -98,7 +134,7 @@ def read_token(path: Path | None) -> str:
             allowed="a file with a token from `POST /v1/enrolment-tokens`",
         )
     try:
-        token = path.read_text(encoding="utf-8").strip()
+        token = (sys.stdin.readline() if path == STANDARD_INPUT else path.read_text(encoding="utf-8")).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"the token file {path} cannot be read: {error}", field="token_file") from None
     if not token or len(token) > 200 or not token.isascii() or any(character.isspace() for character in token):
@@ -106,14 +142,3 @@ def read_token(path: Path | None) -> str:
             f"the token file {path} holds no enrolment token", field="token_file", allowed="one line: efe_…"
         )
     return token
-
-
-def not_valid_any_more(config: AgentConfig, error: Unauthenticated) -> bool:
-    """Called when the server does not know the credential: deletes it if there is a token to enrol again; whether it
-    did.
-    """
-    if config.token_file is None:
-        return False
-    _log.warning("the server does not accept this device's credential (%s); enrolling again", error)
-    CredentialFile(config.data_dir).forget()
-    return True

@@ -34,7 +34,7 @@ class Leasing:
 
     Args:
         facts: the device's facts, sent with the first request. rejoin: called when the server no longer knows this
-        device; enrols again or raises.
+        device or has revoked it; enrols again or raises. renew: called when the server asks to replace the credential.
     """
 
     def __init__(
@@ -43,7 +43,8 @@ class Leasing:
         client: AgentClient,
         spool: Spool,
         facts: DeviceFacts,
-        rejoin: Callable[[Unauthenticated], Awaitable[None]],
+        rejoin: Callable[[EdgefrontError], Awaitable[None]],
+        renew: Callable[[], Awaitable[None]],
     ) -> None:
         self.holdings = Holdings()
         self._config = config
@@ -51,6 +52,8 @@ class Leasing:
         self._spool = spool
         self._facts = facts
         self._rejoin = rejoin
+        self._renew = renew
+        self._rejoined = False
         self._work = asyncio.Event()
         self._hungry = asyncio.Event()
         self._closed = False
@@ -76,7 +79,10 @@ class Leasing:
             if answer.state != told_state:
                 told_state = answer.state
                 _log.info("the server reports this device as %s", told_state)
-            if self._take(answer) == 0 and time.monotonic() - asked < min(1.0, self._config.wait_s):
+            taken = self._take(answer)
+            if self._client.renewal_asked:
+                await self._renew()
+            if taken == 0 and time.monotonic() - asked < min(1.0, self._config.wait_s):
                 await asyncio.sleep(1.0)  # the server did not let the request wait: avoid a busy loop
 
     async def next(self) -> HeldItem | None:
@@ -128,12 +134,17 @@ class Leasing:
                 _log.info("returned %d launches", len(launch_ids))
 
     async def _ask(self, request: LeaseRequest) -> LeaseResponse | None:
-        """None if the device had to enrol again."""
+        """None if the device had to enrol again. Raises if it is refused even then."""
         try:
-            return await FOREVER.run("requesting work", lambda: self._client.lease(request))
-        except Unauthenticated as error:
+            answer = await FOREVER.run("requesting work", lambda: self._client.lease(request))
+        except (Unauthenticated, Gone) as error:
+            if self._rejoined:
+                raise
+            self._rejoined = True
             await self._rejoin(error)
             return None
+        self._rejoined = False
+        return answer
 
     def _take(self, answer: LeaseResponse) -> int:
         lease = self.holdings.add(answer)

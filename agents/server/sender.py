@@ -13,6 +13,7 @@ from edgefront.agents.server.spool import Entry, Spool, Waiting
 from edgefront.core.errors import (
     Conflict,
     EdgefrontError,
+    Gone,
     InvalidInput,
     NotFound,
     TooLarge,
@@ -81,7 +82,7 @@ class Sender:
         return True
 
     async def run(self) -> None:
-        """Sends results forever. Raises the server's errors about the device itself (revoked)."""
+        """Sends results forever. Raises what the server has against them besides the device."""
         while True:
             await self._filled.wait()
             waiting = self._spool.oldest(MAX_BATCH)
@@ -89,7 +90,7 @@ class Sender:
                 await self._send(waiting)
             except _REFUSALS as error:
                 await self._one_by_one(waiting, error)
-            except Unauthenticated as error:  # the lease requests handle it
+            except (Unauthenticated, Gone) as error:  # the lease requests handle it
                 _log.warning("results wait until the server accepts this device: %s", error)
                 await asyncio.sleep(_REJOIN_S)
             self._note()

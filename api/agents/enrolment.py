@@ -31,7 +31,9 @@ def enrol(
     token: EnrolmentToken,
     here: Here,
 ) -> EnrolResponse:
-    """The bearer is the enrolment token. A device of the same name and owner is replaced; its credential ends."""
+    """The bearer is the enrolment token. It enrols a device with a name of its own, or the one that the token was made
+    for (`reenrol_device`), whose old credential ends.
+    """
     with here.database.write() as session:
         answer_ = handover.enrol(session, token, request, here.database.now(session))
     here.credentials.forget()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from datetime import datetime, timezone
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Request, Response
@@ -14,15 +15,16 @@ from starlette.concurrency import run_in_threadpool
 from edgefront.api.context import Context
 from edgefront.api.docs import examples
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import DeviceId, Here
+from edgefront.api.http.auth import DeviceId, Here, principal_of
 from edgefront.api.http.hot_route import HotRoute
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import LaunchId, LeaseId
 from edgefront.core.errors import EdgefrontError, Unavailable
-from edgefront.core.services.fleet import devices
+from edgefront.core.services.fleet import credentials, devices
 from edgefront.core.services.fleet.capability import device_keys
 from edgefront.core.services.measuring import leases
 from edgefront.core.wire.agent import (
+    RENEW_HEADER,
     HeartbeatResponse,
     LeaseRequest,
     LeaseResponse,
@@ -33,6 +35,13 @@ from edgefront.core.wire.agent import (
 router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
 hot_router = APIRouter(prefix="/v1", tags=["agents"], route_class=HotRoute)
 
+_LEASED = answer(examples.LEASE_RESPONSE)
+_LEASED[200]["headers"] = {
+    RENEW_HEADER: {
+        "schema": {"type": "string", "enum": ["true"]},
+        "description": "The device's credential is old: replace it (rotate_credential)",
+    }
+}
 DRAINING_WAIT_S = 5.0
 """Seconds that a draining device waits between requests, once it has been answered that it is draining."""
 
@@ -42,7 +51,7 @@ DRAINING_WAIT_S = 5.0
     operation_id="lease",
     summary="Lease launches, or wait until there are some",
     response_model=LeaseResponse,
-    responses={**answer(examples.LEASE_RESPONSE), **errors(409)},
+    responses={**_LEASED, **errors(409)},
 )
 async def lease(
     body: Annotated[LeaseRequest, Body(openapi_examples=sample(examples.LEASE_REQUEST))],
@@ -56,10 +65,13 @@ async def lease(
     begun = loop.time()
     end = begun + min(body.wait_s, here.settings.leases.max_wait_s)
     found, keys = await run_in_threadpool(_claim, here, device_id, body, True)
+    headers = {}
+    if credentials.is_old(principal_of(request), here.settings.access.credential_days, datetime.now(timezone.utc)):
+        headers[RENEW_HEADER] = "true"
     if not found.items and end > loop.time() and not here.room.closed:
         gone = asyncio.ensure_future(_disconnected(request))
         try:
-            found = await _wait_for_work(here, device_id, body, found, keys, end, gone)
+            found = await _wait_for_work(request, here, device_id, body, found, keys, end, gone)
         finally:
             gone.cancel()
         waited = loop.time() - begun
@@ -68,10 +80,11 @@ async def lease(
     else:
         here.metrics.lease_wait.observe(0.0)
     here.metrics.leased.inc(len(found.items))
-    return Response(found.model_dump_json(), media_type="application/json")
+    return Response(found.model_dump_json(), media_type="application/json", headers=headers)
 
 
 async def _wait_for_work(
+    request: Request,
     here: Context,
     device_id: str,
     body: LeaseRequest,
@@ -92,6 +105,7 @@ async def _wait_for_work(
             break
         before = found.state
         try:
+            await here.credentials.resolve(request.state.credential)  # it may have ended while it waited
             found, keys = await run_in_threadpool(_claim, here, device_id, body, False)
         except Unavailable:
             continue  # the agent would only retry, so it waits here until the database is available
@@ -109,7 +123,7 @@ def _claim(here: Context, device_id: str, body: LeaseRequest, first: bool) -> tu
     with here.database.write() as session:
         now = here.database.now(session)
         if first and body.facts is not None:
-            devices.update_facts(session, device_id, body.facts, body.protocol_version)
+            devices.update_facts(session, device_id, body.facts)
         found = leases.claim(session, device_id, body.max_items, now, here.settings.leases.ttl_s)
         found = found.model_copy(update={"heartbeat_s": here.settings.leases.heartbeat_s})
         if found.items:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 
-import anyio.to_thread
 from fastapi import APIRouter, Depends, Query, Response
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from edgefront.api.candidates import tables
 from edgefront.api.context import Context
-from edgefront.api.docs import examples
+from edgefront.api.docs import candidate_examples, examples, prediction_examples
 from edgefront.api.docs.openapi import answer, errors, kept
-from edgefront.api.http.auth import Here, Person
+from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.parameters import (
     CandidateId,
     Cursor,
@@ -24,13 +25,18 @@ from edgefront.api.http.parameters import (
     TargetName,
 )
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.jobs import candidates, frontier
-from edgefront.core.services.jobs.candidates import SORTABLE, CandidateFilter
+from edgefront.core.services.jobs import candidates, details, frontier, genes, points
+from edgefront.core.services.jobs.candidates import DERIVED, SORTABLE, CandidateFilter
+from edgefront.core.services.prediction.parts import candidate_parts
 from edgefront.core.states import CandidateState
+from edgefront.core.wire import points as points_wire
+from edgefront.core.wire.candidates import CandidateDetails, CandidateParts
+from edgefront.core.wire.genes import GenesView
 from edgefront.core.wire.jobs import (
     CandidatePage,
     CandidateView,
     FrontierView,
+    Group,
     LaunchView,
     Quality,
 )
@@ -38,6 +44,8 @@ from edgefront.core.wire.jobs import (
 router = APIRouter(prefix="/v1", tags=["candidates"])
 
 Number = Annotated[int | None, Query(ge=0, le=1 << 53)]
+Id = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_\-]+$")]
+Figure = Annotated[float | None, Query(ge=-1e300, le=1e300, allow_inf_nan=False)]
 _BINARY = {"type": "string", "format": "binary"}
 
 
@@ -49,8 +57,21 @@ async def _filter(
     generation: Annotated[int | None, Query(ge=-1, le=1 << 30, description="-1: baselines")] = None,
     max_latency_ms: LatencyBound = None,
     max_memory_mb: MemoryBound = None,
+    max_first_token_ms: LatencyBound = None,
+    max_token_ms: LatencyBound = None,
     min_decoder_parameters: Number = None,
     max_decoder_parameters: Number = None,
+    group: Annotated[Group | None, Query(description="Every candidate belongs to one of them")] = None,
+    ids: Annotated[list[Id], Query(max_length=500, description="Only these")] = [],  # noqa: B006  (FastAPI copies it)
+    text: Annotated[
+        str | None,
+        Query(
+            max_length=200,
+            pattern=r"^[^\x00]*$",
+            description="A number, the beginning or end of an id, the beginning of a digest, an operator, or part of a "
+            "reason",
+        ),
+    ] = None,
 ) -> CandidateFilter:
     return CandidateFilter(
         target=target,
@@ -60,8 +81,13 @@ async def _filter(
         generation=generation,
         max_latency_ms=max_latency_ms,
         max_memory_mb=max_memory_mb,
+        max_first_token_ms=max_first_token_ms,
+        max_token_ms=max_token_ms,
         min_decoder_parameters=min_decoder_parameters,
         max_decoder_parameters=max_decoder_parameters,
+        group=group,
+        ids=tuple(ids),
+        text=text,
     )
 
 
@@ -69,8 +95,9 @@ Filter = Annotated[CandidateFilter, Depends(_filter)]
 Sort = Annotated[
     str,
     Query(
-        pattern=f"^-?({'|'.join(SORTABLE)})$",
-        description="A column, with `-` before it for descending order; unmeasured candidates always come last",
+        pattern=f"^-?({'|'.join((*SORTABLE, *DERIVED))})$",
+        description="A figure, with `-` before it for descending order; candidates without it always come last. "
+        f"{', '.join(DERIVED)}: of one target, the first if none is named",
         examples=["-proxy"],
     ),
 ]
@@ -95,23 +122,34 @@ Sort = Annotated[
 )
 async def list_candidates(
     job_id: JobId,
-    person: Person,
+    person: Reader,
     here: Here,
     filters: Filter,
     sort: Sort = "number",
     cursor: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    offset: Annotated[
+        int | None,
+        Query(ge=0, le=1 << 30, description="Candidates before the page, instead of a cursor; it then has a `place`"),
+    ] = None,
+    around: Annotated[
+        Id | None,
+        Query(description="Id of a candidate: the page that it is on"),
+    ] = None,
     format: Annotated[  # noqa: A002  (the name on the wire)
         Literal["json", "csv", "parquet"], Query(description="csv and parquet contain every candidate, without pages")
     ] = "json",
 ) -> Any:
     """The filters are combined by and, as in "measured, on the frontier, under 50 ms and 300 MB"."""
     if format == "json":
-        return await run_in_threadpool(_page, here, person, job_id, filters, sort, cursor, limit)
+        page = partial(candidates.list_candidates, limit=limit, offset=offset, around=around)
+        return await run_in_threadpool(
+            _page, here, person, partial(page, job_id=job_id, filters=filters, sort=sort, cursor=cursor)
+        )
     rows = partial(candidates.export_rows, principal=person, job_id=job_id, filters=filters, sort=sort)
     write = partial(tables.write_export, here.database, rows, format)
     # Written whole before it is sent: a slow reader must not hold a database connection.
-    file = await anyio.to_thread.run_sync(write, limiter=here.slow)
+    file = await here.slow.run(person.owner, write)
     return StreamingResponse(
         tables.chunks(file),
         media_type=tables.MEDIA_TYPES[format],
@@ -119,11 +157,48 @@ async def list_candidates(
     )
 
 
-def _page(
-    here: Context, person: Principal, job_id: str, filters: CandidateFilter, sort: str, cursor: str | None, limit: int
-) -> CandidatePage:
+def _page(here: Context, person: Principal, page: Callable[..., CandidatePage]) -> CandidatePage:
     with here.database.read() as session:
-        return candidates.list_candidates(session, person, job_id, filters, sort, cursor, limit)
+        return page(session, person)
+
+
+@router.get(
+    "/jobs/{job_id}/points",
+    operation_id="get_points",
+    summary="The points of a target's chart, thinned to a fixed number, as typed columns",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The length of a JSON header (unsigned 32-bit, little-endian), the header, then the columns "
+            "that it names, each padded to 8 bytes",
+            "content": {points_wire.MEDIA_TYPE: {"schema": _BINARY, "example": "..."}},
+        },
+        **errors(404),
+    },
+)
+def get_points(
+    job_id: JobId,
+    person: Reader,
+    here: Here,
+    target: TargetName = None,
+    axis: Annotated[points_wire.Axis, Query(description="What stands for quality: the proxy or predicted")] = "proxy",
+    most: Annotated[int, Query(ge=1, le=points.MOST, description="Points beside those that are always kept")] = 1000,
+    min_latency_ms: Figure = None,
+    max_latency_ms: Figure = None,
+    min_quality: Figure = None,
+    max_quality: Figure = None,
+    keep: Annotated[
+        list[Id],
+        Query(max_length=50, description="Ids of candidates that must be among them"),
+    ] = [],  # noqa: B006  (FastAPI copies it)
+) -> Response:
+    """The frontier, the baselines, trained candidates and those to `keep` are always among them; the others are spread
+    over the window that the bounds give. `total` in the header is how many candidates the window has."""
+    bounds = (min_latency_ms, max_latency_ms, min_quality, max_quality)
+    zoom = None if all(bound is None for bound in bounds) else points.Zoom(*bounds)
+    with here.database.read() as session:
+        body = points.read(session, person, job_id, target, axis=axis, zoom=zoom, most=most, keep=keep)
+    return Response(body, media_type=points_wire.MEDIA_TYPE)
 
 
 @router.get(
@@ -144,11 +219,13 @@ def _page(
 )
 def get_frontier(
     job_id: JobId,
-    person: Person,
+    person: Reader,
     here: Here,
     target: TargetName = None,
     max_latency_ms: LatencyBound = None,
     max_memory_mb: MemoryBound = None,
+    max_first_token_ms: LatencyBound = None,
+    max_token_ms: LatencyBound = None,
     by: Annotated[
         Quality, Query(description="The measure of quality: the proxy, or the perplexity of trained models")
     ] = "proxy",
@@ -169,6 +246,8 @@ def get_frontier(
             target,
             max_latency_ms=max_latency_ms,
             max_memory_mb=max_memory_mb,
+            max_first_token_ms=max_first_token_ms,
+            max_token_ms=max_token_ms,
             by=by,
             dataset=dataset,
         )
@@ -182,14 +261,55 @@ def get_frontier(
 
 
 @router.get(
+    "/jobs/{job_id}/genes",
+    operation_id="get_genes",
+    summary="Genes and objectives of a target's candidates as columns, and the importance of each gene",
+    responses={**answer(prediction_examples.GENES), **errors(404)},
+)
+async def get_genes(job_id: JobId, person: Reader, here: Here, target: TargetName = None) -> GenesView:
+    """Measured candidates, without baselines; of more than 1000 an even spread and the whole frontier. Importance is
+    that of permutation in a random forest, for each objective.
+    """
+    return await here.slow.run(person.owner, partial(_genes, here, person, job_id, target))
+
+
+def _genes(here: Context, person: Principal, job_id: str, target: str | None) -> GenesView:
+    with here.database.read() as session:
+        known = genes.read(session, person, job_id, target)
+    return known.genes()
+
+
+@router.get(
     "/candidates/{candidate_id}",
     operation_id="get_candidate",
     summary="One candidate",
     responses={**answer(examples.CANDIDATE), **errors(404)},
 )
-def get_candidate(candidate_id: CandidateId, person: Person, here: Here) -> CandidateView:
+def get_candidate(candidate_id: CandidateId, person: Reader, here: Here) -> CandidateView:
     with here.database.read() as session:
         return candidates.get_candidate(session, person, candidate_id)
+
+
+@router.get(
+    "/candidates/{candidate_id}/details",
+    operation_id="get_candidate_details",
+    summary="One candidate with its blocks, its ancestors and the formats of its model",
+    responses={**answer(candidate_examples.CANDIDATE_DETAILS), **errors(404)},
+)
+def get_candidate_details(candidate_id: CandidateId, person: Reader, here: Here) -> CandidateDetails:
+    with here.database.read() as session:
+        return details.candidate_details(session, person, candidate_id)
+
+
+@router.get(
+    "/candidates/{candidate_id}/parts",
+    operation_id="get_candidate_parts",
+    summary="Where a candidate's milliseconds and bytes go",
+    responses={**answer(candidate_examples.CANDIDATE_PARTS), **errors(404)},
+)
+async def get_candidate_parts(candidate_id: CandidateId, person: Reader, here: Here) -> CandidateParts:
+    """Predicted by part from all that was measured on its device by its protocol. Takes up to seconds."""
+    return await here.slow.run(person.owner, partial(candidate_parts, here.database, person, candidate_id, here.fits))
 
 
 @router.get(
@@ -198,7 +318,7 @@ def get_candidate(candidate_id: CandidateId, person: Person, here: Here) -> Cand
     summary="The raw launches behind a candidate's numbers",
     responses={**answer(examples.LAUNCHES), **errors(404)},
 )
-def list_launches(candidate_id: CandidateId, person: Person, here: Here) -> list[LaunchView]:
+def list_launches(candidate_id: CandidateId, person: Reader, here: Here) -> list[LaunchView]:
     """Samples in the order they were taken, memory by parts, and the environment of each launch."""
     with here.database.read() as session:
         return candidates.list_launches(session, person, candidate_id)

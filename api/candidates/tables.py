@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sqlalchemy.orm import Session
 
+from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS
 from edgefront.core.store.database import Database
 from edgefront.core.wire.jobs import CandidateView, FrontierView
@@ -44,7 +45,7 @@ _TYPES = {
         ),
         pa.int64(),
     ),
-    **dict.fromkeys(("proxy", "latency_ms", "latency_half_width_ms", "latency_p90_ms"), pa.float64()),
+    **dict.fromkeys(("proxy", "latency_ms", "latency_half_width_ms", "latency_p90_ms", *MEASURED), pa.float64()),
     **dict.fromkeys(
         ("speedup", "speedup_low", "speedup_high", "memory_ratio", "baseline_latency_ms", "baseline_memory_bytes"),
         pa.float64(),
@@ -71,6 +72,7 @@ FRONTIER_COLUMNS = (
     "latency_p90_ms",
     "memory_bytes",
     "build_peak_bytes",
+    *MEASURED,
     "launches",
 )
 

@@ -20,6 +20,7 @@ from edgefront.core.search.registry import algorithms
 from edgefront.core.spaces import catalogue
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import NamedModel, named_model, named_models
+from edgefront.core.validation import existing
 from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, SpaceView
 
 _TOKENS = "Tokens per sequence of the pass. Default: 192; in decode 1."
@@ -70,7 +71,7 @@ def list_spaces(_asker: Anyone) -> list[SpaceView]:
 def get_space(name: CatalogueName, _asker: Anyone) -> SpaceView:
     known = catalogue.spaces()
     if name not in known:
-        raise NotFound(f"no search space {name!r}; there are {', '.join(known)}")
+        raise NotFound(f"no search space {name!r}; {existing(name, known, 'edgefront space list')}")
     return _space(name)
 
 

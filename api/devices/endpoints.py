@@ -6,27 +6,36 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Body, Query
 from sqlalchemy.orm import Session
 
 from edgefront.api.context import Context
 from edgefront.api.docs import examples
-from edgefront.api.docs.openapi import answer, errors
-from edgefront.api.http.auth import Anyone, Here, Person
+from edgefront.api.docs.openapi import answer, errors, sample
+from edgefront.api.http.auth import Anyone, Here, Person, Reader
+from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, DeviceName
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.fleet import devices
-from edgefront.core.services.measuring import handover
+from edgefront.core.services.fleet import credentials, devices, logs
+from edgefront.core.services.measuring import anchors, handover, work
 from edgefront.core.store.tables import Device
 from edgefront.core.wire.agent import EnrolResponse
-from edgefront.core.wire.service import DevicePage, DeviceView
+from edgefront.core.wire.service import (
+    AnchorView,
+    DeviceLog,
+    DevicePage,
+    DeviceView,
+    DeviceWork,
+    EnrolmentTokenView,
+    ReenrolRequest,
+)
 
-router = APIRouter(prefix="/v1/devices", tags=["devices"])
+router = APIRouter(prefix="/v1/devices", tags=["devices"], route_class=JsonRoute)
 
 
 @router.get("", operation_id="list_devices", summary="List devices", responses=answer(examples.DEVICE_PAGE))
 def list_devices(
-    person: Person, here: Here, cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
+    person: Reader, here: Here, cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
 ) -> DevicePage:
     """Devices are shared: every user sees them and may use them in jobs."""
     with here.database.read() as session:
@@ -68,13 +77,68 @@ def activate_device(device: DeviceName, person: Person, here: Here) -> DeviceVie
 
 
 @router.post(
+    "/{device_id}/trust",
+    operation_id="trust_device",
+    summary="End a device's quarantine",
+    responses={**answer(examples.DEVICE), **errors(404, 409)},
+)
+def trust_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
+    """It gets launches again, and its results no longer carry the mark of an anchor that has moved. For its owner or an
+    admin.
+    """
+    return _steer(here, devices.trust_device, person, device)
+
+
+@router.get(
+    "/{device_id}/anchor",
+    operation_id="get_device_anchor",
+    summary="The history of a device's anchor",
+    responses={**answer(examples.ANCHOR), **errors(404)},
+)
+def get_device_anchor(device: DeviceName, asker: Anyone, here: Here) -> AnchorView:
+    """A small fixed model that every device measures regularly: its latency, and the conditions it was measured in."""
+    with here.database.read() as session:
+        return anchors.anchor_view(session, asker, device)
+
+
+@router.get(
+    "/{device_id}/work",
+    operation_id="get_device_work",
+    summary="What a device does now, and what waits for it",
+    responses={**answer(examples.DEVICE_WORK), **errors(404)},
+)
+def get_device_work(device: DeviceName, person: Reader, here: Here) -> DeviceWork:
+    """Jobs of other owners are counted, not named."""
+    with here.database.read() as session:
+        return work.device_work(session, person, device)
+
+
+@router.get(
+    "/{device_id}/log",
+    operation_id="read_device_log",
+    summary="The last lines that a device's agent has logged",
+    responses={**answer(examples.DEVICE_LOG), **errors(404)},
+)
+def read_device_log(
+    device: DeviceName,
+    person: Reader,
+    here: Here,
+    after: Annotated[int, Query(ge=0, le=1 << 53, description="Only lines with a higher number")] = 0,
+    limit: Annotated[int, Query(ge=1, le=logs.KEPT)] = logs.KEPT,
+) -> DeviceLog:
+    """The agent sends new lines every 15 s while there are some."""
+    with here.database.read() as session:
+        return logs.read_log(session, person, device, after=after, limit=limit)
+
+
+@router.post(
     "/{device_id}/revoke",
     operation_id="revoke_device",
     summary="Revoke a device's credential",
     responses={**answer(examples.DEVICE), **errors(404, 409)},
 )
 def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
-    """Its measurements are kept; its launches go to other devices. To use the device again, enrol it again."""
+    """Its measurements are kept; its launches go to other devices. To use it again, enrol it again (`reenrol`)."""
     view = _steer(here, handover.revoke_device, person, device)
     here.credentials.forget()
     return view
@@ -87,11 +151,38 @@ def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     responses={**answer(examples.ENROL_RESPONSE), **errors(404, 409)},
 )
 def rotate_credential(device: DeviceName, asker: Anyone, here: Here) -> EnrolResponse:
-    """The old one becomes invalid within seconds. For the device itself, its owner or an admin."""
+    """For its owner or an admin the old one ends within a second. A device that replaces its own (an answer to a lease
+    request has the header `Edgefront-Renew-Credential` when it is old) keeps the old one until it uses the new one.
+    """
     with here.database.write() as session:
-        answer_ = devices.rotate_credential(session, asker, device, here.database.now(session))
+        answer_ = credentials.rotate(session, asker, device, here.database.now(session))
     here.credentials.forget()
     return answer_
+
+
+@router.post(
+    "/{device_id}/reenrol",
+    status_code=201,
+    operation_id="reenrol_device",
+    summary="Create a token that enrols this device again",
+    responses={
+        **answer(examples.REENROL_MADE, status=201, description="The token; its secret is shown only once"),
+        **errors(404),
+    },
+)
+def reenrol_device(
+    device: DeviceName,
+    person: Person,
+    here: Here,
+    body: Annotated[ReenrolRequest, Body(openapi_examples=sample(examples.REENROL_REQUEST))],
+) -> EnrolmentTokenView:
+    """For a device that was revoked or has lost its credential: it keeps its id and its measurements. No other token
+    takes over a device. The token is for one use; it is made by the device's owner or an admin.
+    """
+    with here.database.write() as session:
+        now = here.database.now(session)
+        token, secret = credentials.reenrolment_token(session, person, device, body, now)
+        return devices.token_view(token, secret)
 
 
 def _steer(

@@ -45,6 +45,17 @@ def list_tokens(admin: Admin, here: Here) -> list[EnrolmentTokenView]:
         return devices.list_enrolment_tokens(session, admin)
 
 
+@router.get(
+    "/{token_id}",
+    operation_id="get_enrolment_token",
+    summary="One enrolment token, and the devices that enrolled with it",
+    responses={**answer(examples.TOKEN_USED), **errors(404)},
+)
+def get_token(token_id: TokenId, admin: Admin, here: Here) -> EnrolmentTokenView:
+    with here.database.read() as session:
+        return devices.get_enrolment_token(session, admin, token_id)
+
+
 @router.delete(
     "/{token_id}",
     status_code=204,

@@ -17,6 +17,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.huggingface import from_config
 from edgefront.core.spaces.models import named_model
+from edgefront.core.spaces.versions import FIELDS
 from edgefront.core.wire import agent, jobs, recommendations, service
 
 _NOW = datetime(2026, 5, 4, 9, 30, tzinfo=timezone.utc)
@@ -89,6 +90,43 @@ JOB_REQUEST = _json(
     )
 )
 
+JOB_REQUESTS: dict[str, tuple[str, Any]] = {
+    "frontier": ("The whole frontier of a space, on a class of devices", JOB_REQUEST),
+    "generate": (
+        "The best model that begins to answer, and goes on, within these times",
+        _json(
+            jobs.JobRequest(
+                name="answers on the lab laptops",
+                goal="best_within_limits",
+                space=jobs.SpaceRequest(name="llama"),
+                targets=(
+                    jobs.TargetRequest(
+                        device="lab-7",
+                        protocol=MeasurementProtocol.model_validate(
+                            {"mode": "generate", "sequence_length": 512, "new_tokens": 64, "memory_length": 1024}
+                            | {"latency": "token"}
+                        ),
+                        limits=jobs.Limits(first_token_ms=400, token_ms=20, memory_mb=600),
+                    ),
+                ),
+                budget=jobs.Budget(candidates=60),
+            )
+        ),
+    ),
+    "my_model": (
+        "Around a model of one's own, as POST /v1/models/import describes it",
+        _json(
+            jobs.JobRequest(
+                name="faster than mine",
+                goal="best_within_limits",
+                space=jobs.SpaceRequest.model_validate({"model": IMPORTED["architecture"]}),
+                targets=(jobs.TargetRequest(device="lab-7", limits=jobs.Limits(latency_ms=50)),),
+                budget=jobs.Budget(minutes=30),
+            )
+        ),
+    ),
+}
+
 _JOB_TARGET = jobs.TargetView(
     id=_TARGET,
     name="laptop, onnxruntime",
@@ -129,7 +167,7 @@ _JOB_VIEW = jobs.JobView(
 JOB = _json(_JOB_VIEW)
 JOB_PAGE = _json(jobs.JobPage(items=(_JOB_VIEW,), next_cursor=None))
 
-_CANDIDATE_VIEW = jobs.CandidateView(
+CANDIDATE_VIEW = jobs.CandidateView(
     id=_CANDIDATE,
     job_id=_JOB,
     target_id=_TARGET,
@@ -166,8 +204,8 @@ _CANDIDATE_VIEW = jobs.CandidateView(
     created_at=_NOW,
     measured_at=_LATER,
 )
-CANDIDATE = _json(_CANDIDATE_VIEW)
-CANDIDATE_PAGE = _json(jobs.CandidatePage(items=(_CANDIDATE_VIEW,), next_cursor="WzE3LCJjbmRfMDEiXQ"))
+CANDIDATE = _json(CANDIDATE_VIEW)
+CANDIDATE_PAGE = _json(jobs.CandidatePage(items=(CANDIDATE_VIEW,), next_cursor="WzE3LCJjbmRfMDEiXQ"))
 FRONTIER = _json(
     jobs.FrontierView(
         job_id=_JOB,
@@ -175,7 +213,7 @@ FRONTIER = _json(
         target="laptop, onnxruntime",
         hypervolume=0.61,
         reference=_JOB_TARGET.reference,
-        points=(_CANDIDATE_VIEW,),
+        points=(CANDIDATE_VIEW,),
         baseline=(),
         summary=_JOB_TARGET.summary,
         epsilon=0.02,
@@ -193,14 +231,14 @@ RECOMMENDATION = _json(
         by="predicted",
         proxy="quality_law",
         perplexity_of="WikiText-103, validation split",
-        sentence="Within 50 ms and 300 MiB a model of predicted perplexity 31.2 ± 0.8. Against the largest stock model "
+        sentence="Within 50 ms and 300 MB a model of predicted perplexity 31.2 ± 0.8. Against the largest stock model "
         "within the limits (4 layers): predicted perplexity 8.2 ± 3.3 % lower, no measurable difference in latency "
         "(± 2.4 %), peak memory 12 ± 0.6 % lower.",
-        recommended=_CANDIDATE_VIEW.model_copy(update={"predicted": _PREDICTED}),
-        baseline=_CANDIDATE_VIEW.model_copy(update={"id": f"{_CANDIDATE[:-1]}0", "on_frontier": False, **_STOCK}),
+        recommended=CANDIDATE_VIEW.model_copy(update={"predicted": _PREDICTED}),
+        baseline=CANDIDATE_VIEW.model_copy(update={"id": f"{_CANDIDATE[:-1]}0", "on_frontier": False, **_STOCK}),
         runners_up=(
             recommendations.RunnerUpView(
-                candidate=_CANDIDATE_VIEW.model_copy(update={"id": f"{_CANDIDATE[:-1]}1"}),
+                candidate=CANDIDATE_VIEW.model_copy(update={"id": f"{_CANDIDATE[:-1]}1"}),
                 trade="latency 6.1 ± 2.4 % lower, peak memory 3.0 ± 0.7 % lower, "
                 "no measurable difference in predicted perplexity (± 3.2 %)",
             ),
@@ -229,6 +267,8 @@ FACTS = agent.DeviceFacts(
             runtime="onnxruntime", version="1.22.0", providers=("cpu",), memory_methods=("anonymous", "resident")
         ),
     ),
+    descriptions=FIELDS,
+    modes=("forward", "prefill", "decode", "generate"),
 )
 _DEVICE_VIEW = service.DeviceView(
     id=_DEVICE,
@@ -243,15 +283,69 @@ _DEVICE_VIEW = service.DeviceView(
     leased=8,
     measuring_share=0.81,
 )
+ANCHOR = _json(
+    service.AnchorView(
+        device_id=_DEVICE,
+        digest=_DIGEST,
+        drift=None,
+        points=(
+            service.AnchorPoint(
+                launch_id=_LAUNCH, measured_at=_NOW, latency_ms=1.42, clock_mhz=4100, load_1m=0.2, temperature_c=48
+            ),
+        ),
+    )
+)
 DEVICE = _json(_DEVICE_VIEW)
+DEVICE_WORK = _json(
+    service.DeviceWork(
+        device_id=_DEVICE,
+        held=(
+            service.HeldLaunch(
+                launch_id=_LAUNCH,
+                purpose="first",
+                started_at=_NOW,
+                digest=_DIGEST,
+                architecture=ARCHITECTURE,
+                runtime="onnxruntime",
+                mode="forward",
+                job_id=_JOB,
+                job_name="a model for my laptop",
+                candidate_id=_CANDIDATE,
+            ),
+        ),
+        waiting=12,
+        waiting_class=0,
+        queue=(service.QueuedLaunches(job_id=_JOB, job_name="a model for my laptop", of_class=False, launches=12),),
+    )
+)
+LOG_REQUEST = _json(
+    agent.LogRequest(lines=(agent.LogLine(at=_NOW, level="info", message="0a1b2c3d onnxruntime: 12.41 ms, 98.1 MB"),))
+)
+DEVICE_LOG = _json(
+    service.DeviceLog(
+        device_id=_DEVICE,
+        lines=(
+            service.LoggedLine(number=71, at=_NOW, level="info", message="0a1b2c3d onnxruntime: 12.41 ms, 98.1 MB"),
+        ),
+    )
+)
+ADDRESS = _json(service.AddressView(url="https://edgefront.example", local_only=False))
 DEVICE_PAGE = _json(service.DevicePage(items=(_DEVICE_VIEW,)))
 
 ENROL_REQUEST = _json(agent.EnrolRequest(name="lab-7", device_class="laptop", facts=FACTS))
 ENROL_RESPONSE = _json(agent.EnrolResponse(device_id=_DEVICE, credential="efa_the-secret-is-shown-once"))
+IDENTIFIER = _json(service.IdentifierView(id=_JOB))
 TOKEN_REQUEST = _json(service.EnrolmentTokenRequest(name="lab", minutes=60, uses=10))
 _TOKEN_VIEW = service.EnrolmentTokenView(id=_ENROLMENT, name="lab", expires_at=_LATER, uses_left=10, revoked=False)
 TOKEN = _json(_TOKEN_VIEW)
+TOKEN_USED = _json(_TOKEN_VIEW.model_copy(update={"uses_left": 9, "enrolled": (_DEVICE,)}))
 TOKEN_MADE = _json(_TOKEN_VIEW.model_copy(update={"token": "efe_the-secret-is-shown-once"}))
+REENROL_REQUEST = _json(service.ReenrolRequest(minutes=60))
+REENROL_MADE = _json(
+    _TOKEN_VIEW.model_copy(
+        update={"name": "lab-7", "uses_left": 1, "device_id": _DEVICE, "token": "efe_the-secret-is-shown-once"}
+    )
+)
 
 LEASE_REQUEST = _json(agent.LeaseRequest(max_items=8, wait_s=25))
 LEASE_RESPONSE = _json(

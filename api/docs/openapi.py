@@ -25,6 +25,7 @@ TAGS = [
     {"name": "predictions", "description": "What a model would take on a device, without measuring it."},
     {"name": "agents", "description": "The agents' requests: enrolment, leases, reports."},
     {"name": "catalogue", "description": "Search spaces, named models, algorithms and recipes."},
+    {"name": "identifiers", "description": "Whole identifiers from a part of them."},
     {"name": "access", "description": "Keys and browser sessions."},
     {"name": "service", "description": "Health and metrics."},
 ]
@@ -79,7 +80,7 @@ _EXAMPLES: dict[int, tuple[str, str, str, dict[str, Any]]] = {
     ),
     429: (
         "TooManyRequests",
-        "A rate limit was reached; Retry-After says when to retry",
+        "A rate limit, or as many slow requests as an owner may have; Retry-After says when to retry",
         "too-many-requests",
         {"detail": "more than 6000 requests per minute; retry in 0.4 s"},
     ),
@@ -139,6 +140,11 @@ def sample(value: Any, summary: str = "An example") -> dict[str, Any]:
     return {"example": {"summary": summary, "value": value}}
 
 
+def samples(**examples: tuple[str, Any]) -> dict[str, Any]:
+    """The same of several: name → what it is an example of, and the value."""
+    return {name: {"summary": summary, "value": value} for name, (summary, value) in examples.items()}
+
+
 def build(app: FastAPI) -> dict[str, Any]:
     """The document, built once."""
     if app.openapi_schema is None:
@@ -148,6 +154,7 @@ def build(app: FastAPI) -> dict[str, Any]:
             description=DESCRIPTION,
             routes=app.routes,
             tags=TAGS,
+            servers=[{"url": "/", "description": "This service"}],
             license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         )
         _add_components(document)

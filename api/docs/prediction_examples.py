@@ -6,13 +6,24 @@ from datetime import datetime, timezone
 from typing import Any
 
 from edgefront.api.docs.examples import ARCHITECTURE, COSTS, JOB, JOB_REQUEST, PROTOCOL, RECOMMENDATION
-from edgefront.core.wire import estimates, jobs, laws, predictions
+from edgefront.core.wire import estimates, genes, jobs, laws, predictions
 
 PREDICTION_REQUEST: dict[str, Any] = {
     "device": "lab-7",
     "protocol": PROTOCOL.model_dump(mode="json"),
     "architectures": [ARCHITECTURE],
 }
+
+PARTS = (
+    predictions.PartView(
+        block=0,
+        kind="attention",
+        ms=1.6,
+        by_feature={"attention_calls": 0.1, "attention_products": 1.2, "attention_scores": 0.3},
+    ),
+    predictions.PartView(block=1, kind="feed_forward", ms=2.0, by_feature={"feed_forward_products": 2.0}),
+    predictions.PartView(block=None, kind="ends", ms=8.8, by_feature={"pass": 0.3, "output_products": 8.5}),
+)
 
 PREDICTIONS: dict[str, Any] = predictions.PredictionsView(
     device="lab-7",
@@ -44,16 +55,7 @@ PREDICTIONS: dict[str, Any] = predictions.PredictionsView(
                 memory_low_bytes=60_700_000,
                 memory_high_bytes=61_900_000,
             ),
-            parts=(
-                predictions.PartView(
-                    block=0,
-                    kind="attention",
-                    ms=1.6,
-                    by_feature={"attention_calls": 0.1, "attention_products": 1.2, "attention_scores": 0.3},
-                ),
-                predictions.PartView(block=1, kind="feed_forward", ms=2.0, by_feature={"feed_forward_products": 2.0}),
-                predictions.PartView(block=None, kind="ends", ms=8.8, by_feature={"pass": 0.3, "output_products": 8.5}),
-            ),
+            parts=PARTS,
             beyond_measured=False,
             measured=None,
         ),
@@ -170,3 +172,28 @@ JOB_LAW: dict[str, Any] = laws.JobLawView(
 ).model_dump(mode="json")
 
 ADDED_TARGET: dict[str, Any] = {"name": "tablet", "device": "lab-9", "limits": {"latency_ms": 80.0}}
+
+GENES: dict[str, Any] = genes.GenesView(
+    job_id=JOB["id"],
+    target_id=JOB["targets"][0]["id"],
+    target="laptop, onnxruntime",
+    measured=27,
+    ids=("cnd_01jv0c9a7m4q3k2n1p0r9s8t7x", "cnd_01jv0c9a7m4q3k2n1p0r9s8t7y"),
+    numbers=(17, 18),
+    on_frontier=(True, False),
+    out_of_bounds=(False, False),
+    objectives=(
+        genes.ObjectiveView(
+            name="latency", title="latency", unit="ms", values=(12.4, 17.9), low_is_better=True, explained=0.94
+        ),
+    ),
+    genes=(
+        genes.GeneView(
+            name="d_model",
+            title="d_model",
+            values=(256.0, 320.0),
+            importance=(genes.ImportanceView(objective="latency", share=0.71, correlation=0.83),),
+        ),
+    ),
+    note="Importance is that of permutation in a random forest.",
+).model_dump(mode="json")

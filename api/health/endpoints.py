@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from edgefront.api.docs import examples
 from edgefront.api.docs.openapi import answer
 from edgefront.api.health import checks
-from edgefront.api.http.auth import Here, Person
+from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.metrics import MEDIA_TYPE
 from edgefront.api.version import VERSION
 from edgefront.core.errors import Unavailable
@@ -81,8 +81,8 @@ async def get_ready(here: Here, response: Response) -> HealthView:
     response_class=Response,
     responses=answer(examples.METRICS, media="text/plain", schema={"type": "string"}),
 )
-async def get_metrics(_person: Person, here: Here) -> Response:
-    """Needs a key of the role user or admin: in Prometheus, `authorization: {credentials: efk_…}`."""
+async def get_metrics(_person: Reader, here: Here) -> Response:
+    """Needs a key of a person, a viewer too: in Prometheus, `authorization: {credentials: efk_…}`."""
     overview: Overview | None
     try:
         overview = await run_in_threadpool(here.overview.get)

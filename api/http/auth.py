@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -11,21 +12,27 @@ from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from edgefront.api.context import Context
+from edgefront.api.http.browsers import wants_missing_page
 from edgefront.api.http.credentials import Credential
-from edgefront.core.errors import Forbidden, Unauthenticated
+from edgefront.core.errors import Forbidden, Unauthenticated, Unavailable
 from edgefront.core.services.access.keys import Principal
 
 COOKIE = "edgefront_session"
 ENROLMENT_PREFIX = "efe_"
+METRICS_PATH = "/metrics"
 ENROL_PATH = "/v1/agents/enrol"
 MAX_SECRET = 200
 
 SESSION_PATH = "/v1/session"
 
 # Health, and the web pages, which contain no data. The login request has its key in the body.
-PUBLIC = frozenset({"/v1/health", "/v1/ready", "/", "/new", "/trainings", "/login", "/favicon.ico"})
-PUBLIC_BELOW = ("/static/", "/jobs/", "/trainings/")
+PUBLIC = frozenset(
+    {"/v1/health", "/v1/ready", "/", "/new", "/compare", "/trainings", "/devices", "/docs", "/login", "/favicon.ico"}
+)
+PUBLIC_BELOW = ("/static/", "/jobs/", "/trainings/", "/devices/")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_FOR_VIEWERS = frozenset({SESSION_PATH, "/v1/predictions", "/v1/models/import", "/v1/catalogue/describe"})
+"""What viewers may send: it computes and stores nothing; and they sign out."""
 
 
 class Authenticate:
@@ -39,7 +46,8 @@ class Authenticate:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not is_public(scope["method"], scope["path"]):
+        public = scope["type"] != "http" or is_public(scope["method"], scope["path"]) or wants_missing_page(scope)
+        if not public:
             await self._admit(scope)
         await self.app(scope, receive, send)
 
@@ -58,16 +66,19 @@ class Authenticate:
             return
         principal = context.credentials.remembered(credential)
         if principal is None:
-            address = address_of(scope)
-            context.failures.check(address)
+            find = partial(context.credentials.resolve, credential)
             try:
-                principal = await context.credentials.resolve(credential)
-            except Unauthenticated:
-                context.failures.take(address)
-                raise
+                principal = await context.wrong_keys.look_up(address_of(scope), find)
+            except Unavailable:
+                # The metrics have to tell that the database is away: whoever could read them a moment ago still may.
+                principal = context.credentials.last_known(credential) if scope["path"] == METRICS_PATH else None
+                if principal is None:
+                    raise
         context.rates.take(principal.key_id)
         if credential.cookie and scope["method"] not in _SAFE_METHODS:
             require_same_origin(headers, scope["scheme"])
+        if principal.role == "viewer" and scope["method"] not in _SAFE_METHODS and scope["path"] not in _FOR_VIEWERS:
+            raise Forbidden(f"{principal.name!r} has the role viewer, which reads everything and changes nothing")
         state["principal"] = principal
 
 
@@ -138,6 +149,12 @@ async def _person(principal: Annotated[Principal, Depends(_anyone)]) -> Principa
     return principal
 
 
+async def _reader(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
+    if principal.role not in ("admin", "user", "viewer"):
+        raise Forbidden(f"this needs a key of the role user, viewer or admin, not {principal.role}")
+    return principal
+
+
 async def _admin(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
     if principal.role != "admin":
         raise Forbidden(f"this needs a key of the role admin, not {principal.role}")
@@ -166,6 +183,9 @@ async def _enrolment_token(request: Request) -> str:
 Here = Annotated[Context, Depends(_context)]
 Anyone = Annotated[Principal, Depends(_anyone)]
 Person = Annotated[Principal, Depends(_person)]
+"""Who may change what is theirs."""
+Reader = Annotated[Principal, Depends(_reader)]
+"""A person who may only read, too."""
 Admin = Annotated[Principal, Depends(_admin)]
 DeviceId = Annotated[str, Depends(_device)]
 """The device of the requesting agent."""

@@ -1,24 +1,43 @@
-"""The principals of secrets, cached for a few seconds.
+"""The principals of secrets, in memory for as long as nothing has ended.
 
-An agent sends a request every few seconds; looking its key up each time would be half of the database's load. A
-revocation in this process takes effect at once (`forget`), one in another process after at most `REMEMBERED_S`.
+An agent sends a request every few seconds; looking its key up each time would be half of the database's load. So what
+was looked up is kept, and one query several times a second, however many requests there are, tells whether a key, a
+credential or a browser session has ended anywhere. Then everything is forgotten. While that query cannot be made, every
+secret is looked up. So what was revoked in another process ends here within `TRUSTED_S`; in this one it ends at once
+(`forget`).
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
+import anyio
 from starlette.concurrency import run_in_threadpool
 
+from edgefront.core.errors import Unavailable
+from edgefront.core.services.access import queries as access
 from edgefront.core.services.access.keys import Principal, authenticate, authenticate_web
+from edgefront.core.services.fleet.credentials import first_used
 from edgefront.core.store.database import Database
 
-REMEMBERED_S = 5.0
+CHECKED_S = 0.3
+"""Seconds between two checks."""
+TRUSTED_S = 0.9
+"""Seconds after the beginning of a check for which it counts."""
+REMEMBERED_S = 60.0
+IDLE_S = 5.0
+"""Seconds without a request after which nothing is checked until the next one."""
 MAX_REMEMBERED = 20_000
+
+_log = logging.getLogger("edgefront.api")
 
 
 @dataclass(frozen=True)
@@ -30,20 +49,46 @@ class Credential:
 
 
 class Credentials:
-    """Finds the principal of a credential. Used from the event loop only, except `forget`."""
+    """Finds the principal of a credential. Used from the event loop only, except `forget`.
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        changed: called when something has ended anywhere.
+        needed: whether checks are needed even while nothing is asked.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        changed: Callable[[], None] = lambda: None,
+        needed: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._database = database
         self._clock = clock
+        self._changed = changed
+        self._needed = needed
         self._known: OrderedDict[Credential, tuple[Principal, float]] = OrderedDict()
         self._epoch = 0
+        self._version: int | None = None
+        self._checked_at = -math.inf
+        self._asked_at = -math.inf
+        self._closed = asyncio.Event()
+        self._thread = anyio.CapacityLimiter(1)  # of its own: it must not wait for those of requests
 
     def remembered(self, credential: Credential) -> Principal | None:
-        """The principal, if it was looked up within the last `REMEMBERED_S`."""
+        """The principal, if it is known that it is still valid."""
+        now = self._clock()
+        self._asked_at = now
         found = self._known.get(credential)
-        if found is None or found[1] <= self._clock():
+        if found is None or found[1] <= now or self._checked_at + TRUSTED_S <= now:
             return None
         return found[0]
+
+    def last_known(self, credential: Credential) -> Principal | None:
+        """The principal by the last look-up, though it may have ended since: while the database is away."""
+        found = self._known.get(credential)
+        return None if found is None or found[1] <= self._clock() else found[0]
 
     async def resolve(self, credential: Credential) -> Principal:
         """The principal; `Unauthenticated` if there is none, `Unavailable` if the database is unavailable."""
@@ -52,21 +97,64 @@ class Credentials:
             return principal
         epoch = self._epoch
         principal = await run_in_threadpool(self._look_up, credential)
-        if epoch == self._epoch:  # else something was revoked meanwhile
-            self._known[credential] = (principal, self._clock() + REMEMBERED_S)
+        if principal.pending:  # the device's older credentials have ended
+            self.forget()
+        if epoch == self._epoch:  # else something has ended meanwhile
+            self._known[credential] = (principal, self._clock() + self._lasts_s(principal))
             self._known.move_to_end(credential)
             if len(self._known) > MAX_REMEMBERED:
                 self._known.popitem(last=False)
         return principal
+
+    async def watch(self) -> None:
+        """Checks until `close`, as long as there are requests or `needed` says so."""
+        while not self._closed.is_set():
+            if self._needed() or self._clock() - self._asked_at < IDLE_S:
+                try:
+                    await self.check()
+                except Unavailable:
+                    pass  # what is known is not trusted meanwhile
+                except Exception:
+                    _log.exception("it is not known whether a key has ended; every key is looked up")
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._closed.wait(), CHECKED_S)
+
+    def close(self) -> None:
+        """Ends `watch`. From the event loop only."""
+        self._closed.set()
+
+    async def check(self) -> None:
+        """Forgets everything if something has ended since the last check."""
+        began = self._clock()
+        version = await anyio.to_thread.run_sync(self._count, limiter=self._thread)
+        if version != self._version:
+            self.forget()
+            self._changed()  # also the first time: a stream may have begun before that
+            self._version = version
+        self._checked_at = began
+
+    def forget(self) -> None:
+        """Forgets everything, because something has ended."""
+        self._epoch += 1
+        self._known.clear()
+
+    def _count(self) -> int:
+        with self._database.read() as session:
+            return access.version(session)
 
     def _look_up(self, credential: Credential) -> Principal:
         # The process's clock is exact enough for expiries of minutes to years, and saves a database query.
         now = datetime.now(timezone.utc)
         with self._database.read() as session:
             find = authenticate_web if credential.cookie else authenticate
-            return find(session, credential.secret, now)
+            principal = find(session, credential.secret, now)
+        if principal.pending:
+            with self._database.write() as session:
+                first_used(session, principal.key_id, self._database.now(session))
+        return principal
 
-    def forget(self) -> None:
-        """Clears the cache, because something was revoked."""
-        self._epoch += 1
-        self._known.clear()
+    @staticmethod
+    def _lasts_s(principal: Principal) -> float:
+        if principal.expires_at is None:
+            return REMEMBERED_S
+        return min(REMEMBERED_S, (principal.expires_at - datetime.now(timezone.utc)).total_seconds())

@@ -30,6 +30,10 @@ LeaseId = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples
 LaunchId = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["lau_01jv0c9b2m4q3k2n1p0r9s8t7z"])]
 KeyId = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["key_01jv0a000m4q3k2n1p0r9s8t71"])]
 TokenId = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["enr_01jv0a111m4q3k2n1p0r9s8t72"])]
+OwnerName = Annotated[
+    str,
+    Path(min_length=1, max_length=100, pattern=r"^[\w .:@()+,\-]+$", description="Name of an owner", examples=["ada"]),
+]
 CatalogueName = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["lts-gpt2"])]
 LawName = Annotated[
     str,
@@ -60,7 +64,8 @@ LatencyBound = Annotated[
     float | None, Query(gt=0, le=1e15, allow_inf_nan=False, description="Milliseconds", examples=[50])
 ]
 MemoryBound = Annotated[
-    float | None, Query(gt=0, le=1e15, allow_inf_nan=False, description="Peak memory in MiB", examples=[300])
+    float | None,
+    Query(gt=0, le=1e15, allow_inf_nan=False, description="Peak memory in MB (10^6 B)", examples=[300]),
 ]
 IdempotencyKey = Annotated[
     str | None,

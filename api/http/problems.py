@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import math
-import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -17,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from edgefront.core.errors import EdgefrontError, InvalidInput
-from edgefront.core.validation import fault
+from edgefront.core.validation import fault, without_members
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 20
@@ -39,10 +38,6 @@ _KIND_OF_STATUS = {
     429: "too-many-requests",
     503: "unavailable",
 }
-# Path elements that pydantic adds for a value that fits no member of a union.
-_UNION_MEMBER = re.compile(
-    r"^(str|int|bool|float|none|constrained-[a-z]+|(function|list|dict|tuple|nullable|literal)\W.*)$"
-)
 
 _log = logging.getLogger("edgefront.api")
 
@@ -126,18 +121,11 @@ def of_validation(error: RequestValidationError) -> Response:
 
 def _place(item: Mapping[str, Any]) -> dict[str, Any]:
     where, *path = item["loc"]
-    found = fault(item, InvalidInput, _without_members(path), "the body" if where == "body" else f"the {where}")
+    found = fault(item, InvalidInput, without_members(path), "the body" if where == "body" else f"the {where}")
     place = {"in": where, "detail": found.detail, **found.extra}
     if item["type"] == "missing":
         del place["value"]
     return place
-
-
-def _without_members(path: Sequence[Any]) -> list[Any]:
-    parts = list(path)
-    while len(parts) > 1 and isinstance(parts[-1], str) and _UNION_MEMBER.match(parts[-1]):
-        parts.pop()
-    return parts
 
 
 def _without_union_echoes(items: Sequence[Any]) -> list[Any]:
@@ -149,7 +137,7 @@ def _without_union_echoes(items: Sequence[Any]) -> list[Any]:
     seen: set[tuple[Any, ...]] = set()
     kept = []
     for item in items:
-        place = (item["loc"][0], *_without_members(item["loc"][1:]))
+        place = (item["loc"][0], *without_members(item["loc"][1:]))
         if place not in seen:
             seen.add(place)
             kept.append(item)
@@ -180,14 +168,15 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def install(app: FastAPI) -> None:
-    """Makes `app` return problem documents for all errors in its routes."""
+def install(app: FastAPI, missing: Callable[[Request], Response | None]) -> None:
+    """Makes `app` return problem documents for all errors in its routes; where no route is, what `missing` gives."""
 
     async def own(_request: Request, error: Exception) -> Response:
         return of_error(cast(EdgefrontError, error))
 
-    async def http(_request: Request, error: Exception) -> Response:
-        return of_http(cast(HTTPException, error))
+    async def http(request: Request, error: Exception) -> Response:
+        found = cast(HTTPException, error)
+        return (missing(request) if found.status_code == 404 else None) or of_http(found)
 
     async def validation(_request: Request, error: Exception) -> Response:
         return of_validation(cast(RequestValidationError, error))

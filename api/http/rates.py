@@ -39,12 +39,9 @@ class RateBound:
         if len(self._buckets) > MAX_BUCKETS:
             self._buckets.popitem(last=False)
 
-    def check(self, subject: Hashable) -> None:
-        """As `take`, but counts nothing."""
-        tokens, _ = self._level(subject)
-        if tokens < 1.0:
-            wait = (1.0 - tokens) / self.rate
-            raise TooManyRequests(f"too many attempts; retry in {wait:.1f} s", retry_after_s=wait)
+    def has_room(self, subject: Hashable) -> bool:
+        """Whether `take` would count; counts nothing."""
+        return self._level(subject)[0] >= 1.0
 
     def _level(self, subject: Hashable) -> tuple[float, float]:
         now = self._clock()

@@ -7,13 +7,12 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated
 
-import anyio.to_thread
 from fastapi import APIRouter, Body, Query, Response
 from sqlalchemy.orm import Session
 
 from edgefront.api.docs import examples, prediction_examples
-from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import Here, Person
+from edgefront.api.docs.openapi import answer, errors, sample, samples
+from edgefront.api.http.auth import Here, Person, Reader
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId, LatencyBound, MemoryBound, TargetName
 from edgefront.core.services.access.keys import Principal
@@ -39,8 +38,8 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
     summary="Submit a search job",
     responses={**answer(examples.JOB, status=201, description="The job; Location is its URL"), **errors(404, 409)},
 )
-def create_job(
-    request: Annotated[JobRequest, Body(openapi_examples=sample(examples.JOB_REQUEST))],
+async def create_job(
+    request: Annotated[JobRequest, Body(openapi_examples=samples(**examples.JOB_REQUESTS))],
     person: Person,
     here: Here,
     response: Response,
@@ -48,7 +47,8 @@ def create_job(
 ) -> JobView:
     """Stores the job; its search begins at once. With no device online it waits, and `note` says so."""
     in_reach = partial(check_limits, here.database, person, fits=here.fits)
-    job = jobs.submit_job(here.database, person, request, idempotency_key, here.settings, in_reach)
+    work = partial(jobs.submit_job, here.database, person, request, idempotency_key, here.settings, in_reach)
+    job = await here.slow.run(person.owner, work)
     here.changed()
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return job
@@ -61,16 +61,16 @@ def create_job(
     responses=answer(prediction_examples.ESTIMATE),
 )
 async def estimate_job(
-    request: Annotated[JobRequest, Body(openapi_examples=sample(examples.JOB_REQUEST))], person: Person, here: Here
+    request: Annotated[JobRequest, Body(openapi_examples=samples(**examples.JOB_REQUESTS))], person: Person, here: Here
 ) -> JobEstimate:
     """Nothing is stored. `refusals` lists everything that a submission would be refused for, not only the first."""
     work = partial(estimates.estimate, here.database, person, request, here.fits, here.settings)
-    return await anyio.to_thread.run_sync(work, limiter=here.slow)
+    return await here.slow.run(person.owner, work)
 
 
 @router.get("", operation_id="list_jobs", summary="List jobs, newest first", responses=answer(examples.JOB_PAGE))
 def list_jobs(
-    person: Person,
+    person: Reader,
     here: Here,
     cursor: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
@@ -88,7 +88,7 @@ def list_jobs(
     summary="One job with its targets' progress",
     responses={**answer(examples.JOB), **errors(404)},
 )
-def get_job(job_id: JobId, person: Person, here: Here) -> JobView:
+def get_job(job_id: JobId, person: Reader, here: Here) -> JobView:
     with here.database.read() as session:
         return jobs.get_job(session, person, job_id, here.database.now(session))
 
@@ -101,11 +101,13 @@ def get_job(job_id: JobId, person: Person, here: Here) -> JobView:
 )
 def get_recommendation(
     job_id: JobId,
-    person: Person,
+    person: Reader,
     here: Here,
     target: TargetName = None,
     max_latency_ms: LatencyBound = None,
     max_memory_mb: MemoryBound = None,
+    max_first_token_ms: LatencyBound = None,
+    max_token_ms: LatencyBound = None,
 ) -> RecommendationView:
     """Beside the largest stock model within the same limits, with what the next best models trade.
 
@@ -114,7 +116,14 @@ def get_recommendation(
     """
     with here.database.read() as session:
         known = recommendation.read(
-            session, person, job_id, target, max_latency_ms=max_latency_ms, max_memory_mb=max_memory_mb
+            session,
+            person,
+            job_id,
+            target,
+            max_latency_ms=max_latency_ms,
+            max_memory_mb=max_memory_mb,
+            max_first_token_ms=max_first_token_ms,
+            max_token_ms=max_token_ms,
         )
     return known.recommendation()
 
@@ -125,7 +134,7 @@ def get_recommendation(
     summary="Predicted against measured",
     responses={**answer(prediction_examples.AGREEMENT), **errors(404)},
 )
-def get_agreement(job_id: JobId, person: Person, here: Here, target: TargetName = None) -> JobAgreementView:
+def get_agreement(job_id: JobId, person: Reader, here: Here, target: TargetName = None) -> JobAgreementView:
     """Of the candidates that were predicted before they were measured: how many lie in their 95 % interval, where they
     do not, and whether the device is hard to predict. Each candidate has the figures themselves, in `predicted`.
 
@@ -142,9 +151,9 @@ def get_agreement(job_id: JobId, person: Person, here: Here, target: TargetName 
     summary="The job's quality law, and how far it agrees with trainings",
     responses={**answer(prediction_examples.JOB_LAW), **errors(404)},
 )
-def get_job_law(job_id: JobId, person: Person, here: Here) -> JobLawView:
+async def get_job_law(job_id: JobId, person: Reader, here: Here) -> JobLawView:
     """A job keeps the law that it began with; `newer` lists those that it can be moved to."""
-    return law.law_view(here.database, person, job_id)
+    return await here.slow.run(person.owner, partial(law.law_view, here.database, person, job_id))
 
 
 @router.post(
@@ -153,15 +162,15 @@ def get_job_law(job_id: JobId, person: Person, here: Here) -> JobLawView:
     summary="Move a job to another quality law",
     responses={**answer(prediction_examples.JOB_LAW), **errors(404)},
 )
-def move_job_law(
+async def move_job_law(
     job_id: JobId,
     request: Annotated[LawRequest, Body(openapi_examples=sample(prediction_examples.LAW_REQUEST))],
     person: Person,
     here: Here,
 ) -> JobLawView:
-    """All candidates are predicted anew, the frontiers are recomputed, and nothing is measured again. A worker does it:
+    """All candidates are predicted again and the frontiers are recomputed; nothing is measured. A worker does it:
     until then `moving_to` names the law, and a `law` event reports the end. The job's own law changes nothing."""
-    found = law.move(here.database, person, job_id, request)
+    found = await here.slow.run(person.owner, partial(law.move, here.database, person, job_id, request))
     here.changed()
     return found
 
@@ -206,7 +215,7 @@ def cancel_job(job_id: JobId, person: Person, here: Here) -> JobView:
     summary="Add a device to a job",
     responses={**answer(examples.JOB, status=201, description="The job with the target"), **errors(404, 409)},
 )
-def extend_job(
+async def extend_job(
     job_id: JobId,
     request: Annotated[AddedTargetRequest, Body(openapi_examples=sample(prediction_examples.ADDED_TARGET))],
     person: Person,
@@ -216,7 +225,8 @@ def extend_job(
     predicted, and of those the frontier (or the best within the limits) is measured. A finished job is running again.
     It begins when the job's own targets have ended."""
     in_reach = partial(check_limits, here.database, person, fits=here.fits)
-    job = extend(here.database, person, job_id, request, in_reach)
+    work = partial(extend, here.database, person, job_id, request, in_reach, here.settings)
+    job = await here.slow.run(person.owner, work)
     here.changed()
     return job
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter, Body, Query
 
 from edgefront.api.docs import examples
 from edgefront.api.docs.openapi import answer, errors, sample
@@ -53,12 +53,17 @@ def list_keys(person: Person, here: Here) -> list[KeyView]:
     status_code=204,
     operation_id="revoke_key",
     summary="Revoke an API key",
-    responses={204: {"description": "Revoked"}, **errors(404)},
+    responses={204: {"description": "Revoked"}, **errors(404, 409)},
 )
-def revoke_key(key_id: KeyId, person: Person, here: Here) -> None:
-    """Revokes the key and its browser sessions: at once here, within 5 seconds in other processes of the service."""
+def revoke_key(
+    key_id: KeyId,
+    person: Person,
+    here: Here,
+    force: Annotated[bool, Query(description="Revoke it even if it is the last valid key of an admin")] = False,
+) -> None:
+    """Revokes the key and its browser sessions, in every process of the service within one second."""
     with here.database.write() as session:
-        keys.revoke_key(session, person, key_id, here.database.now(session))
+        keys.revoke_key(session, person, key_id, here.database.now(session), force=force)
     here.credentials.forget()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Request, Response
@@ -13,7 +14,7 @@ from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import COOKIE, Anyone, Here, address_of
 from edgefront.api.http.credentials import Credential
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.core.errors import Forbidden, Unauthenticated
+from edgefront.core.errors import Forbidden
 from edgefront.core.services.access import keys
 from edgefront.core.wire.service import MeView, SessionRequest
 
@@ -39,13 +40,8 @@ async def open_session(
     """The session lasts for a week, or as long as the key. Only the key in the body is needed."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Forbidden("log in from this server's own page, not from another site's")
-    address = address_of(request.scope)
-    here.failures.check(address)
-    try:
-        secret, me = await run_in_threadpool(_open, here, body.key)
-    except Unauthenticated:
-        here.failures.take(address)
-        raise
+    find = partial(run_in_threadpool, _open, here, body.key)
+    secret, me = await here.wrong_keys.look_up(address_of(request.scope), find)
     response.set_cookie(
         COOKIE,
         secret,

@@ -25,7 +25,7 @@ POLL_S = 0.4
 AWAY_S = 1.0
 """Seconds between two attempts while the database is unavailable."""
 RECHECK_S = 5.0
-"""Maximum seconds for which a reader with a revoked key can continue to read."""
+"""Maximum seconds for which a log that was deleted can be followed. When a key ends, `recheck` is called."""
 KEPT = 1000
 """Number of events that a feed keeps in memory."""
 PAGE = 500
@@ -85,6 +85,7 @@ class Feeds:
         self._read = read
         self._feeds: dict[str, _Feed] = {}
         self._readers: Counter[str] = Counter()
+        self._epoch = 0
         self.closed = False
 
     @property
@@ -95,6 +96,12 @@ class Feeds:
         """Notifies the feeds that a commit may have added events."""
         for feed in list(self._feeds.values()):
             feed.pulse.ring()
+
+    def recheck(self) -> None:
+        """Makes every reader prove its access again, at once. From the event loop only."""
+        self._epoch += 1
+        for feed in self._feeds.values():
+            feed.wake()
 
     def close(self) -> None:
         """Ends every stream; clients reconnect."""
@@ -117,16 +124,17 @@ class Feeds:
     ) -> AsyncGenerator[bytes, None]:
         """Events above `after`, then new ones as they come, without end.
 
-        `allowed` runs in a thread every `RECHECK_S` and raises when the reader lost access (its key was revoked, the
-        job deleted), which ends the stream.
+        `allowed` runs in a thread every `RECHECK_S`, and after `recheck`, and raises when the reader lost access (its
+        key was revoked, the job deleted), which ends the stream.
         """
         self._readers[key_id] += 1
         feed: _Feed | None = None
         loop = asyncio.get_running_loop()
-        recheck_at = loop.time() + RECHECK_S
+        recheck_at, epoch = loop.time() + RECHECK_S, self._epoch
         try:
             while not self.closed:
-                if loop.time() >= recheck_at:
+                if loop.time() >= recheck_at or epoch != self._epoch:
+                    epoch = self._epoch
                     if not await self._still(allowed):
                         return
                     recheck_at = loop.time() + RECHECK_S

@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any
 
-import anyio.to_thread
 from fastapi import APIRouter, Body, Query, Request, Response
 from starlette.responses import FileResponse
 
 from edgefront.api.docs import examples
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import Anyone, Here, Person
+from edgefront.api.http.auth import Anyone, Here, Reader
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CandidateId
 from edgefront.api.http.sending import IfNoneMatch, send_file
@@ -64,15 +63,15 @@ _BINARY = {"type": "string", "format": "binary"}
 async def download_model(
     candidate_id: CandidateId,
     request: Request,
-    person: Person,
+    person: Reader,
     here: Here,
     format: Annotated[  # noqa: A002  (the name on the wire)
         ModelFormat,
         Query(
             description="onnx: a forward pass over whole sequences. onnx-prefill and onnx-decode: the two files that "
             "generate text token by token. onnx-segment: segment by segment, with a memory. Encoders have none of "
-            "these three, models with a source no segment. gguf: for llama.cpp, of GPT-2 models with one layer "
-            "throughout. transformers: a tar archive with the folder that Hugging Face's from_pretrained loads, of "
+            "these three, models with a source no segment. gguf: for llama.cpp, of GPT-2, Llama, Qwen and "
+            "LFM2 stacks. transformers: a tar archive with the folder that Hugging Face's from_pretrained loads, of "
             "models with one layer throughout. architecture: the description alone"
         ),
     ] = "onnx",
@@ -88,7 +87,7 @@ async def download_model(
     """Built at the first request, cached, and streamed. One Range with If-Range resumes an interrupted download."""
     folder = here.settings.artifact_folder
     build = partial(artifact_for, here.database, person, candidate_id, format, folder, numbers)
-    artifact = await anyio.to_thread.run_sync(build, limiter=here.slow)
+    artifact = await here.slow.run(person.owner, build)
     headers = {"X-Edgefront-Weights": "none" if format == "architecture" else "untrained-random"}
     return send_file(
         request,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-import anyio.to_thread
 from fastapi import APIRouter, Body
 
 from edgefront.api.docs import prediction_examples as examples
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import Here, Person
+from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.core.services.prediction.predictions import predict as predicted
 from edgefront.core.wire.predictions import PredictionRequest, PredictionsView
@@ -26,10 +25,10 @@ router = APIRouter(prefix="/v1/predictions", tags=["predictions"], route_class=J
 )
 async def predict(
     request: Annotated[PredictionRequest, Body(openapi_examples=sample(examples.PREDICTION_REQUEST))],
-    person: Person,
+    person: Reader,
     here: Here,
 ) -> PredictionsView:
     """Nothing is run: predictors learn from everything that was measured on the device by this protocol, whichever job
     asked. 409 where that is fewer than three different architectures."""
     work = partial(predicted, here.database, person, request, here.fits)
-    return await anyio.to_thread.run_sync(work, limiter=here.slow)
+    return await here.slow.run(person.owner, work)

@@ -7,7 +7,7 @@ from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.docs import training_examples as examples
 from edgefront.api.docs.openapi import answer
-from edgefront.api.http.auth import Anyone, Here, Person
+from edgefront.api.http.auth import Anyone, Here, Reader
 from edgefront.core.services.trainings.choices import list_datasets, list_recipes
 from edgefront.core.wire.training_choices import DatasetView, RecipeView
 
@@ -32,6 +32,6 @@ def recipes(_asker: Anyone) -> list[RecipeView]:
     summary="List the data sets that trainings may use",
     responses=answer(examples.DATASETS),
 )
-async def datasets(_person: Person, here: Here) -> list[DatasetView]:
+async def datasets(_person: Reader, here: Here) -> list[DatasetView]:
     """Prepared and built-in data sets. Workers with their own data folder may have others."""
     return await run_in_threadpool(list_datasets, here.settings.data_folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 import anyio.to_thread
@@ -13,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.api.docs import training_examples as examples
 from edgefront.api.docs.openapi import answer, errors
-from edgefront.api.http.auth import Here, Person
+from edgefront.api.http.auth import Here, Person, Reader
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, IdempotencyKey, TrainingId
 from edgefront.core.services.access.keys import Principal
@@ -44,7 +45,7 @@ _ID = r"^[A-Za-z0-9_\-]+$"
         **errors(404, 409),
     },
 )
-def create_trainings(
+async def create_trainings(
     request: Annotated[TrainingRequest, Body(openapi_examples=examples.REQUESTS)],
     person: Person,
     here: Here,
@@ -52,7 +53,8 @@ def create_trainings(
     idempotency_key: IdempotencyKey = None,
 ) -> TrainingPage:
     """Stores one training for each architecture. A worker with free capacity takes the oldest one that waits."""
-    made = trainings.submit_trainings(here.database, person, request, here.settings, idempotency_key)
+    work = partial(trainings.submit_trainings, here.database, person, request, here.settings, idempotency_key)
+    made = await here.slow.run(person.owner, work)
     here.changed()
     response.headers["Location"] = f"/v1/trainings/{made[0].id}"
     return TrainingPage(items=made)
@@ -62,7 +64,7 @@ def create_trainings(
     "", operation_id="list_trainings", summary="List trainings, newest first", responses=answer(examples.TRAINING_PAGE)
 )
 def list_trainings(
-    person: Person,
+    person: Reader,
     here: Here,
     cursor: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
@@ -89,7 +91,7 @@ def list_trainings(
     summary="One training",
     responses={**answer(examples.TRAINING), **errors(404)},
 )
-def get_training(training_id: TrainingId, person: Person, here: Here) -> TrainingView:
+def get_training(training_id: TrainingId, person: Reader, here: Here) -> TrainingView:
     """Its progress, its scores, and the measurements of its candidate."""
     with here.database.read() as session:
         return trainings.get_training(session, person, training_id)
@@ -103,7 +105,7 @@ def get_training(training_id: TrainingId, person: Person, here: Here) -> Trainin
 )
 def list_training_metrics(
     training_id: TrainingId,
-    person: Person,
+    person: Reader,
     here: Here,
     after: Annotated[int, Query(ge=-1, le=1 << 53, description="Only steps after this one")] = -1,
     limit: Annotated[int, Query(ge=1, le=MAX_METRICS)] = 1000,
@@ -130,7 +132,7 @@ def list_training_metrics(
 )
 async def read_training_log(
     training_id: TrainingId,
-    person: Person,
+    person: Reader,
     here: Here,
     tail: Annotated[int, Query(ge=1, le=100_000, description="Number of last lines, at most 1 MiB")] = 200,
 ) -> Response:

@@ -1,27 +1,50 @@
-"""`/v1/trainings/{id}/files`: the files of a training."""
+"""`/v1/trainings/{id}/files`, the files of a training, and `/v1/trainings/{id}/model`, its model as one file."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import anyio.to_thread
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi import Path as PathParameter
 from starlette.responses import FileResponse
 
+from edgefront.api.context import Context
 from edgefront.api.docs import training_examples as examples
 from edgefront.api.docs.openapi import answer, errors
-from edgefront.api.http.auth import Here, Person
+from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.parameters import TrainingId
 from edgefront.api.http.sending import IfNoneMatch, send_chunks, send_file
+from edgefront.core.graph.model_file import ModelFormat
+from edgefront.core.number_formats import NumberFormat
 from edgefront.core.services.trainings.files.downloads import Download, files_of
+from edgefront.core.services.trainings.files.models import trained_model
 from edgefront.core.wire.trainings import TrainingFile
 
 router = APIRouter(prefix="/v1/trainings", tags=["trainings"])
 
 _BINARY = {"type": "string", "format": "binary"}
 _MEDIA = "application/octet-stream"
+
+
+def _responses(what: str, example: str, *statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Of a file (`what`) that is sent whole, in part, or not again. `example` stands for its bytes."""
+    return {
+        200: {
+            "description": what,
+            "headers": {"ETag": {"schema": {"type": "string"}, "description": "SHA-256 of the bytes, in quotes"}},
+            "content": {_MEDIA: {"schema": _BINARY, "example": example}},
+        },
+        206: {
+            "description": "The part that Range selects",
+            "content": {_MEDIA: {"schema": _BINARY, "example": "(a part)"}},
+        },
+        304: {"description": "Not modified: If-None-Match contains its ETag"},
+        **errors(*statuses),
+    }
+
 
 FilePath = Annotated[
     str,
@@ -41,7 +64,7 @@ FilePath = Annotated[
     summary="A training's files",
     responses={**answer(examples.FILES), **errors(404)},
 )
-async def list_training_files(training_id: TrainingId, person: Person, here: Here) -> list[TrainingFile]:
+async def list_training_files(training_id: TrainingId, person: Reader, here: Here) -> list[TrainingFile]:
     """The result once it is done, and the newest checkpoint."""
 
     def look() -> list[TrainingFile]:
@@ -57,25 +80,13 @@ async def list_training_files(training_id: TrainingId, person: Person, here: Her
     operation_id="download_training_file",
     summary="Download one of a training's files",
     response_class=FileResponse,
-    responses={
-        200: {
-            "description": "The file",
-            "headers": {"ETag": {"schema": {"type": "string"}, "description": "SHA-256 of the bytes, in quotes"}},
-            "content": {_MEDIA: {"schema": _BINARY, "example": "(a safetensors file)"}},
-        },
-        206: {
-            "description": "The part that Range selects",
-            "content": {_MEDIA: {"schema": _BINARY, "example": "(a part)"}},
-        },
-        304: {"description": "Not modified: If-None-Match contains its ETag"},
-        **errors(404, 416),
-    },
+    responses=_responses("The file", "(a safetensors file)", 404, 416),
 )
 async def download_training_file(
     training_id: TrainingId,
     path: FilePath,
     request: Request,
-    person: Person,
+    person: Reader,
     here: Here,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
@@ -87,24 +98,45 @@ async def download_training_file(
         return files.file(path)
 
     # Hashing a local file may take seconds.
-    file = await anyio.to_thread.run_sync(find, limiter=here.slow)
+    return await _sent(request, await here.slow.run(person.owner, find), here, if_none_match)
+
+
+@router.get(
+    "/{training_id}/model",
+    operation_id="download_trained_model",
+    summary="Download a trained model as one file",
+    response_class=FileResponse,
+    responses=_responses("The file, with the trained weights", "(a GGUF file)", 404, 409, 416),
+)
+async def download_trained_model(
+    training_id: TrainingId,
+    request: Request,
+    person: Reader,
+    here: Here,
+    format: Annotated[  # noqa: A002  (the name on the wire)
+        ModelFormat,
+        Query(
+            description="As for a candidate's model; `formats` of the training lists those that it has. gguf, for "
+            "llama.cpp, and transformers have the tokenizer inside"
+        ),
+    ] = "transformers",
+    numbers: Annotated[NumberFormat, Query(description="Number format, as for a candidate's model")] = "float32",
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """Built from the result at the first request, and kept. One Range with If-Range resumes an interrupted download."""
+    build = partial(trained_model, here.database, person, training_id, format, here.settings, numbers)
+    return await _sent(request, await here.slow.run(person.owner, build), here, if_none_match)
+
+
+async def _sent(request: Request, file: Download, here: Context, if_none_match: str | None) -> Response:
+    """From this machine's disk, or in chunks from where it is stored."""
+    facts: dict[str, Any] = {
+        "sha256": file.sha256,
+        "size": file.size,
+        "name": file.name,
+        "media_type": _MEDIA,
+        "if_none_match": if_none_match,
+    }
     if isinstance(file.source, Path):
-        return send_file(
-            request,
-            file.source,
-            sha256=file.sha256,
-            size=file.size,
-            name=file.name,
-            media_type=_MEDIA,
-            if_none_match=if_none_match,
-        )
-    return await send_chunks(
-        request,
-        file.source,
-        sha256=file.sha256,
-        size=file.size,
-        name=file.name,
-        media_type=_MEDIA,
-        if_none_match=if_none_match,
-        limiter=here.slow,
-    )
+        return send_file(request, file.source, **facts)
+    return await send_chunks(request, file.source, **facts, limiter=here.slow.limiter)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import anyio.to_thread
 from fastapi import APIRouter, Query, Response
 
 from edgefront.api.docs.openapi import answer, errors
-from edgefront.api.http.auth import Here, Person
+from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.parameters import TrainingId
 from edgefront.core.services.trainings.probabilities import MAX_RECORDS, draw_probabilities, read_probabilities
 from edgefront.core.wire.supernets import ProbabilitiesView, ProbabilityRecord, SearchProgress
@@ -46,7 +45,7 @@ Records = Annotated[int, Query(ge=1, le=MAX_RECORDS, description="Maximum number
     summary="Block probabilities of a supernet's layers",
     responses={**answer(_EXAMPLE), **errors(404)},
 )
-def read(training_id: TrainingId, person: Person, here: Here, records: Records = 100) -> ProbabilitiesView:
+def read(training_id: TrainingId, person: Reader, here: Here, records: Records = 100) -> ProbabilitiesView:
     """The probability of each block in each layer over the steps, for each seed. Of a supernet's training only."""
     with here.database.read() as session:
         return read_probabilities(session, person, training_id, records)
@@ -61,7 +60,7 @@ def read(training_id: TrainingId, person: Person, here: Here, records: Records =
 )
 async def draw(
     training_id: TrainingId,
-    person: Person,
+    person: Reader,
     here: Here,
     picture: Annotated[Literal["png", "svg"], Query(alias="format", description="Format of the file")] = "png",
 ) -> Response:
@@ -75,5 +74,5 @@ async def draw(
         return draw_probabilities(view, picture)
 
     # Drawing takes a second or so.
-    drawn = await anyio.to_thread.run_sync(make, limiter=here.slow)
+    drawn = await here.slow.run(person.owner, make)
     return Response(drawn, media_type=_MEDIA[picture], headers={"Cache-Control": "private, no-cache"})

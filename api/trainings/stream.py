@@ -7,7 +7,7 @@ from sse_starlette import EventSourceResponse
 
 from edgefront.api.docs import training_examples as examples
 from edgefront.api.docs.openapi import answer, errors
-from edgefront.api.http.auth import Here, Person
+from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.parameters import TrainingId
 from edgefront.api.live.streaming import After, LastEventId, event_stream
 from edgefront.core.services.trainings import events as training_events
@@ -33,7 +33,7 @@ router = APIRouter(prefix="/v1/trainings", tags=["trainings"])
 async def follow_training(
     training_id: TrainingId,
     request: Request,
-    person: Person,
+    person: Reader,
     here: Here,
     after: After = 0,
     last_event_id: LastEventId = None,

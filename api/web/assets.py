@@ -1,4 +1,4 @@
-"""The pages' own scripts, styles and images, and the Plotly bundle of the `plotly` package: read once, kept in memory.
+"""The pages' own scripts, styles and images, and those that installed packages bring: read once, kept in memory.
 Every URL contains the version of its asset, so browsers can cache it forever.
 """
 
@@ -50,20 +50,36 @@ def own_version() -> str:
     return whole.hexdigest()[:16]
 
 
-@lru_cache(maxsize=1)
-def plotly_version() -> str:
-    return version("plotly")
+@dataclass(frozen=True)
+class Packaged:
+    """A file that a Python package ships for browsers."""
+
+    distribution: str
+    package: str
+    path: str
+
+    @property
+    def version(self) -> str:
+        return version(self.distribution)
 
 
-@lru_cache(maxsize=1)
-def plotly_bundle() -> Asset:
-    """Plotly's JavaScript as the Python package ships it (about 5 MB, 1.5 MB in gzip)."""
-    return Asset((files("plotly") / "package_data" / "plotly.min.js").read_bytes(), MEDIA_TYPES[".js"])
+PACKAGED = {
+    "plotly.js": Packaged("plotly", "plotly", "package_data/plotly.min.js"),  # 5 MB, 1.5 MB in gzip
+    "swagger-ui.js": Packaged("fastapi-offline", "fastapi_offline", "static/swagger-ui-bundle.js"),
+    "swagger-ui.css": Packaged("fastapi-offline", "fastapi_offline", "static/swagger-ui.css"),
+}
+
+
+@lru_cache(maxsize=len(PACKAGED))
+def packaged_asset(name: str) -> Asset:
+    """The file of `PACKAGED` with this name."""
+    found = PACKAGED[name]
+    return Asset((files(found.package) / found.path).read_bytes(), MEDIA_TYPES[Path(name).suffix])
 
 
 def own_address(path: str) -> str:
     return f"/static/own/{own_version()}/{path}"
 
 
-def plotly_address() -> str:
-    return f"/static/plotly/{plotly_version()}/plotly.min.js"
+def packaged_address(name: str) -> str:
+    return f"/static/packages/{PACKAGED[name].version}/{name}"

@@ -1,4 +1,6 @@
-"""Routes of the web pages: `/` (jobs), `/new`, `/jobs/{id}`, `/trainings`, `/trainings/{id}`, `/login`, `/static/…`.
+"""Routes of the web pages: `/` (jobs), `/new`, `/jobs/{id}`, `/jobs/{id}/log`,
+`/jobs/{id}/candidates/{id}`, `/compare`, `/trainings`, `/trainings/{id}`, `/devices`, `/devices/{id}`, `/docs` (of the
+API), `/login`, `/static/…`; and the page at an address where there is none.
 
 The pages contain no data: their scripts fetch it from `/v1` with the session cookie. So a page is not secret. Without a
 cookie a browser is redirected to `/login`; an expired cookie is detected by the first response of `/v1`.
@@ -14,17 +16,19 @@ from fastapi.responses import RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from edgefront.api.http.auth import COOKIE
+from edgefront.api.http.browsers import wants_page
 from edgefront.api.web.assets import (
+    PACKAGED,
     Asset,
     own_address,
     own_assets,
     own_version,
-    plotly_address,
-    plotly_bundle,
-    plotly_version,
+    packaged_address,
+    packaged_asset,
 )
 from edgefront.core.errors import NotFound
 
+MAX_SHOWN_PATH = 200
 KEEP_FOR_GOOD = "public, max-age=31536000, immutable"
 
 _POLICY = (
@@ -32,8 +36,8 @@ _POLICY = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 STRICT_POLICY = _POLICY.format(styles="'self'")
-# Plotly writes <style> elements and style attributes; it needs neither inline scripts nor eval.
-PLOTLY_POLICY = _POLICY.format(styles="'self' 'unsafe-inline'")
+# Plotly and Swagger UI write <style> elements and style attributes; they need neither inline scripts nor eval.
+INLINE_STYLES_POLICY = _POLICY.format(styles="'self' 'unsafe-inline'")
 
 PAGE_HEADERS = {
     "Cache-Control": "no-store",
@@ -46,7 +50,7 @@ PAGE_HEADERS = {
 _templates = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined
 )
-_templates.globals.update(own=own_address, plotly=plotly_address)
+_templates.globals.update(own=own_address, packaged=packaged_address)
 
 router = APIRouter(include_in_schema=False)
 
@@ -63,7 +67,22 @@ def new_page(request: Request) -> Response:
 
 @router.get("/jobs/{job_id}")
 def job_page(request: Request, job_id: str) -> Response:
-    return _page(request, "job.html", policy=PLOTLY_POLICY, job_id=job_id)
+    return _page(request, "job.html", policy=INLINE_STYLES_POLICY, job_id=job_id)
+
+
+@router.get("/jobs/{job_id}/log")
+def job_log_page(request: Request, job_id: str) -> Response:
+    return _page(request, "job_log.html", job_id=job_id)
+
+
+@router.get("/jobs/{job_id}/candidates/{candidate_id}")
+def candidate_page(request: Request, job_id: str, candidate_id: str) -> Response:
+    return _page(request, "candidate.html", job_id=job_id, candidate_id=candidate_id)
+
+
+@router.get("/compare")
+def compare_page(request: Request) -> Response:
+    return _page(request, "compare.html", policy=INLINE_STYLES_POLICY)
 
 
 @router.get("/trainings")
@@ -73,7 +92,22 @@ def trainings_page(request: Request) -> Response:
 
 @router.get("/trainings/{training_id}")
 def training_page(request: Request, training_id: str) -> Response:
-    return _page(request, "training.html", policy=PLOTLY_POLICY, training_id=training_id)
+    return _page(request, "training.html", policy=INLINE_STYLES_POLICY, training_id=training_id)
+
+
+@router.get("/devices")
+def devices_page(request: Request) -> Response:
+    return _page(request, "devices.html")
+
+
+@router.get("/devices/{device}")
+def device_page(request: Request, device: str) -> Response:
+    return _page(request, "device.html", device=device)
+
+
+@router.get("/docs")
+def docs_page(request: Request) -> Response:
+    return _page(request, "docs.html", policy=INLINE_STYLES_POLICY)
 
 
 @router.get("/login")
@@ -89,14 +123,23 @@ def own_asset(request: Request, version: str, path: str) -> Response:
     return _serve(request, asset, current=version == own_version())
 
 
-@router.api_route("/static/plotly/{version}/plotly.min.js", methods=["GET", "HEAD"])
-def plotly(request: Request, version: str) -> Response:
-    return _serve(request, plotly_bundle(), current=version == plotly_version())
+@router.api_route("/static/packages/{version}/{name}", methods=["GET", "HEAD"])
+def package_asset(request: Request, version: str, name: str) -> Response:
+    if name not in PACKAGED:
+        raise NotFound(f"no such file: {name}")
+    return _serve(request, packaged_asset(name), current=version == PACKAGED[name].version)
 
 
 @router.get("/favicon.ico")
 def favicon() -> Response:
     return RedirectResponse(own_address("icon.svg"), headers={"Cache-Control": "no-cache"})
+
+
+def missing_page(request: Request) -> Response | None:
+    """What a browser gets at an address where there is nothing; None for any other client."""
+    if not wants_page(request.scope):
+        return None
+    return _render("missing.html", STRICT_POLICY, 404, path=request.url.path[:MAX_SHOWN_PATH])
 
 
 def _page(request: Request, template: str, *, policy: str = STRICT_POLICY, **values: str) -> Response:
@@ -108,9 +151,9 @@ def _page(request: Request, template: str, *, policy: str = STRICT_POLICY, **val
     return _render(template, policy, **values)
 
 
-def _render(template: str, policy: str, **values: str) -> Response:
+def _render(template: str, policy: str, status: int = 200, /, **values: str) -> Response:
     body = _templates.get_template(template).render(**values)
-    return Response(body, media_type="text/html", headers={**PAGE_HEADERS, "Content-Security-Policy": policy})
+    return Response(body, status, {**PAGE_HEADERS, "Content-Security-Policy": policy}, media_type="text/html")
 
 
 def _serve(request: Request, asset: Asset, *, current: bool) -> Response:

@@ -10,7 +10,7 @@ from edgefront.core.cost.parameters import count
 from edgefront.core.recipes.papers import recipes
 from edgefront.core.recipes.recipe import NOT_LEARNT
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.units import MIB
+from edgefront.core.units import MB
 
 _UNKNOWN_LICENCE = (
     "Not recorded. The weights were made from the data named above: look up its licence before you pass them on."
@@ -147,7 +147,7 @@ def _measurements(measured: Iterable[Mapping[str, Any]], vocabulary: int) -> str
                 _plain(item.get("device", "")),
                 _plain(item.get("protocol", "")),
                 "" if latency is None else f"{latency:.3g}" + ("" if half is None else f" ± {half:.2g}"),
-                "" if peak is None else f"{peak / MIB:,.1f}",
+                "" if peak is None else f"{peak / MB:,.1f}",
             )
         )
     if not rows:
@@ -158,7 +158,7 @@ def _measurements(measured: Iterable[Mapping[str, Any]], vocabulary: int) -> str
         "layer differ in size. `edgefront measure architecture.json` measures this model.\n"
         for other in sorted(others)
     )
-    return _table(("device", "pass", "latency (ms)", "peak memory (MiB)"), rows) + said
+    return _table(("device", "pass", "latency (ms)", "peak memory (MB)"), rows) + said
 
 
 def _use(architecture: Architecture) -> str:

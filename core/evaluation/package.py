@@ -179,8 +179,10 @@ class Package:
     def tokenizer(self) -> Tokenizer:
         return self._tokenizer(self.folder, self.architecture.embedding.vocab_size)
 
-    def transformers_files(self) -> dict[str, bytes]:
-        """What the folder of transformers has beside description and weights: tokenizer if there is one, and card."""
+    def hugging_face_files(self) -> dict[str, bytes]:
+        """What `core.graph.model_file.write_model` takes besides the weights, as the folder of transformers has it:
+        the tokenizer if there is one, and the card.
+        """
         from edgefront.core.graph.huggingface import GENERATION_CONFIG
 
         files = {CARD: model_card(self.architecture, self.facts, "transformers").encode()}

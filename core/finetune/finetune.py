@@ -58,7 +58,7 @@ class FineTuning(BaseModel):
         try:
             return cls.model_validate(dict(value))
         except ValidationError as error:
-            raise invalid_input(error, InvalidInput).under("finetuning") from None
+            raise invalid_input(error, InvalidInput, model=cls).under("finetuning") from None
 
 
 @dataclass(frozen=True)

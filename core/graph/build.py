@@ -76,6 +76,8 @@ def build(
     padding: bool = False,
     quantisation: Quantisation = "full",
     block_size: int = BLOCK_SIZE,
+    in_place: bool = False,
+    fused: int | None = None,
 ) -> ModelProto:
     """The model with its weights: mapped from a cache, given by name, or (None) made from `seed` and kept inside.
 
@@ -83,6 +85,11 @@ def build(
     `padding`: the graph takes masks for padded batches.
     `quantisation`: int8 and int4 quantise linear layers (`core.graph.formats`), given weights too; with dtype float32.
     `block_size`: weights of int4 that share a scale.
+    `in_place`: a decode graph takes keys and values in buffers with room for what it writes, where that can be
+    (`core.graph.state.writes_in_place`), and puts them out at the same length: with one buffer bound as both, ONNX
+    Runtime copies none of them. What lies beyond the tokens so far has to be finite.
+    `fused`: attention that writes in place is one operator of ONNX Runtime's own (com.microsoft), where it has one for
+    it (`core.graph.blocks.fused_attention`), for sequences of at most so many tokens.
 
     With a cache the model holds only references, relative to the cache's folder, and a session over it maps the files:
 
@@ -105,6 +112,8 @@ def build(
         padding=padding,
         quantisation=quantisation,
         block_size=block_size,
+        in_place=in_place,
+        fused=fused,
     )
     used = used_parameters(model, architecture)
     tensors: list[TensorProto] = []
@@ -141,6 +150,8 @@ def unfilled_model(
     padding: bool = False,
     quantisation: Quantisation = "full",
     block_size: int = BLOCK_SIZE,
+    in_place: bool = False,
+    fused: int | None = None,
 ) -> ModelProto:
     """The model without its parameters: its nodes name them, and initializers of these names have to be added."""
     check_pass(architecture, mode, logits=logits, window=window, padding=padding)
@@ -158,10 +169,10 @@ def unfilled_model(
         dtype, float(architecture.norm_eps), quantisation, block_size, shapes, norm_kind=architecture.norm_kind
     )
     domains = [helper.make_opsetid("", OPSET)]
-    if quantisation == "int4":
+    if quantisation == "int4" or fused is not None:
         domains.append(helper.make_opsetid(CONTRIBUTED, 1))
     return helper.make_model(
-        _graph(graph, architecture, mode, logits, window, padding),
+        _graph(graph, architecture, mode, logits, window, padding, in_place, fused),
         opset_imports=domains,
         ir_version=IR_VERSION,
         producer_name="edgefront",
@@ -188,7 +199,14 @@ def _names_read(graph: GraphProto) -> Iterator[str]:
 
 
 def _graph(
-    graph: GraphWriter, architecture: Architecture, mode: Mode, logits: Logits, window: int | None, padding: bool
+    graph: GraphWriter,
+    architecture: Architecture,
+    mode: Mode,
+    logits: Logits,
+    window: int | None,
+    padding: bool,
+    in_place: bool,
+    fused: int | None,
 ) -> GraphProto:
     graph.input("tokens", ["batch", "sequence"], TensorProto.INT64)
     segments = mask = source = source_mask = None
@@ -201,7 +219,17 @@ def _graph(
             source_mask = graph.input("source_mask", ["batch", "source"], TensorProto.BOOL)
         if mode != "decode":
             source = _write_source(graph, architecture.source, source_mask)
-    context = GraphContext(graph, architecture, mode, source=source, mask=mask, source_mask=source_mask, window=window)
+    context = GraphContext(
+        graph,
+        architecture,
+        mode,
+        source=source,
+        mask=mask,
+        source_mask=source_mask,
+        window=window,
+        in_place=in_place and mode == "decode",
+        fused=fused,
+    )
     hidden = _write_blocks(context, segments)
     output, name, shape = write_end(graph, architecture, hidden, logits)
     graph.output(output, name, shape)

@@ -9,7 +9,7 @@ from functools import partial
 from onnx import TensorProto
 
 from edgefront.core.graph.positions import rotary_frequencies, write_rotations, write_sinusoids
-from edgefront.core.graph.state import Attends, Form, Mode, StateSpec, axis_of, state_specs
+from edgefront.core.graph.state import Attends, Form, Mode, StateSpec, axis_of, state_specs, writes_in_place
 from edgefront.core.graph.writer import GraphWriter
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.ends import RelativePositions, RotaryPositions
@@ -35,6 +35,9 @@ class GraphContext:
         source: the encoder's states, [batch·source, d_model]; not in a decode graph, whose state holds its keys.
         mask: bool [batch, sequence] input, False where the batch is padded; source_mask: the same for the source.
         window: each token sees so many keys at most, itself included.
+        in_place: keys and values come in with room for the pass's own, which are written there
+            (`core.graph.state.writes_in_place`); only in a decode graph.
+        fused: what is written in place may be attended to by an operator of ONNX Runtime's own, up to so many tokens.
         prefix: what the names of the pass's parameters begin with: "source." in an encoder.
     """
 
@@ -48,11 +51,14 @@ class GraphContext:
         mask: str | None = None,
         source_mask: str | None = None,
         window: int | None = None,
+        in_place: bool = False,
+        fused: int | None = None,
         prefix: str = "",
     ) -> None:
         self.architecture = architecture
         self.mode = mode
         self.prefix = prefix
+        self.fused = fused
         self.source = source
         self.graph = graph
         self.padding = mask
@@ -60,6 +66,9 @@ class GraphContext:
         self._source_mask, self._window = source_mask, window
         self._incoming = self._specs(_COMES_IN[mode])
         self._outgoing = self._specs(_GOES_OUT[mode])
+        self._in_place = {
+            name for name, spec in self._incoming.items() if in_place and writes_in_place(architecture, spec)
+        }
         self._left: dict[str, str] = {}
         for spec in self._incoming.values():
             graph.input(spec.name, spec.axes, TensorProto.INT64 if spec.integer else None)
@@ -79,6 +88,11 @@ class GraphContext:
         context project them together with the earlier inputs. In order: the source, the past, the segment. Of all that
         a block of this window leaves to the next pass no more than that will see.
         """
+        if self.in_place(name):
+            assert own is not None
+            for part, value in zip(("keys", "values"), own, strict=True):
+                self._left[f"{name}.{part}"] = self._written(f"{name}.{part}", value)
+            return self._left[f"{name}.keys"], self._left[f"{name}.values"]
         graph, d_model = self.graph, self.architecture.d_model
         source = self.source if attends in ("source", "both") else None
         raw = [graph.unflatten(source, d_model)] if source is not None else []
@@ -105,6 +119,21 @@ class GraphContext:
                 self._left[f"{name}.{part}"] = self._seen_later(value, window, axis=2)
         return keys, values
 
+    def in_place(self, name: str) -> bool:
+        """Whether the keys and values of this block are written into buffers with room for them."""
+        return f"{name}.keys" in self._in_place
+
+    def _written(self, entry: str, value: str) -> str:
+        """The buffer with these keys or values [batch, head, sequence, width] after those that it holds."""
+        graph, axes = self.graph, self._incoming[entry].axes
+
+        def make() -> str:
+            places = graph.op("Unsqueeze", self.place(), graph.integers(0, 1, 3))
+            return graph.op("Expand", places, graph.op("Shape", value))
+
+        places = graph.once(f"written {axes[1]} {axes[3]}", make)
+        return graph.op("ScatterElements", entry, places, value, axis=2)
+
     def _seen_later(self, value: str, window: int | None, axis: int) -> str:
         """What a later token sees of the tokens along this axis: the last of them with a window, else all."""
         graph = self.graph
@@ -128,6 +157,9 @@ class GraphContext:
         graph = self.graph
         if attends == "source":
             return self._earlier(attends) or graph.integers(0)
+        room = self._room(attends, window)
+        if room is not None:
+            return graph.once("room", lambda: graph.op("Shape", room, start=2, end=3))
         earlier = self._earlier(attends, window)
         if earlier is None:
             return graph.sequence()
@@ -249,6 +281,8 @@ class GraphContext:
     def _earlier(self, attends: Attends, window: int | None = None) -> str | None:
         """Number of keys before the segment's own, a vector of one; None where there are none."""
         graph = self.graph
+        if self._room(attends, window) is not None:
+            return graph.once("earlier in place", lambda: graph.op("Unsqueeze", "position", graph.integers(0)))
         for spec in self._incoming.values():
             axis, name = spec.growing, spec.name
             if axis is not None and spec.axes[axis] == axis_of(attends, window):
@@ -258,6 +292,10 @@ class GraphContext:
             return None
         source, d_model = self.source, self.architecture.d_model
         return graph.once("source length", lambda: graph.op("Shape", graph.unflatten(source, d_model), start=1, end=2))
+
+    def _room(self, attends: Attends, window: int | None) -> str | None:
+        """An entry with the buffer's length, if blocks that attend so write in place."""
+        return None if attends != "self" or window is not None else next(iter(sorted(self._in_place)), None)
 
     def _causal_mask(self, attends: Attends, window: int | None) -> str | None:
         """[sequence, keys]: 0 where the key is not after the query and within the window, else -∞."""

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.random_values import INT4_SCALE, STANDARD_DEVIATION
-from edgefront.core.number_formats import GGUF_BLOCK, GGUF_BLOCK_BYTES, GGUF_QUANTISED, Quantisation
+from edgefront.core.number_formats import GGUF_BLOCK, GGUF_BLOCK_BYTES, Quantisation
 
 Format = Literal["f32", "f16", "bf16", "s7", "u4", "q8_0", "q4_0"]
 
@@ -117,14 +117,42 @@ def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCAL
         return np.asarray(bits >> np.uint32(16)).astype("<u2")
     if kind == "s7":
         return np.asarray(np.rint(values / np.float32(scale))).astype(np.int8)
-    if kind in GGUF_QUANTISED:
-        import gguf
-
-        type_ = getattr(gguf.GGMLQuantizationType, kind.upper())
-        return np.asarray(gguf.quantize(values.reshape(1, -1), type_)).reshape(-1)
+    if kind == "q8_0":
+        return _q8_0(values.reshape(-1, GGUF_BLOCK))
+    if kind == "q4_0":
+        return _q4_0(values.reshape(-1, GGUF_BLOCK))
     if kind == "u4":
         return _packed(np.rint(values.reshape(-1) / np.float32(INT4_SCALE)))
     return values.astype({"f32": "<f4", "f16": "<f2"}[kind], copy=False)
+
+
+def _q8_0(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Blocks of 32 as llama.cpp's q8_0: the largest magnitude becomes 127. gguf itself takes six times as long."""
+    scale = np.abs(blocks).max(axis=1, keepdims=True) / np.float32(127)
+    with np.errstate(divide="ignore"):
+        units = blocks * np.where(scale == 0, np.float32(0), np.float32(1) / scale)
+    units += np.copysign(np.float32(0.5), units)  # halves are rounded away from zero; the conversion cuts off
+    made = np.empty((len(blocks), GGUF_BLOCK_BYTES["q8_0"]), np.uint8)
+    made[:, :2] = scale.astype("<f2").view(np.uint8)
+    made[:, 2:] = units.astype(np.int8).view(np.uint8)
+    return made.reshape(-1)
+
+
+def _q4_0(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Blocks of 32 as llama.cpp's q4_0: the largest magnitude becomes 0, zero 8. Two are a byte: the first half of a
+    block and the second. gguf itself takes ten times as long.
+    """
+    largest = blocks[np.arange(len(blocks)), np.abs(blocks).argmax(axis=1)][:, None]
+    scale = largest / np.float32(-_ZERO)
+    with np.errstate(divide="ignore"):
+        units = blocks * np.where(scale == 0, np.float32(0), np.float32(1) / scale)
+    units += np.float32(_ZERO + 0.5)  # the conversion cuts off
+    nibbles = np.minimum(units.astype(np.uint8), 2 * _ZERO - 1)
+    half = GGUF_BLOCK // 2
+    made = np.empty((len(blocks), GGUF_BLOCK_BYTES["q4_0"]), np.uint8)
+    made[:, :2] = scale.astype("<f2").view(np.uint8)
+    made[:, 2:] = nibbles[:, :half] | nibbles[:, half:] << np.uint8(4)
+    return made.reshape(-1)
 
 
 def quantise(weight: NDArray[Any]) -> tuple[NDArray[np.int8], float]:

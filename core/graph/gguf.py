@@ -1,33 +1,44 @@
 """Writes a model to one GGUF file, which llama.cpp reads, without torch.
 
 What GGUF can express says `core.spaces.gguf`. Matrices are float32, float16, or blocks of 32 weights with a float16
-scale: q8_0 (eight bits a weight) or q4_0 (four). Vectors and positions are always float32, as llama.cpp keeps them.
+scale: q8_0 (eight bits a weight) or q4_0 (four). Vectors, positions and convolutions are always float32, as llama.cpp
+keeps them.
 """
 
 from __future__ import annotations
 
-import math
+import errno
+import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.files import refusing_full_disk, whole_file
+from edgefront.core.files import locked, refusing_full_disk, whole_file
 from edgefront.core.graph.export import metadata
-from edgefront.core.graph.formats import Format, bytes_of, encode
+from edgefront.core.graph.formats import Format, encode
+from edgefront.core.graph.gguf_vocabulary import GgufVocabulary, numbered, vocabulary_of
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameter_values import ParameterValues, SeededValues
-from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.number_formats import GGUF_QUANTISED, GgufFormat
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, FeedForward
-from edgefront.core.spaces.gguf import check_gguf
+from edgefront.core.spaces.block import MAX_LENGTH, Attention, FeedForward, ShortConv
+from edgefront.core.spaces.ends import LearnedPositions, RotaryPositions
+from edgefront.core.spaces.gguf import GgufForm, gguf_form
+
+if TYPE_CHECKING:
+    from edgefront.core.graph.gguf_tensors import GgufTensor
 
 FOLDER = "gguf"
-_ARCHITECTURE = "gpt2"
+_COPIED = 1 << 20
+"""Bytes copied at a time."""
+_SHARE = 4
+"""Of the cache's bytes one part in so many is for files written for measuring."""
 _FORMATS: Mapping[GgufFormat, Format] = {"float32": "f32", "float16": "f16", "q8_0": "q8_0", "q4_0": "q4_0"}
 _FILE_TYPES: Mapping[GgufFormat, str] = {
     "float32": "ALL_F32",
@@ -35,135 +46,238 @@ _FILE_TYPES: Mapping[GgufFormat, str] = {
     "q8_0": "MOSTLY_Q8_0",
     "q4_0": "MOSTLY_Q4_0",
 }
-# Names of a layer's parts in GGUF, by the block and the part.
-_PARTS = (
-    {"norm": "attn_norm", "qkv": "attn_qkv", "out": "attn_output"},
-    {"norm": "ffn_norm", "up": "ffn_up", "down": "ffn_down"},
-)
-_POSITIONS = "positions.weight"
-_ENDS = {
-    "embedding.tables.0": "token_embd.weight",
-    _POSITIONS: "position_embd.weight",
-    "final_norm.weight": "output_norm.weight",
-    "final_norm.bias": "output_norm.bias",
-    "output.tables.0": "output.weight",
-}
+
+
+class _Data(Protocol):
+    """What gguf writes of a tensor: an array, or what looks like one to it."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def tofile(self, file: Any, /) -> None: ...
+
+
+@dataclass(frozen=True)
+class _PartOfFile:
+    """Bytes of a file as they are, by way of `buffer`. Mapped, they would come in one page fault after another, which
+    takes twice as long.
+    """
+
+    path: Path
+    start: int
+    nbytes: int
+    buffer: memoryview
+
+    def tofile(self, file: Any, /) -> None:
+        buffer, left = self.buffer, self.nbytes
+        with self.path.open("rb", buffering=0) as source:
+            source.seek(self.start)
+            while left:
+                count = source.readinto(buffer[:left])
+                if not count:
+                    raise OSError(errno.EIO, "the file became shorter", str(self.path))
+                file.write(buffer[:count])
+                left -= count
 
 
 def write_gguf(
-    architecture: Architecture, weights: int | ParameterValues, path: Path | str, numbers: GgufFormat = "float32"
+    architecture: Architecture,
+    weights: int | ParameterValues,
+    path: Path | str,
+    numbers: GgufFormat = "float32",
+    files: Mapping[str, bytes] | None = None,
 ) -> None:
     """One GGUF file with the untrained weights of a seed or given ones, in place only when whole.
 
-    Memory stays bounded by the largest matrix. Raises `InvalidInput` for an architecture that GGUF cannot express,
-    `Unavailable` where the disk is full.
+    `files` of a trained model, as in the folder of transformers, have its tokenizer; without one the tokens are their
+    numbers. Memory stays bounded by the largest matrix. Raises `InvalidInput` for an architecture or a tokenizer that
+    GGUF cannot express, `Unavailable` where the disk is full.
     """
-    check_gguf(architecture, numbers)
+    form = gguf_form(architecture, numbers)
+    size = architecture.embedding.vocab_size
+    vocabulary = vocabulary_of(files or {}, size) or numbered(size)
     values = SeededValues(weights) if isinstance(weights, int) else weights
 
-    def array(spec: ParameterSpec, kind: Format) -> NDArray[Any]:
-        return np.concatenate([encode(chunk, kind).reshape(-1) for chunk in values.chunks(spec)])
+    last: tuple[str, NDArray[Any]] | None = None  # tensors of one parameter follow each other
+
+    def data(tensor: GgufTensor, spec: ParameterSpec, kind: Format) -> NDArray[Any]:
+        nonlocal last
+        if last is None or last[0] != spec.name:
+            last = spec.name, np.concatenate([encode(chunk, kind).reshape(-1) for chunk in values.chunks(spec)])
+        return tensor.of(last[1])
 
     with whole_file(Path(path)) as file:
-        _write(architecture, array, file.name, numbers, metadata(architecture, values))
+        _write(architecture, form, data, file.name, numbers, metadata(architecture, values), vocabulary)
 
 
 def cached_gguf(cache: WeightCache, architecture: Architecture, seed: int, numbers: GgufFormat) -> Path:
-    """The GGUF file of these untrained weights in the cache's folder, the only one there; written if it is not there.
+    """The GGUF file of these untrained weights in the cache's folder; written if it is not there.
 
-    Its matrices are copies of the cache's files, which serve every architecture. It has one position more than the
-    model: llama.cpp wants room for a next token after a prompt. Errors as in `write_gguf`.
+    Its matrices are copies of the cache's files, which serve every architecture. It has one learned position more than
+    the model: llama.cpp wants room for a next token after a prompt. Of the files that were used before, the latest stay
+    within a quarter of the cache's `max_bytes`. Processes share the folder safely. Errors as in `write_gguf`.
     """
-    check_gguf(architecture, numbers)
+    form = gguf_form(architecture, numbers)
     folder = cache.folder / FOLDER
     path = folder / f"{architecture.digest}-{seed}-{numbers}.gguf"
     cache.touch(seed)
-    if path.exists():
+    with suppress(FileNotFoundError):
+        os.utime(path)
         return path
     folder.mkdir(exist_ok=True)
-    for other in folder.iterdir():
-        other.unlink(missing_ok=True)
-    draft = path.with_suffix(".part")
-
-    def array(spec: ParameterSpec, kind: Format) -> NDArray[Any]:
-        return cache.array(spec, seed, kind)
-
-    with refusing_full_disk(path):
-        _write(architecture, array, draft, numbers, metadata(architecture, seed), room=1)
-        draft.replace(path)
+    with locked(folder / ".lock"):
+        if not path.exists():
+            _write_cached(cache, architecture, form, seed, numbers, path)
     return path
 
 
-def gguf_name(parameter: str) -> str:
-    """GPT-2's name in GGUF of one of our parameters: a layer there is two blocks here."""
-    if parameter in _ENDS:
-        return _ENDS[parameter]
-    _, index, part, kind = parameter.split(".")
-    return f"blk.{int(index) // 2}.{_PARTS[int(index) % 2][part]}.{kind}"
+def _write_cached(
+    cache: WeightCache, architecture: Architecture, form: GgufForm, seed: int, numbers: GgufFormat, path: Path
+) -> None:
+    draft, buffer = path.with_suffix(".part"), memoryview(bytearray(_COPIED))
+
+    def data(tensor: GgufTensor, spec: ParameterSpec, kind: Format) -> _Data:
+        part = tensor.bytes_within(kind)
+        if part is None:
+            return tensor.of(cache.array(spec, seed, kind))
+        return _PartOfFile(cache.file(spec, seed, kind), part.start, len(part), buffer)
+
+    def write() -> None:
+        about, vocabulary = metadata(architecture, seed), numbered(architecture.embedding.vocab_size)
+        _write(architecture, form, data, draft, numbers, about, vocabulary, measured=True)
+        draft.replace(path)
+
+    try:
+        write()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _drop_earlier(path, 0)
+        with refusing_full_disk(path):
+            write()
+    _drop_earlier(path, cache.max_bytes // _SHARE)
+
+
+def _drop_earlier(path: Path, down_to: int) -> None:
+    """Removes the files beside `path`, the least recently used first, until all have `down_to` bytes at most."""
+    others = [other for other in path.parent.iterdir() if other.suffix in (".gguf", ".part") and other != path]
+    total = sum(_bytes(one) for one in (path, *others))
+    for other in sorted(others, key=lambda other: other.stat().st_mtime):
+        if total <= down_to and other.suffix == ".gguf":
+            continue
+        total -= _bytes(other)
+        other.unlink()
+
+
+def _bytes(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _write(
     architecture: Architecture,
-    array: Callable[[ParameterSpec, Format], NDArray[Any]],
+    form: GgufForm,
+    data: Callable[[GgufTensor, ParameterSpec, Format], _Data],
     path: Path | str,
     numbers: GgufFormat,
     about: Mapping[str, str],
-    room: int = 0,
+    vocabulary: GgufVocabulary,
+    measured: bool = False,
 ) -> None:
-    """`array`: the values of a parameter in a format, in its shape or flat. `room`: positions more, of zeros."""
+    """`data`: a tensor from its parameter, in a format. `measured`: with a learned position more, and rotary ones
+    without an end.
+    """
     import gguf
 
-    writer = gguf.GGUFWriter(str(path), _ARCHITECTURE)
-    positions = (architecture.max_length or 0) + room
-    _describe(writer, architecture, numbers, about, positions)
-    tensors = [(spec, "f32" if _stays(spec) else _FORMATS[numbers]) for spec in parameters(architecture)]
-    for spec, kind in tensors:
-        shape = (positions, architecture.d_model) if spec.name == _POSITIONS else spec.shape
-        size = bytes_of(math.prod(shape), kind)
-        type_ = getattr(gguf.GGMLQuantizationType, kind.upper())
-        if numbers in GGUF_QUANTISED and kind == numbers:  # such shapes are given in bytes
-            writer.add_tensor_info(gguf_name(spec.name), (shape[0], size // shape[0]), np.dtype("u1"), size, type_)
-        else:
-            writer.add_tensor_info(gguf_name(spec.name), shape, np.dtype("f4"), size, type_)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    for spec, kind in tensors:
-        values = array(spec, kind)
-        if spec.name == _POSITIONS:  # OPT's begin at a later row
-            values = values.reshape(spec.shape)[spec.shape[0] - positions + room :]
-            values = np.concatenate([values, np.zeros((room, architecture.d_model), values.dtype)])
-        writer.write_tensor_data(values)
-    writer.close()
+    from edgefront.core.graph.gguf_tensors import tensors
 
-
-def _stays(spec: ParameterSpec) -> bool:
-    """Whether a parameter is float32 in every format."""
-    return len(spec.shape) == 1 or spec.name == _POSITIONS
-
-
-def _describe(
-    writer: Any, architecture: Architecture, numbers: GgufFormat, about: Mapping[str, str], positions: int
-) -> None:
-    import gguf
-
-    attention, feed_forward = architecture.blocks[:2]
-    assert isinstance(attention, Attention)
-    assert isinstance(feed_forward, FeedForward)
+    writer = gguf.GGUFWriter(str(path), form.kind)
     writer.add_name(f"edgefront-{architecture.digest[:12]}")
     writer.add_file_type(getattr(gguf.LlamaFileType, _FILE_TYPES[numbers]))
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-    writer.add_block_count(len(architecture.blocks) // 2)
-    writer.add_context_length(positions)
-    writer.add_embedding_length(architecture.d_model)
-    writer.add_feed_forward_length(feed_forward.d_inner)
-    writer.add_head_count(attention.n_head)
-    writer.add_layer_norm_eps(float(architecture.norm_eps))
+    _describe(writer, architecture, form, _length(architecture, measured))
     for key, value in about.items():
         writer.add_string(f"edgefront.{key}", value)
-    # llama.cpp generates nothing without a tokenizer; of an untrained model the tokens are their numbers.
+    _add_vocabulary(writer, vocabulary)
+    found = list(tensors(architecture, form, room=int(measured)))
+    for tensor in found:
+        kind = tensor.kind or _FORMATS[numbers]
+        size, type_ = tensor.bytes_in(kind), getattr(gguf.GGMLQuantizationType, kind.upper())
+        if kind in GGUF_QUANTISED:  # such shapes are given in bytes
+            rows = tensor.shape[0]
+            writer.add_tensor_info(tensor.name, (rows, size // rows), np.dtype("u1"), size, type_)
+        else:
+            writer.add_tensor_info(tensor.name, tensor.shape, np.dtype("f4"), size, type_)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    for tensor in found:
+        written: Any = tensor.constant
+        if tensor.spec is not None:
+            written = data(tensor, tensor.spec, tensor.kind or _FORMATS[numbers])
+        writer.write_tensor_data(written)
+    writer.close()
+
+
+def _length(architecture: Architecture, measured: bool) -> int:
+    """The context that the file states."""
+    positions = architecture.positions
+    if isinstance(positions, LearnedPositions):
+        return positions.length + int(measured)
+    assert isinstance(positions, RotaryPositions)
+    return MAX_LENGTH if measured else positions.stated_length
+
+
+def _describe(writer: Any, architecture: Architecture, form: GgufForm, length: int) -> None:
+    """The widths: one number where all layers have the same, else an array."""
+    from edgefront.core.graph.gguf_tensors import PADDED_HEADS, PADDED_INNER
+
+    blocks, eps = architecture.blocks, float(architecture.norm_eps)
+    heads, kv_heads, inner = [], [], []
+    for layer in form.layers:
+        mixer = None if layer.mixer is None else blocks[layer.mixer]
+        after = None if layer.feed_forward is None else blocks[layer.feed_forward]
+        heads.append(mixer.n_head if isinstance(mixer, Attention) else 0)
+        kv_heads.append(mixer.kv_heads if isinstance(mixer, Attention) else 0)
+        inner.append(after.d_inner if isinstance(after, FeedForward) else PADDED_INNER)
+    if form.layers[0].mixer is None:
+        heads[0] = kv_heads[0] = PADDED_HEADS
+    writer.add_block_count(len(form.layers))
+    writer.add_context_length(length)
+    writer.add_embedding_length(architecture.d_model)
+    if form.kind != "deci":
+        heads = [max(heads)] * len(heads)  # also of a short_conv's layer
+    for values, add in (
+        (heads, writer.add_head_count),
+        (kv_heads, writer.add_head_count_kv),
+        (inner, writer.add_feed_forward_length),
+    ):
+        add(values[0] if len(set(values)) == 1 else values)
+    positions = architecture.positions
+    if not isinstance(positions, RotaryPositions):
+        writer.add_layer_norm_eps(eps)
+        return
+    attention = next(block for block in blocks if isinstance(block, Attention))
+    d_head = architecture.d_head(attention)
+    writer.add_layer_norm_rms_eps(eps)
+    writer.add_key_length(d_head)
+    writer.add_value_length(d_head)
+    writer.add_rope_dimension_count(d_head)
+    writer.add_rope_freq_base(float(positions.theta))
+    writer.add_vocab_size(architecture.embedding.vocab_size)
+    convolution = next((block for block in blocks if isinstance(block, ShortConv)), None)
+    if convolution is not None:
+        writer.add_shortconv_l_cache(convolution.kernel)
+    if attention.window is not None:
+        writer.add_sliding_window(attention.window)
+
+
+def _add_vocabulary(writer: Any, vocabulary: GgufVocabulary) -> None:
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list([f"<{token}>" for token in range(architecture.embedding.vocab_size)])
-    writer.add_token_merges(["< 0"])
+    writer.add_tokenizer_pre(vocabulary.pre)
+    writer.add_token_list(list(vocabulary.tokens))
+    if vocabulary.types:
+        writer.add_token_types(list(vocabulary.types))
+    writer.add_token_merges(list(vocabulary.merges))
     writer.add_add_bos_token(False)
+    if vocabulary.eos is not None:
+        writer.add_eos_token_id(vocabulary.eos)

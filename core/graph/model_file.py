@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from edgefront.core.errors import InvalidInput
+from edgefront.core.files import whole_file
 from edgefront.core.graph.state import Logits, Mode, check_pass
 from edgefront.core.number_formats import QUANTISED, GgufFormat, NumberFormat, Quantisation
 from edgefront.core.spaces.architecture import Architecture
@@ -69,8 +70,9 @@ def check_format(architecture: Architecture, format_: ModelFormat, number_format
         )
     fault = _fault(architecture, format_, number_format)
     if fault is not None:
+        nearest = f" (it has {fault.allowed})" if format_ == "gguf" else ""
         raise InvalidInput(
-            f"format {format_} is not for this model: {fault.detail}",
+            f"format {format_} is not for this model: {fault.detail}{nearest}",
             field="format",
             value=format_,
             allowed=", ".join(formats_of(architecture)),
@@ -101,24 +103,26 @@ def write_model(
     files: Mapping[str, bytes] | None = None,
 ) -> None:
     """One whole file, with the untrained weights of a seed or given ones (`core.graph.parameter_values`: those of a
-    trained model's safetensors file); an architecture is its canonical form alone. `files` go into the folder of
-    transformers beside the weights: tokenizer and card.
+    trained model's safetensors file); an architecture is its canonical form alone. `files` of a trained model go into
+    the folder of transformers beside the weights: tokenizer and card; a GGUF file takes its vocabulary from them.
 
     Graphs that generate, prefill and decode, score the last position only, [batch, scores]; the others score all.
 
-    Raises `InvalidInput` for a format or number format that the model does not have, `TooLarge` for an ONNX file above
+    Raises `InvalidInput` for a format or number format that the model does not have, or a tokenizer that GGUF does not
+    have, `TooLarge` for an ONNX file above
     2 GiB, `Unavailable` where the disk is full.
     """
     check_format(architecture, format_, number_format)
     if format_ == "architecture":
-        path.write_text(json.dumps(architecture.canonical, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        with whole_file(path) as file:
+            file.write((json.dumps(architecture.canonical, indent=2, sort_keys=True) + "\n").encode())
         return
     from edgefront.core.graph.export import write_onnx, write_safetensors
 
     if format_ == "gguf":
         from edgefront.core.graph.gguf import write_gguf
 
-        write_gguf(architecture, weights, path, cast(GgufFormat, number_format))
+        write_gguf(architecture, weights, path, cast(GgufFormat, number_format), files)
     elif format_ == "transformers":
         from edgefront.core.graph.huggingface import write_transformers
 

@@ -19,7 +19,7 @@ from typing import Literal, get_args
 from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, ShortConv, Sru, Srupp
-from edgefront.core.spaces.ends import LearnedPositions, RotaryPositions, SinusoidalPositions
+from edgefront.core.spaces.ends import LearnedPositions, RelativePositions, RotaryPositions, SinusoidalPositions
 from edgefront.core.validation import one_of
 
 Form = Literal["memory", "cache"]
@@ -95,6 +95,14 @@ def counts_tokens(architecture: Architecture, form: Form) -> bool:
     if isinstance(architecture.positions, RotaryPositions):
         return form == "cache" and any(isinstance(block, Attention) for block in architecture.blocks)
     return isinstance(architecture.positions, LearnedPositions | SinusoidalPositions)
+
+
+def writes_in_place(architecture: Architecture, spec: StateSpec) -> bool:
+    """Whether a decode graph can write this entry's tokens into a buffer with room for them: keys and values without a
+    window, of a model that counts its tokens, whose scores do not depend on how much room there is.
+    """
+    grows = spec.growing is not None and spec.axes[spec.growing] == AXIS_OF["self"]
+    return grows and counts_tokens(architecture, "cache") and not isinstance(architecture.positions, RelativePositions)
 
 
 def check_pass(

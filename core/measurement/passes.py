@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgefront.core.cost.costs import Costs, costs
 from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.generation import last_length, token_pass
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Sru, Srupp
-from edgefront.core.spaces.gguf import gguf_fault
+from edgefront.core.spaces.gguf import expressible, gguf_fault
 
 
 def protocol_costs(architecture: Architecture, protocol: MeasurementProtocol) -> Costs:
-    """Costs of one pass as the protocol makes it.
+    """Costs of one pass as the protocol makes it; of a whole generation where that is what it makes.
 
     Raises `InvalidInput` that names the field of the protocol which does not go with this architecture: a mode or a
     memory that it does not have, lengths that its positions do not reach, a runtime that cannot express it.
@@ -19,16 +22,75 @@ def protocol_costs(architecture: Architecture, protocol: MeasurementProtocol) ->
     fault = runtime_fault(architecture, protocol)
     if fault is not None:
         raise fault
+    if protocol.mode == "generate":
+        return _generation_costs(architecture, protocol)
+    return _pass_costs(architecture, protocol, protocol.mode)
+
+
+def _pass_costs(architecture: Architecture, protocol: MeasurementProtocol, mode: str) -> Costs:
     return costs(
         architecture,
         sequence_length=protocol.sequence_length,
         batch=protocol.batch,
         dtype=protocol.dtype,
         logits=protocol.logits,
-        mode=protocol.mode,
+        mode=mode,
         memory_length=protocol.memory_length,
         weights=protocol.quantisation,
         block_size=protocol.block_size,
+    )
+
+
+def _generation_costs(architecture: Architecture, protocol: MeasurementProtocol) -> Costs:
+    """FLOPs of the prompt and of every further token (each as the middle one), state after all of them."""
+    fault = generation_fault(architecture, protocol)
+    if fault is not None:
+        raise fault
+    prompt, token = _prompt_costs(architecture, protocol), _pass_costs(architecture, token_pass(protocol), "decode")
+    whole = protocol.model_copy(update={"memory_length": last_length(protocol) - 1, "sequence_length": 1})
+    return replace(
+        prompt,
+        mode="generate",
+        flops=prompt.flops + (protocol.new_tokens - 1) * token.flops,
+        state_bytes=_pass_costs(architecture, whole, "decode").state_bytes,
+    )
+
+
+def _prompt_costs(architecture: Architecture, protocol: MeasurementProtocol) -> Costs:
+    return _pass_costs(architecture, protocol, "decode" if protocol.memory_length else "prefill")
+
+
+def latency_costs(architecture: Architecture, protocol: MeasurementProtocol) -> Costs:
+    """`protocol_costs` with the FLOPs of what the protocol's latency times: of a generation that may be the first token
+    or a further one.
+
+    Raises as `protocol_costs` does.
+    """
+    whole = protocol_costs(architecture, protocol)
+    if protocol.mode != "generate" or protocol.latency == "total":
+        return whole
+    if protocol.latency == "first_token":
+        return replace(whole, flops=_prompt_costs(architecture, protocol).flops)
+    return replace(whole, flops=_pass_costs(architecture, token_pass(protocol), "decode").flops)
+
+
+def generation_fault(architecture: Architecture, protocol: MeasurementProtocol) -> InvalidInput | None:
+    """Why this architecture cannot generate as the protocol says; None if it can."""
+    if not architecture.causal or architecture.source is not None or architecture.output.kind != "tokens":
+        reason = "a causal model without a source, whose output is the next token"
+        return InvalidInput(
+            f"mode: generate needs {reason}", field="mode", value="generate", allowed=f"forward, or {reason}"
+        )
+    length, most = last_length(protocol), architecture.max_length
+    if most is None or length <= most:
+        return None
+    context = f"{protocol.memory_length} of context and " if protocol.memory_length else ""
+    least = f"{protocol.sequence_length} of the prompt and {protocol.new_tokens} new ones"
+    return InvalidInput(
+        f"sequence_length: {context}{least} are {length} tokens, and it has {most} learned positions",
+        field="sequence_length",
+        value=protocol.sequence_length,
+        allowed=f"at most {most} tokens of context, prompt and generation together",
     )
 
 
@@ -45,8 +107,7 @@ def runtime_fault(architecture: Architecture, protocol: MeasurementProtocol) -> 
                 f"runtime: llamacpp reads GGUF files, and {fault}",
                 field="runtime",
                 value="llamacpp",
-                allowed="another runtime, or one of the named models gpt2-* (`edgefront measure`): no search space has "
-                "models that GGUF expresses yet",
+                allowed=f"another runtime, or {expressible()}",
             )
     return None
 

@@ -16,12 +16,20 @@ from edgefront.core.number_formats import BLOCK_SIZE, GgufFormat, KnownFormat, Q
 from edgefront.core.validation import form
 
 MemoryMethod = Literal["anonymous", "allocator", "device", "resident"]
-Mode = Literal["forward", "prefill", "decode"]
+Mode = Literal["forward", "prefill", "decode", "generate"]
+Latency = Literal["total", "first_token", "token"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 Weights = Literal["full", "int8", "int4", "q8_0", "q4_0", "int8_8bit"]
 BlockSize = Literal[16, 32, 64, 128, 256]
+WhenBusy = Literal["mark", "wait"]
 
 DECODE_MEMORY_LENGTH = 192
+NEW_TOKENS = 64
+LATENCY_NAMES: Mapping[Latency, str] = {
+    "total": "time of the generation",
+    "first_token": "time to the first token",
+    "token": "time for each further token",
+}
 _LATER_FIELDS: Mapping[str, Any] = {"memory_length": 0, "weights": "full"}
 """Fields that came after protocols were first stored, with their defaults: at those they leave digests as they were."""
 _WEIGHTS_IN_IDENTITY = {"int8": "int8_7bit", "int8_8bit": "int8"}
@@ -53,6 +61,8 @@ class MeasurementProtocol(BaseModel):
       segment memory of so many, as Transformer-XL and SRU++ are evaluated.
     - prefill: the whole sequence at once, returning the state with which decoding continues.
     - decode: one token after `memory_length` others, whose keys, values and cells are at hand.
+    - generate: `new_tokens` tokens, one after another: the first from a prompt of `sequence_length` tokens, each of
+      the others from the token before it. `memory_length` tokens of context are in the state before the prompt.
 
     The source of a translation model is as long as the sequence, in decode as long as the memory.
     """
@@ -66,9 +76,15 @@ class MeasurementProtocol(BaseModel):
     logits: Literal["none", "last", "all"] = "last"
     batch: Annotated[StrictInt, Field(ge=1, le=1024)] = 1
     sequence_length: Annotated[StrictInt, Field(ge=1, le=65536)] = 192
-    """Tokens of one pass; 1 in decode."""
+    """Tokens of one pass; 1 in decode; in generate those of the prompt."""
     memory_length: Annotated[StrictInt, Field(ge=0, le=65536)] = 0
     """Tokens before them; 192 in decode if absent."""
+    new_tokens: Annotated[StrictInt, Field(ge=0, le=65536, exclude_if=lambda tokens: tokens == 0)] = 0
+    """In generate the tokens that are generated, the first included; 64 if absent. 0 in other modes, where it is
+    neither sent nor part of the identity, as `latency`."""
+    latency: Annotated[Latency, Field(exclude_if=lambda latency: latency == "total")] = "total"
+    """Which time of a generation counts as its latency: from the prompt to the last token, to the first, or the time
+    of each further token in the mean. The others are measured beside it."""
     dtype: Dtype = "float32"
     """Of weights, activations and state."""
     weights: Weights = "full"
@@ -91,6 +107,9 @@ class MeasurementProtocol(BaseModel):
     """At most so many launches for one candidate."""
     time_limit_s: Annotated[StrictFloat, Field(gt=0, le=3600)] = 60.0
     """Wall-clock limit of one launch; over it the candidate is infeasible on this device."""
+    when_busy: Annotated[WhenBusy, Field(exclude_if=lambda choice: choice == "mark")] = "mark"
+    """On battery, in a power-saving mode, under other load or throttled, an agent measures and marks the launch, or
+    waits some minutes for better conditions first. At its default it is not sent: older agents know no such field."""
 
     @field_validator("weights", mode="before")
     @classmethod
@@ -105,6 +124,8 @@ class MeasurementProtocol(BaseModel):
     def _lengths_of_mode(cls, value: Any) -> Any:
         if isinstance(value, Mapping) and value.get("mode") == "decode":
             return {"sequence_length": 1, "memory_length": DECODE_MEMORY_LENGTH, **value}
+        if isinstance(value, Mapping) and value.get("mode") == "generate":
+            return {"new_tokens": NEW_TOKENS, **value}
         return value
 
     @model_validator(mode="after")
@@ -131,6 +152,27 @@ class MeasurementProtocol(BaseModel):
                 value=self.memory_length,
                 allowed="0, or mode forward or decode",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _generation_fits_mode(self) -> MeasurementProtocol:
+        wrong: tuple[str, str, str] | None = None
+        if self.mode != "generate":
+            if self.new_tokens:
+                wrong = "new_tokens", f"{self.new_tokens} tokens are generated in mode generate alone", "0"
+            elif self.latency != "total":
+                wrong = "latency", f"{self.latency} is a time of mode generate alone", "no value"
+        elif self.new_tokens < 2:
+            wrong = (
+                "new_tokens",
+                f"after the first token there is a further one, so not {self.new_tokens}",
+                "2 to 65536",
+            )
+        elif self.logits != "last":
+            wrong = "logits", f"a token is chosen by the scores of the last position, not of {self.logits}", "last"
+        if wrong is not None:
+            field, text, allowed = wrong
+            raise ProtocolError(f"{field}: {text}", field=field, value=getattr(self, field), allowed=allowed)
         return self
 
     @model_validator(mode="after")
@@ -170,7 +212,7 @@ class MeasurementProtocol(BaseModel):
             return self
         for field, allowed in _LLAMACPP.items():
             value = getattr(self, field)
-            if value not in allowed and not (field == "memory_length" and self.mode == "decode"):
+            if value not in allowed and not (field == "memory_length" and self.mode in ("decode", "generate")):
                 raise ProtocolError(
                     f"{field}: llamacpp measures {field} {' or '.join(map(str, allowed))}, not {value}",
                     field=field,
@@ -213,6 +255,9 @@ class MeasurementProtocol(BaseModel):
         """What one pass is, in words: `forward pass of 192 tokens`."""
         if self.mode == "decode":
             return f"decode of 1 token after {self.memory_length}"
+        if self.mode == "generate":
+            context = f" after {self.memory_length}" if self.memory_length else ""
+            return f"generation of {self.new_tokens} tokens from a prompt of {self.sequence_length}{context}"
         name = "prefill" if self.mode == "prefill" else "forward pass"
         after = f" after a memory of {self.memory_length}" if self.memory_length else ""
         return f"{name} of {self.sequence_length} token{'s' if self.sequence_length > 1 else ''}{after}"
@@ -220,7 +265,7 @@ class MeasurementProtocol(BaseModel):
     @property
     def identity(self) -> dict[str, Any]:
         """The fields that decide which measurements may be compared."""
-        fields = self.model_dump(mode="json", exclude={"precision", "max_launches", "time_limit_s"})
+        fields = self.model_dump(mode="json", exclude={"precision", "max_launches", "time_limit_s", "when_busy"})
         fields["weights"] = _WEIGHTS_IN_IDENTITY.get(self.weights, self.weights)
         return {name: value for name, value in fields.items() if _LATER_FIELDS.get(name, ...) != value}
 

@@ -1,4 +1,7 @@
-"""The result of one launch: raw samples, memory by parts, and the environment."""
+"""The result of one launch: raw samples, memory by parts, and the environment.
+
+Numbers are numbers: `"5"` and `true` are refused where one is expected.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ FailureReason = Literal[
 ]
 INFEASIBLE: frozenset[str] = frozenset({"out_of_memory", "over_time"})
 
-Milliseconds = Annotated[float, Field(ge=1e-6, le=3.6e6, allow_inf_nan=False)]
+Milliseconds = Annotated[float, Field(strict=True, ge=1e-6, le=3.6e6, allow_inf_nan=False)]
 """From a nanosecond to an hour: intervals are taken on logarithms, which the absurd would blow up."""
-Bytes = Annotated[int, Field(ge=0, le=1 << 50)]
-Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+Bytes = Annotated[int, Field(strict=True, ge=0, le=1 << 50)]
+Seconds = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
 Fact = Annotated[str, Field(max_length=8000)] | bool | int | Annotated[float, Field(allow_inf_nan=False)] | None
 
 
@@ -37,6 +40,28 @@ class LatencySamples(_Record):
     samples_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000)]
 
 
+class GenerationSamples(_Record):
+    """The times of each timed generation, in the order of `LatencySamples.samples_ms`, and the energy of all."""
+
+    first_token_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000)]
+    """From the prompt to the first token."""
+    token_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000)]
+    """Of each further token, in the mean over the generation."""
+    total_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000)]
+    """From the prompt to the last token."""
+    energy_token_mj: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None = None
+    """Energy of the timed generations over the tokens that they generated, in millijoules; None where the machine
+    does not let it be read."""
+    energy: Annotated[str, Field(max_length=400)] = ""
+    """What the energy is that of and who counted it, or why there is none."""
+
+    @model_validator(mode="after")
+    def _of_the_same_generations(self) -> GenerationSamples:
+        if not len(self.first_token_ms) == len(self.token_ms) == len(self.total_ms):
+            raise ValueError("every generation has a time to the first token, one for each further, and a total")
+        return self
+
+
 class PeakMemory(_Record):
     """High-water marks of the child, less what it held before it began (bytes).
 
@@ -45,7 +70,7 @@ class PeakMemory(_Record):
     """
 
     method: MemoryMethod
-    peak_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
+    peak_bytes: Annotated[int, Field(strict=True, ge=1, le=1 << 50)]
     forward_peak_bytes: Bytes
     build_peak_bytes: Bytes
     mapped_weight_bytes: Bytes = 0
@@ -65,6 +90,8 @@ class LaunchResult(_Record):
     message: Annotated[str, Field(max_length=4000)] = ""
     latency: LatencySamples | None = None
     memory: PeakMemory | None = None
+    generation: Annotated[GenerationSamples | None, Field(exclude_if=lambda samples: samples is None)] = None
+    """Of mode generate alone; otherwise not sent."""
     environment: Annotated[dict[Annotated[str, Field(max_length=64)], Fact], Field(max_length=64)] = Field(
         default_factory=dict
     )
@@ -80,6 +107,8 @@ class LaunchResult(_Record):
         if self.outcome == "done":
             if self.latency is None or self.memory is None or self.reason is not None:
                 raise ValueError("a done launch has latency and memory and no reason")
+            if self.generation is not None and len(self.generation.total_ms) != len(self.latency.samples_ms):
+                raise ValueError("a generation has as many times as the latency has samples")
         elif self.reason is None:
             raise ValueError(f"a launch that {self.outcome} has a reason")
         elif (self.outcome == "infeasible") != (self.reason in INFEASIBLE):

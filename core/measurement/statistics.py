@@ -17,6 +17,15 @@ from edgefront.core.measurement.interval import t_quantile
 P90_SAMPLES = 20
 """Fewer samples than this say nothing about the slowest tenth."""
 
+ENOUGH_TO_JUDGE = 3
+"""Measurements from which a variance is told to be unusual."""
+CLIPPED, LEFT_OUT = 9.0, 36.0
+"""Times the usual variance: squares of three and six standard deviations."""
+LEAST_SPREAD = 0.02
+"""No device is taken to be steadier than this when variances are judged."""
+MOST_SPREAD = 0.5
+"""Relative spread of launches that intervals are taken for at most: beyond it launches do not agree at all."""
+
 # Variance of the median of n normal samples, times n, relative to the mean's (by numerical integration of the
 # order statistics' densities). Beyond the table the asymptotic form serves.
 _MEDIAN_VARIANCE = (
@@ -77,18 +86,34 @@ class LaunchVariance:
 
     @classmethod
     def pooled(cls, measurements: Iterable[tuple[int, float]]) -> LaunchVariance:
-        """From (launches, squared deviations) of each measurement; those with one launch contribute nothing."""
-        total, degrees = 0.0, 0
-        for launches, sum_squares in measurements:
-            if launches > 1:
-                total += sum_squares
-                degrees += launches - 1
-        return cls(total, degrees)
+        """From (launches, squared deviations) of each measurement; those with one launch contribute nothing.
+
+        Robust: of three or more measurements, one whose variance is beyond `CLIPPED` times the usual one (the median
+        over measurements) counts as that much, and one beyond `LEFT_OUT` times not at all. Launches that contradict
+        each other widen the intervals of others by little.
+        """
+        known = [(launches - 1, sum_squares) for launches, sum_squares in measurements if launches > 1]
+        if len(known) < ENOUGH_TO_JUDGE:
+            return cls(sum(total for _, total in known), sum(degrees for degrees, _ in known))
+        usual = max(
+            LEAST_SPREAD**2, statistics.median(total / (degrees * _middle(degrees)) for degrees, total in known)
+        )
+        kept = [(degrees, total) for degrees, total in known if total <= LEFT_OUT * usual * degrees]
+        return cls(
+            sum(min(total, CLIPPED * usual * degrees) for degrees, total in kept), sum(degrees for degrees, _ in kept)
+        )
 
     @property
     def relative(self) -> float | None:
-        """Standard deviation of a launch's median, relative to it; None while no measurement has two launches."""
-        return math.sqrt(self.sum_squares / self.degrees) if self.degrees else None
+        """Standard deviation of a launch's median, relative to it, at most `MOST_SPREAD`; None while no measurement has
+        two launches.
+        """
+        return min(MOST_SPREAD, math.sqrt(self.sum_squares / self.degrees)) if self.degrees else None
+
+
+def _middle(degrees: int) -> float:
+    """The median of χ² with these degrees of freedom, per degree (Wilson & Hilferty 1931)."""
+    return (1 - 2 / (9 * degrees)) ** 3
 
 
 def relative_half_width(launches: int, variance: LaunchVariance) -> float | None:

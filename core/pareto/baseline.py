@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -67,6 +67,11 @@ class Baseline:
         sure = values[-1] if wanted > known[-1] else values[0] * self._share(wanted)
         return float(max(continued, sure))
 
+    def knots(self, values: Literal["latency", "memory"]) -> list[tuple[float, float]]:
+        """The measured depths of one of its curves: rows of (proxy, ms or bytes), rising."""
+        own = self._latency if values == "latency" else self._memory
+        return list(zip(self._proxies.tolist(), own.tolist(), strict=True))
+
     def _share(self, wanted: float) -> float:
         """Of what the smallest depth costs, what is sure of a model below it."""
         least = self._proxies[0]
@@ -120,29 +125,38 @@ def summary(
     baseline: Baseline,
     proxy: str = "decoder_parameters",
     half_widths_ms: ArrayLike | None = None,
+    *,
+    own: bool = False,
 ) -> str:
     """The claim in one sentence, honest also where the search has not (yet) won, or where noise would explain it.
 
     Args:
         frontier: rows of (proxy, latency_ms, memory_bytes). Only those within the baseline's range of the proxy are
-            compared.
+            compared; with a model of the user's, which is one point, those that are at least as good.
         proxy: its name.
         half_widths_ms: as of `Baseline`.
+        own: the baseline is a model of the user's.
     """
     rows = _rows(frontier)
     widths = _half_widths(half_widths_ms, len(rows))
+    best = baseline.proxies[1]
     ratios, memory = [], []
     for (value, latency, size), width in zip(rows.tolist(), widths.tolist(), strict=True):
-        _, same_memory, extrapolated = baseline.at(value)
+        beside = min(value, best) if own else value
+        _, same_memory, extrapolated = baseline.at(beside)
         if not extrapolated:
-            own = Figure.plus_minus(latency, width if math.isfinite(width) else None)
-            ratios.append(baseline.latency(value).over(own))
+            time = Figure.plus_minus(latency, width if math.isfinite(width) else None)
+            ratios.append(baseline.latency(beside).over(time))
             memory.append(same_memory / size)
     if not len(rows):
         return "No frontier."
+    named = in_words(proxy)
     if not ratios:
-        return f"No frontier point lies within the baseline's range of {in_words(proxy)}."
-    return _sentence(ratios, np.array(memory), len(rows), in_words(proxy))
+        if own:
+            return f"No frontier point is as good as my model by {named}."
+        return f"No frontier point lies within the baseline's range of {named}."
+    equal, than = ("equal or better", "my model") if own else ("equal", "the layer-scaled baseline")
+    return _sentence(ratios, np.array(memory), len(rows), f"{equal} {named}", than)
 
 
 def in_words(proxy: str) -> str:
@@ -151,7 +165,7 @@ def in_words(proxy: str) -> str:
     return proxy.replace("_", " ") if proxy.endswith("_parameters") else names.get(proxy, proxy)
 
 
-def _sentence(speed: Sequence[Ratio], memory: NDArray[np.float64], size: int, proxy: str) -> str:
+def _sentence(speed: Sequence[Ratio], memory: NDArray[np.float64], size: int, quality: str, than: str) -> str:
     known = [one for one in speed if one.spread is not None]
     points = f"{len(speed)} of {size} frontier points" if len(speed) < size else f"{size} frontier points"
     points = points.removesuffix("s") if size == 1 else points
@@ -170,7 +184,7 @@ def _sentence(speed: Sequence[Ratio], memory: NDArray[np.float64], size: int, pr
     )
     most = _both(best, float(memory.max()), "up to", "at best")
     median = _both(middle, float(np.median(memory)), "", "")
-    return f"At equal {proxy} {most} in peak memory than the layer-scaled baseline; median {median} ({points})."
+    return f"At {quality} {most} in peak memory than {than}; median {median} ({points})."
 
 
 def _both(speed: Ratio, memory: float, when_better: str, when_not: str) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from edgefront.core.pareto.ratio import Figure, Ratio
-from edgefront.core.units import MIB, plain, rounded_up
+from edgefront.core.units import MB, plain, rounded_up
 
 RUNNERS_UP = 3
 MEMORY_SPREAD = 0.005
@@ -25,25 +25,42 @@ UNIT_MISTAKEN = 100.0
 By = Literal["trained", "predicted", "proxy"]
 
 
+LimitName = Literal["latency_ms", "memory_mb", "first_token_ms", "token_ms"]
+
+
 @dataclass(frozen=True)
 class Limits:
-    """None: without a limit. Memory in MiB."""
+    """None: without a limit. Memory in MB. The last two are times of a generation."""
 
     latency_ms: float | None = None
     memory_mb: float | None = None
+    first_token_ms: float | None = None
+    token_ms: float | None = None
+
+    @property
+    def given(self) -> dict[LimitName, float]:
+        return {name: limit for name in _UNITS if (limit := getattr(self, name)) is not None}
 
     def violation(self, option: Option) -> float:
         """By how much an option is beyond them, as the sum of the logarithms of its shares of them; 0 within."""
-        return sum(max(0.0, math.log(share)) for share in self._shares(option))
-
-    def _shares(self, option: Option) -> list[float]:
-        pairs = ((option.latency.value, self.latency_ms), (option.memory.value / MIB, self.memory_mb))
-        return [value / limit for value, limit in pairs if limit is not None]
+        return sum(max(0.0, math.log(option.value(name) / limit)) for name, limit in self.given.items())
 
     def __str__(self) -> str:
-        parts = [f"{plain(self.latency_ms)} ms"] if self.latency_ms is not None else []
-        parts += [f"{plain(self.memory_mb)} MiB"] if self.memory_mb is not None else []
-        return " and ".join(parts)
+        return " and ".join(f"{plain(limit)} {_UNITS[name]}" for name, limit in self.given.items())
+
+
+_UNITS: dict[LimitName, str] = {
+    "latency_ms": "ms",
+    "memory_mb": "MB",
+    "first_token_ms": "ms to the first token",
+    "token_ms": "ms a further token",
+}
+_NAMES: dict[LimitName, str] = {
+    "latency_ms": "latency",
+    "memory_mb": "memory",
+    "first_token_ms": "first-token",
+    "token_ms": "further-token",
+}
 
 
 @dataclass(frozen=True)
@@ -63,10 +80,22 @@ class Option:
     """ms"""
     memory: Figure
     """bytes"""
+    first_token_ms: float | None = None
+    """Of a generation, as `token_ms`."""
+    token_ms: float | None = None
     predicted: Figure | None = None
     """Perplexity."""
     trained: float | None = None
     """Perplexity; only of models that were trained alike."""
+
+    def value(self, limit: LimitName) -> float:
+        """What a limit bounds, in its unit; ∞ where it is not known."""
+        if limit == "latency_ms":
+            return self.latency.value
+        if limit == "memory_mb":
+            return self.memory.value / MB
+        found: float | None = getattr(self, limit)
+        return math.inf if found is None else found
 
     @property
     def perplexity(self) -> Figure | None:
@@ -77,7 +106,7 @@ class Option:
 class Move:
     """A limit that would have to be moved for `option` to be within."""
 
-    limit: Literal["latency_ms", "memory_mb"]
+    limit: LimitName
     to: float
     option: Option
 
@@ -99,8 +128,11 @@ class Recommendation:
     """Limits to move, each alone; or both together, where one is not enough."""
 
 
-def recommend(options: Sequence[Option], limits: Limits, proxy: str) -> Recommendation:
-    """The recommendation among measured options under limits; `proxy` is the name of what `score` is."""
+def recommend(options: Sequence[Option], limits: Limits, proxy: str, *, own: bool = False) -> Recommendation:
+    """The recommendation among measured options under limits; `proxy` is the name of what `score` is.
+
+    `own`: the stock model is the user's, with which is compared whether or not it is within the limits.
+    """
     by: By = "predicted" if proxy == "quality_law" else "proxy"
     if not options:
         return Recommendation("Nothing has been measured yet.", by)
@@ -111,13 +143,15 @@ def recommend(options: Sequence[Option], limits: Limits, proxy: str) -> Recommen
         by = "trained"
         within.sort(key=lambda one: (one.trained is None, one.trained or 0.0, *_rank(one)))
     best = within[0]
-    baseline = max((one for one in within if one.stock), key=lambda one: (one.parameters, one.id), default=None)
+    stock = [one for one in (options if own else within) if one.stock]
+    baseline = max(stock, key=lambda one: (one.parameters, one.id), default=None)
     runners_up = tuple((one, _trade(one, best, proxy)) for one in _runners_up(within))
-    return Recommendation(_sentence(best, baseline, limits, proxy), by, best, baseline, runners_up)
+    return Recommendation(_sentence(best, baseline, limits, proxy, own), by, best, baseline, runners_up)
 
 
-def _rank(option: Option) -> tuple[float, float, str]:
-    return -option.score, option.latency.value, option.id
+def _rank(option: Option) -> tuple[float, float, bool, str]:
+    # Of equal ones, as a candidate that is the stock model itself, the stock model.
+    return -option.score, option.latency.value, not option.stock, option.id
 
 
 def _runners_up(ranked: Sequence[Option]) -> list[Option]:
@@ -161,17 +195,20 @@ def _quality(option: Option, other: Option, proxy: str) -> str:
     return f"ranked {'higher' if option.score > other.score else 'lower'} by {proxy}"
 
 
-def _sentence(best: Option, baseline: Option | None, limits: Limits, proxy: str) -> str:
+def _sentence(best: Option, baseline: Option | None, limits: Limits, proxy: str, own: bool) -> str:
     begin = f"Within {limits}" if str(limits) else "Without limits"
     beyond = limits.latency_ms is not None and best.latency.high > limits.latency_ms
     end = ". The interval of its latency reaches beyond the limit." if beyond else "."
     if best.stock:
-        return (
-            f"{begin} the stock model with {best.name} is the best that was measured: no searched model is ahead{end}"
-        )
+        model = "my model" if own else f"the stock model with {best.name}"
+        return f"{begin} {model} is the best that was measured: no searched model is ahead{end}"
+    if baseline is None and own:
+        return f"{begin}{_reaches(best)}; my model was not measured{end}"
     if baseline is None:
         return f"{begin}{_reaches(best)}; no depth of the stock model is within the limits{end}"
     against = f"the largest stock model {'within the limits' if str(limits) else 'measured'} ({baseline.name})"
+    if own:
+        against = "my model" + (", which is beyond the limits" if limits.violation(baseline) else "")
     return (
         f"{begin}{_reaches(best)}. Against {against}: {_quality(best, baseline, proxy)}, "
         + ", ".join(
@@ -205,48 +242,48 @@ def with_interval(figure: Figure) -> str:
 def _nothing_fits(options: Sequence[Option], limits: Limits, by: By) -> Recommendation:
     nearest = min(options, key=lambda one: (limits.violation(one), *_rank(one)))
     either = _alone(options, limits)
-    moves = either or (_latency_move(nearest), _memory_move(nearest))
+    exceeded = [name for name, limit in limits.given.items() if nearest.value(name) > limit]
+    moves = either or tuple(_move(name, nearest) for name in exceeded)
     words = (" or " if either else " and ").join(_in_words(move, limits) for move in moves)
-    latency, memory = with_interval(nearest.latency), nearest.memory.value / MIB
-    sentence = (
-        f"Nothing that was measured is within {limits}. The nearest has a latency of {latency} ms and a peak memory "
-        f"of {memory:.1f} MiB: {words}.{_unit(options, limits)}"
-    )
+    figures = [f"a latency of {with_interval(nearest.latency)} ms"]
+    figures += [f"{nearest.value(name):.4g} {_UNITS[name]}" for name in limits.given if name in _TIMES]
+    figures.append(f"a peak memory of {nearest.memory.value / MB:.1f} MB")
+    has = f"{', '.join(figures[:-1])} and {figures[-1]}"
+    sentence = f"Nothing that was measured is within {limits}. The nearest has {has}: {words}.{_unit(options, limits)}"
     return Recommendation(sentence, by, nearest=nearest, moves=moves)
 
 
+_TIMES: tuple[LimitName, ...] = ("first_token_ms", "token_ms")
+
+
 def _alone(options: Sequence[Option], limits: Limits) -> tuple[Move, ...]:
-    """For each limit the least that it would have to be if the other stayed; empty where no limit suffices alone."""
+    """For each limit the least that it would have to be if the others stayed; empty where no limit suffices alone."""
     found: list[Move] = []
-    if limits.latency_ms is not None:
-        others = [one for one in options if Limits(memory_mb=limits.memory_mb).violation(one) == 0]
-        found += [_latency_move(one) for one in sorted(others, key=lambda one: (one.latency.value, one.id))[:1]]
-    if limits.memory_mb is not None:
-        others = [one for one in options if Limits(latency_ms=limits.latency_ms).violation(one) == 0]
-        found += [_memory_move(one) for one in sorted(others, key=lambda one: (one.memory.value, one.id))[:1]]
+    for name in limits.given:
+        freed = replace(limits, **{name: None})
+        others = [one for one in options if freed.violation(one) == 0]
+        found += [_move(name, one) for one in sorted(others, key=lambda one: (one.value(name), one.id))[:1]]
     return tuple(found)
 
 
-def _latency_move(option: Option) -> Move:
-    return Move("latency_ms", rounded_up(option.latency.high), option)
-
-
-def _memory_move(option: Option) -> Move:
-    return Move("memory_mb", rounded_up(option.memory.high / MIB), option)
+def _move(limit: LimitName, option: Option) -> Move:
+    high = {"latency_ms": option.latency.high, "memory_mb": option.memory.high / MB}
+    return Move(limit, rounded_up(high.get(limit, option.value(limit))), option)
 
 
 def _in_words(move: Move, limits: Limits) -> str:
-    if move.limit == "latency_ms":
-        return f"raise the latency limit from {plain(limits.latency_ms or 0.0)} to {plain(move.to)} ms"
-    return f"raise the memory limit from {plain(limits.memory_mb or 0.0)} to {plain(move.to)} MiB"
+    unit = "MB" if move.limit == "memory_mb" else "ms"
+    return f"raise the {_NAMES[move.limit]} limit from {plain(limits.given[move.limit])} to {plain(move.to)} {unit}"
 
 
 def _unit(options: Sequence[Option], limits: Limits) -> str:
     """A hint where a limit is so far below everything that it was probably meant in another unit."""
-    fastest, smallest = (min(one.latency.value for one in options), min(one.memory.value for one in options) / MIB)
     hints = []
-    if limits.latency_ms is not None and limits.latency_ms * UNIT_MISTAKEN <= fastest:
-        hints.append(f" If the latency was meant in seconds, it is {plain(limits.latency_ms * 1000)} ms.")
-    if limits.memory_mb is not None and limits.memory_mb * UNIT_MISTAKEN <= smallest:
-        hints.append(f" If the memory was meant in GiB, it is {plain(limits.memory_mb * 1024)} MiB.")
+    for name, limit in limits.given.items():
+        if limit * UNIT_MISTAKEN > min(one.value(name) for one in options):
+            continue
+        if name == "memory_mb":
+            hints.append(f" If the memory was meant in GB, it is {plain(limit * 1000)} MB.")
+        else:
+            hints.append(f" If the {_NAMES[name]} was meant in seconds, it is {plain(limit * 1000)} ms.")
     return "".join(hints)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import Shapes
+from edgefront.core.measurement.generation import parts
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.spaces.block import BLOCK_KINDS
 
@@ -71,12 +72,15 @@ _COLUMN = {name: column for column, name in enumerate(NAMES)}
 
 
 def features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
-    """(n, len(FEATURES)) of a pass under the protocol; exact whole numbers up to 2^53."""
+    """(n, len(FEATURES)) of a pass under the protocol, or of the passes that its latency is made of; exact whole
+    numbers up to 2^53.
+    """
     found = np.zeros((len(shapes), len(FEATURES)))
-    for name, values in _of_ends(shapes, protocol):
-        found[:, _COLUMN[name]] = values
-    for name, values in _of_blocks(shapes, protocol):
-        found[:, _COLUMN[name]] += values.sum(axis=1)
+    for times, one in parts(protocol):
+        for name, values in _of_ends(shapes, one):
+            found[:, _COLUMN[name]] += times * values
+        for name, values in _of_blocks(shapes, one):
+            found[:, _COLUMN[name]] += times * values.sum(axis=1)
     return found
 
 
@@ -84,10 +88,11 @@ def features_by_block(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
     """(n, L + 1, len(FEATURES)): the same by block, what belongs to the ends at the last place; sums are `features`."""
     blocks = shapes.kind.shape[1]
     found = np.zeros((len(shapes), blocks + 1, len(FEATURES)))
-    for name, values in _of_ends(shapes, protocol):
-        found[:, blocks, _COLUMN[name]] = values
-    for name, values in _of_blocks(shapes, protocol):
-        found[:, :blocks, _COLUMN[name]] += values
+    for times, one in parts(protocol):
+        for name, values in _of_ends(shapes, one):
+            found[:, blocks, _COLUMN[name]] += times * values
+        for name, values in _of_blocks(shapes, one):
+            found[:, :blocks, _COLUMN[name]] += times * values
     return found
 
 

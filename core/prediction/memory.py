@@ -18,6 +18,7 @@ from scipy.optimize import nnls
 
 from edgefront.core.cost.costs import BYTES
 from edgefront.core.cost.shapes import Shapes
+from edgefront.core.measurement.generation import prompt_pass, token_pass
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.number_formats import GGUF_BLOCK, GGUF_BLOCK_BYTES, GGUF_QUANTISED
 from edgefront.core.prediction.calibration import half_width
@@ -90,6 +91,19 @@ class MemoryPredictor:
         high = mean * np.exp(self.half_width)
         return rounded(mean, _DIGITS), rounded(low, _DIGITS), rounded(high, _DIGITS)
 
+    def parts(self, shapes: Shapes, row: int = 0) -> dict[str, float]:
+        """What holds how many bytes of one row's expected peak: `weights` exactly, the others by `MEMORY_FEATURES` as
+        far as they were learnt, where `copies` are weights that are held a second time. They sum to the peak, up to
+        rounding.
+        """
+        one = shapes.take([row])
+        learnt = memory_features(one, self.protocol)[0] * self.copies
+        held = {"weights": float(weight_bytes(one, self.protocol)[0])}
+        for name, size in zip(MEMORY_FEATURES, learnt, strict=True):
+            if size > 0:
+                held["copies" if name == "weights" else name] = float(size)
+        return held
+
 
 def weight_bytes(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.int64]:
     """(n,) bytes of all weights in the protocol's number type, as `core.cost.costs` counts them."""
@@ -108,7 +122,13 @@ def weight_bytes(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.in
 
 
 def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
-    """(n, len(MEMORY_FEATURES)), in bytes but for the runtime and the blocks."""
+    """(n, len(MEMORY_FEATURES)), in bytes but for the runtime and the blocks.
+
+    Of a generation each is that of the pass where it is larger: the prompt's, or that of a further token.
+    """
+    if protocol.mode == "generate":
+        both = (memory_features(shapes, one(protocol)) for one in (prompt_pass, token_pass))
+        return np.asarray(np.maximum(*both))
     width = BYTES[protocol.dtype]
     new = protocol.batch * protocol.sequence_length
     keys = earlier(shapes, protocol) + protocol.sequence_length

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from edgefront.core.canonical import digest
-from edgefront.core.errors import InvalidInput
-from edgefront.core.validation import invalid_input
+from edgefront.core.validation import checked
 
 
 class ProxySettings(BaseModel):
@@ -36,10 +35,7 @@ class ProxySettings(BaseModel):
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> ProxySettings:
         """Settings from their JSON form; `InvalidInput` names the first field that is wrong."""
-        try:
-            return cls.model_validate(dict(value))
-        except ValidationError as error:
-            raise invalid_input(error, InvalidInput) from None
+        return checked(cls, value)
 
     @property
     def digest(self) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, model_validator
 
 from edgefront.core.errors import InvalidInput, within
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
-from edgefront.core.validation import invalid_input
+from edgefront.core.validation import checked
 
 Task = Literal["streams", "sentences", "masked", "pairs"]
 """What a batch is: contiguous text a row with memory, shuffled sentences, BERT's masked sequences, translations."""
@@ -158,7 +158,4 @@ class Recipe(_Part):
 
 
 def _read(value: Mapping[str, Any]) -> Recipe:
-    try:
-        return Recipe.model_validate(dict(value))
-    except ValidationError as error:
-        raise invalid_input(error, InvalidInput) from None
+    return checked(Recipe, value)

@@ -8,7 +8,6 @@ larger than predicted, or only if it comes out faster.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -17,7 +16,8 @@ from numpy.typing import NDArray
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.pareto.frontier import nondominated
 from edgefront.core.search.forecast import Forecast
-from edgefront.core.search.population import Codes, Population
+from edgefront.core.search.population import Population
+from edgefront.core.search.population_rules import Codes
 from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.problem import Problem
 
@@ -86,8 +86,7 @@ class Evolution:
             return self._population.sample(count, self.rng)
         one, two = (parents[self.rng.integers(len(parents), size=count)] for _ in range(2))
         crossed = np.where(np.arange(count) % 2 == 0, 0.0, 0.5)[:, None]
-        timid = math.log(min(BOLDEST, 1.0 / self._population.places))
-        probability = np.exp(self.rng.uniform(timid, math.log(BOLDEST), size=(count, 1)))
+        probability = self._population.probabilities(count, self.rng, BOLDEST)
         return self._population.mutate(self._population.cross(one, two, self.rng, crossed), self.rng, probability)
 
     def _fittest(self, pool: Pool, count: int) -> NDArray[np.intp]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ CASES = 64
 FRONTIER_CASES = 8
 SCREENED = 300
 """Candidates of a frontier whose gain is computed in every case: those with the largest at the mean."""
+_BEYOND = 1e300
 DIGITS = 6
 """Of gains in units of the whole, before they are ranked."""
 
@@ -110,13 +111,13 @@ def frontier(
     front = points[nondominated(points)]
     reached = hypervolume(front, limits)
     means = pool.forecast.points()
-    inside = np.flatnonzero(_improves(means, front, limits))
+    inside = np.flatnonzero(_improves(means, front, limits) & _in_time(pool.forecast, problem, 0.0))
     at_mean = np.array([hypervolume(np.vstack([front, means[row]]), limits) - reached for row in inside])
     screened = inside[np.lexsort((pool.keys[inside], -np.round(at_mean, DIGITS)))[:SCREENED]]
-    cases = [pool.forecast.take(screened).points(z) for z in _errors(deviates, len(screened), rng)]
+    cases = [_case(pool.forecast.take(screened), problem, z) for z in _errors(deviates, len(screened), rng)]
     fronts = [front] * len(deviates)
     volumes = np.full(len(deviates), reached)
-    # Gains only shrink as the batch grows, so the last known bound each candidate's and few are computed anew.
+    # Gains only shrink as the batch grows, so the last known bound each candidate's and few are computed again.
     bounds = np.full(len(screened), np.inf)
     rows: list[int] = []
     while len(rows) < min(count, len(screened)):
@@ -161,6 +162,21 @@ def _errors(deviates: Floats, candidates: int, rng: np.random.Generator) -> Floa
     errors = np.tile(deviates[:, None], (1, candidates))
     errors[1::2] = rng.permuted(errors[1::2], axis=0)
     return errors
+
+
+def _in_time(forecast: Forecast, problem: Problem, z: float | Floats) -> NDArray[np.bool_]:
+    """Which hold the limits on times beside the latency, if they come out `z` standard deviations above their means."""
+    free = np.zeros(len(forecast))
+    return np.asarray(
+        replace(problem, latency_ms=None, memory_bytes=None).violation(free, free, forecast.times_at(z)) == 0
+    )
+
+
+def _case(forecast: Forecast, problem: Problem, z: Floats) -> Floats:
+    """(n, 3) points in one case; what is beyond a limit on its times is put where it adds nothing."""
+    points = forecast.points(z)
+    points[~_in_time(forecast, problem, z), 1] = _BEYOND
+    return points
 
 
 def _limited(reference: Mapping[str, float], problem: Problem) -> dict[str, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,11 @@ from scipy.special import ndtr
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.generation import with_latency
 from edgefront.core.pareto.baseline import reference
 from edgefront.core.pareto.frontier import hypervolume
 from edgefront.core.prediction.features import descriptors, features
-from edgefront.core.prediction.latency import LatencyPredictor
+from edgefront.core.prediction.latency import LatencyPredictor, Prediction
 from edgefront.core.prediction.memory import MemoryPredictor
 from edgefront.core.prediction.spread import farthest
 from edgefront.core.search.interface import PREDICTED, SPREAD, Predicted, Proposal, Snapshot, objectives
@@ -56,6 +58,8 @@ class _Forecast:
     memory: Floats
     memory_low: Floats
     memory_high: Floats
+    times: tuple[Prediction, ...] = ()
+    """Of the other times that the problem limits."""
 
     @property
     def spreads(self) -> tuple[Floats, Floats]:
@@ -118,10 +122,13 @@ class Extension:
         return Answer(tuple(_proposal(fresh[row], PREDICTED, forecast.predicted(row)) for row in rows), gain)
 
     def _forecast(self, shapes: Shapes, snapshot: Snapshot, every: dict[str, Offer]) -> _Forecast:
-        rows = [
-            (every[one.digest].architecture, one.latency_ms, one.memory_bytes, one.launches)
+        results = [
+            one
             for one in sorted(snapshot.results, key=lambda one: one.digest)
             if one.latency_ms is not None and one.memory_bytes is not None and one.digest in every
+        ]
+        rows: list[tuple[Architecture, Any, Any, int]] = [
+            (every[one.digest].architecture, one.latency_ms, one.memory_bytes, one.launches) for one in results
         ]
         observed = (*snapshot.baselines, *snapshot.others)
         rows += [(one.architecture, one.latency_ms, one.memory_bytes, one.launches) for one in observed]
@@ -135,14 +142,22 @@ class Extension:
             prior=snapshot.priors,
         ).predict(shapes)
         memory = MemoryPredictor.fit(known, protocol, [float(row[2]) for row in rows]).predict(shapes)
-        return _Forecast(latency.ms, latency.low, latency.high, *memory)
+        measured = self._problem.times_of([*results, *observed])
+        times = [
+            LatencyPredictor.fit(
+                known, with_latency(protocol, name), measured[:, column], launches=[max(1, row[3]) for row in rows]
+            ).predict(shapes)
+            for column, name in enumerate(self._problem.times_ms)
+        ]
+        return _Forecast(latency.ms, latency.low, latency.high, *memory, tuple(times))
 
     def _frontier(
         self, quality: Floats, forecast: _Forecast, snapshot: Snapshot, _every: dict[str, Offer]
     ) -> tuple[list[int], float]:
         """The predicted frontier within the limits, what adds most to the hypervolume first."""
         points = np.column_stack([quality, forecast.latency, forecast.memory])
-        left = np.flatnonzero(self._problem.violation(points[:, 1], points[:, 2]) == 0).tolist()
+        times = np.column_stack([np.zeros((len(points), 0)), *(one.ms for one in forecast.times)])
+        left = np.flatnonzero(self._problem.violation(points[:, 1], points[:, 2], times) == 0).tolist()
         reached = objectives(snapshot.in_bounds())
         corner = reference(np.concatenate([points, reached]))
         before = volume = hypervolume(reached, corner)
@@ -175,9 +190,9 @@ class Extension:
         reached = max((one.proxy for one in snapshot.in_bounds()), default=low - LEAST_GAIN * span)
         holds = np.ones(len(quality))
         for mean, spread, limit in zip(
-            (forecast.latency, forecast.memory),
-            forecast.spreads,
-            (self._problem.latency_ms, self._problem.memory_bytes),
+            (forecast.latency, forecast.memory, *(one.ms for one in forecast.times)),
+            (*forecast.spreads, *(one.deviation for one in forecast.times)),
+            (self._problem.latency_ms, self._problem.memory_bytes, *self._problem.times_ms.values()),
             strict=True,
         ):
             if limit is not None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from edgefront.core.cost.shapes import Shapes
+from edgefront.core.measurement.generation import with_latency
 from edgefront.core.prediction.calibration import widening
 from edgefront.core.prediction.latency import LatencyPredictor
 from edgefront.core.prediction.memory import MemoryPredictor
@@ -44,6 +45,9 @@ class Forecast:
     latency_spread: Floats
     memory_bytes: Floats
     memory_spread: Floats
+    times_ms: Floats
+    """(n, times): the other times that the problem limits."""
+    times_spread: Floats
 
     def __len__(self) -> int:
         return len(self.quality)
@@ -55,9 +59,14 @@ class Forecast:
         """Latency and memory if all, or each of (n,), come out `z` standard deviations above their means."""
         return self.latency_ms * np.exp(z * self.latency_spread), self.memory_bytes * np.exp(z * self.memory_spread)
 
+    def times_at(self, z: float | Floats) -> Floats:
+        """(n, times): those of a generation are slower or faster than predicted together."""
+        errors = np.broadcast_to(np.asarray(z), len(self))[:, None]
+        return np.asarray(self.times_ms * np.exp(errors * self.times_spread))
+
     def violation(self, problem: Problem, z: float | Floats) -> Floats:
         """By how much each is then beyond the limits."""
-        return problem.violation(*self.at(z))
+        return problem.violation(*self.at(z), self.times_at(z))
 
     def points(self, z: float | Floats = 0.0) -> Floats:
         """(n, 3): quality, latency, memory."""
@@ -91,10 +100,12 @@ class Known:
     shapes: Shapes
     latency_ms: Floats
     memory_bytes: Floats
+    times_ms: Floats
+    """(n, times)"""
     launches: NDArray[np.int64]
 
     @classmethod
-    def of(cls, population: Population, snapshot: Snapshot) -> Known:
+    def of(cls, population: Population, snapshot: Snapshot, problem: Problem) -> Known:
         """Baselines, results and what other jobs measured, in an order that their numbers alone decide."""
         results = measured(snapshot)
         observed = [*snapshot.baselines, *snapshot.others]
@@ -107,9 +118,10 @@ class Known:
         rows = [(one.latency_ms, one.memory_bytes, one.launches) for one in results]
         rows += [(one.latency_ms, one.memory_bytes, one.launches) for one in observed]
         numbers = np.array(rows, dtype=np.float64).reshape(len(rows), 3)
+        times = problem.times_of([*results, *observed])
         order = np.lexsort((*numbers.T, identity(shapes)))
         latency, memory, launches = numbers[order].T
-        return cls(shapes.take(order), latency, memory, np.maximum(1, launches).astype(np.int64))
+        return cls(shapes.take(order), latency, memory, times[order], np.maximum(1, launches).astype(np.int64))
 
     def __len__(self) -> int:
         return len(self.latency_ms)
@@ -138,10 +150,20 @@ class Forecaster:
             noise=snapshot.launch_noise,
             prior=snapshot.priors,
         )
+        self._times = [
+            LatencyPredictor.fit(
+                known.shapes,
+                with_latency(problem.protocol, name),
+                known.times_ms[:, column],
+                launches=known.launches,
+                noise=snapshot.launch_noise,
+            )
+            for column, name in enumerate(problem.times_ms)
+        ]
         self._memory = MemoryPredictor.fit(known.shapes, problem.protocol, known.memory_bytes)
         self.widening = _widening(snapshot, _latency_missed), _widening(snapshot, _memory_missed)
-        told = [_latency_missed(one, one.predicted) for one in measured(snapshot) if one.predicted is not None]
-        self._misses = np.array([Z * error / max(half, LEAST_HALF_WIDTH) for error, half in told])
+        missed = [_latency_missed(one, one.predicted) for one in measured(snapshot) if one.predicted is not None]
+        self._misses = np.array([Z * error / max(half, LEAST_HALF_WIDTH) for error, half in missed])
 
     def deviates(self, count: int) -> Floats:
         """(count,) equally likely errors in standard deviations, rising: how far off latencies were until now.
@@ -158,8 +180,9 @@ class Forecaster:
         rounded_off: Floats = np.round(found, DIGITS)
         return rounded_off
 
-    def believed(self, shapes: Shapes, points: Floats, launches: NDArray[np.int64]) -> Forecast:
-        """What measured architectures are, `points` (n, 3) being quality, latency and memory over `launches` (n,).
+    def believed(self, shapes: Shapes, points: Floats, times: Floats, launches: NDArray[np.int64]) -> Forecast:
+        """What measured architectures are, `points` (n, 3) being quality, latency and memory over `launches` (n,), and
+        `times` (n, times) as they were measured.
 
         Where launches scatter, a latency is drawn towards its prediction, the more the fewer its launches are (the mean
         of a normal variable of known variance): among many candidates, that with the luckiest launch is not the
@@ -168,26 +191,33 @@ class Forecaster:
         quality, latency, memory = points.T
         nothing = np.zeros(len(points))
         if not self._noise or not len(points):
-            return Forecast(quality, latency, nothing, memory, nothing)
+            return Forecast(quality, latency, nothing, memory, nothing, times, np.zeros_like(times))
         predicted = self(shapes)
         # The spread of a prediction is that of a launch.
         of_mean = np.maximum(predicted.latency_spread**2 - self._noise**2, predicted.latency_spread**2 / 4)
         of_launches = self._noise**2 / np.maximum(1, launches)
         share = of_mean / (of_mean + of_launches)
         mean = np.exp(share * np.log(latency) + (1 - share) * np.log(predicted.latency_ms))
-        return Forecast(quality, rounded(mean), rounded(np.sqrt(share * of_launches)), memory, nothing)
+        spread = rounded(np.sqrt(share * of_launches))
+        return Forecast(quality, rounded(mean), spread, memory, nothing, times, np.zeros_like(times))
 
     def __call__(self, shapes: Shapes) -> Forecast:
         if not len(shapes):
-            return Forecast(*(np.zeros(0) for _ in fields(Forecast)))
+            nothing, none = np.zeros(0), np.zeros((0, len(self._times)))
+            return Forecast(nothing, nothing, nothing, nothing, nothing, none, none)
         latency = self._latency.predict(shapes)
         memory, low, high = self._memory.predict(shapes)
+        times = [one.predict(shapes) for one in self._times]
+        nothing = np.zeros((len(shapes), 0))
         return Forecast(
             quality=rounded(self._score(shapes)),
             latency_ms=rounded(latency.ms),
             latency_spread=rounded(latency.deviation * self.widening[0]),
             memory_bytes=rounded(memory),
             memory_spread=rounded(np.log(high / low) / (2 * Z) * self.widening[1]),
+            times_ms=rounded(np.column_stack([nothing, *(one.ms for one in times)])),
+            # What audits say of the latency they say of the generation's other times.
+            times_spread=rounded(np.column_stack([nothing, *(one.deviation * self.widening[0] for one in times)])),
         )
 
 
@@ -195,16 +225,16 @@ Missed = tuple[float, float]
 """Error of a prediction and half its interval as the predictor gave it, both on the logarithm."""
 
 
-def _latency_missed(one: Evaluated, told: Predicted) -> Missed:
+def _latency_missed(one: Evaluated, predicted: Predicted) -> Missed:
     assert one.latency_ms is not None
-    half = math.log(told.latency_high_ms / told.latency_low_ms) / 2 / told.widening
-    return math.log(one.latency_ms / told.latency_ms), half
+    half = math.log(predicted.latency_high_ms / predicted.latency_low_ms) / 2 / predicted.widening
+    return math.log(one.latency_ms / predicted.latency_ms), half
 
 
-def _memory_missed(one: Evaluated, told: Predicted) -> Missed:
+def _memory_missed(one: Evaluated, predicted: Predicted) -> Missed:
     assert one.memory_bytes is not None
-    half = math.log(told.memory_high_bytes / told.memory_low_bytes) / 2 / told.memory_widening
-    return math.log(one.memory_bytes / told.memory_bytes), half
+    half = math.log(predicted.memory_high_bytes / predicted.memory_low_bytes) / 2 / predicted.memory_widening
+    return math.log(one.memory_bytes / predicted.memory_bytes), half
 
 
 def _widening(snapshot: Snapshot, missed: Callable[[Evaluated, Predicted], Missed]) -> float:

@@ -8,8 +8,8 @@ often a candidate was a parent) it reads off the lineage in the snapshot.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -46,6 +46,10 @@ class Predicted:
     memory_widening: float = 1.0
 
 
+Times = Mapping[str, float]
+"""Times of a generation in ms, by their names: first_token, token."""
+
+
 @dataclass(frozen=True)
 class Observation:
     """A measurement of the same device and protocol that is none of this search: a baseline, or of another job."""
@@ -54,6 +58,7 @@ class Observation:
     latency_ms: float
     memory_bytes: int
     launches: int = 1
+    times: Times = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,7 @@ class Evaluated:
     operator: str = ""
     launches: int = 1
     """That `latency_ms` is the median of."""
+    times: Times = field(default_factory=dict)
     predicted: Predicted | None = None
     """As it was proposed with."""
 

@@ -8,6 +8,7 @@ before, kept, or moved to the nearest that is permitted. Every row is thus a gen
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,19 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import Shapes
+from edgefront.core.search.population_layers import LayerRules
+from edgefront.core.search.population_rules import DRAW, Codes, Rule, rule
 from edgefront.core.search.population_shapes import Layout, layout_of
 from edgefront.core.spaces.gene import Gene, Value
 from edgefront.core.spaces.kinds import IDENTITY, Choice, Floor, choices
-from edgefront.core.spaces.space import Genome, Locus, SearchSpace
+from edgefront.core.spaces.layers import BOLDEST, LayeredSpace
+from edgefront.core.spaces.space import Genome, SearchSpace
 from edgefront.core.spaces.stack import MIN_ATTENTION, MIN_MIXING, StackSpace
 
-Codes = NDArray[np.int16]
-"""(n, places) codes."""
-
 Floats = NDArray[np.float64]
-
-_DRAW = -1
-"""Stands where a value is to be drawn."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +37,24 @@ class Population:
     space: SearchSpace
 
     def sample(self, count: int, rng: np.random.Generator) -> Codes:
-        """So many genomes, each place uniform over what it may hold."""
-        return self._settled(np.full((count, self.places), _DRAW, dtype=np.int16, order="F"), rng)
+        """So many genomes, each place uniform over what it may hold; or neighbours of the space's model."""
+        if isinstance(self.space, LayeredSpace) and self.space.seed is not None:
+            model = np.repeat(self.encode([self.space.seed]), count, axis=0)
+            return self.mutate(model, rng, self.probabilities(count, rng, BOLDEST))
+        return self._settled(np.full((count, self.places), DRAW, dtype=np.int16, order="F"), rng)
+
+    def probabilities(self, count: int, rng: np.random.Generator, boldest: float) -> Floats:
+        """(count, 1) of mutation, from one place in all to the boldest, uniform in their logarithm."""
+        timid = math.log(min(boldest, 1.0 / self.places))
+        return np.exp(rng.uniform(timid, math.log(boldest), size=(count, 1)))
 
     def mutate(self, codes: Codes, rng: np.random.Generator, probability: float | Floats) -> Codes:
-        """Copies in which each place is drawn anew with this probability; the others stay or are repaired.
+        """Copies in which each place is drawn again with this probability; the others stay or are repaired.
 
         A column of probabilities, (n, 1), gives each row its own; so for `cross`.
         """
         fresh = rng.random(codes.shape) < probability
-        return self._settled(np.where(fresh, np.int16(_DRAW), codes), rng)
+        return self._settled(np.where(fresh, np.int16(DRAW), codes), rng)
 
     def cross(self, one: Codes, two: Codes, rng: np.random.Generator, probability: float | Floats = 0.5) -> Codes:
         """Children of the pairs of rows: each place from `two` with this probability, else from `one`, repaired."""
@@ -97,10 +103,12 @@ class Population:
                 self._settle_kinds(codes, wanted, draws)
             elif isinstance(self.space, StackSpace) and gene.name == "attends":
                 self._settle_attends(codes, wanted, draws)
+            elif self._layers is not None and gene.per_layer:
+                self._layers.settle(gene.name, codes, wanted[:, columns], draws[:, columns])
             else:
-                rule = self._rules[gene.name]
-                before = None if rule.parent is None else codes[:, self._columns[rule.parent]]
-                codes[:, columns] = rule.settled(before, wanted[:, columns], draws[:, columns])
+                one = self._rules[gene.name]
+                before = None if one.parent is None else codes[:, self._columns[one.parent]]
+                codes[:, columns] = one.settled(before, wanted[:, columns], draws[:, columns])
         return codes
 
     def _settle_kinds(self, codes: Codes, wanted: Codes, draws: NDArray[np.float64]) -> None:
@@ -193,8 +201,13 @@ class Population:
         return {gene.name: np.array(gene.values, dtype=object) for gene in self.space.gene_list}
 
     @cached_property
-    def _rules(self) -> dict[str, _Rule]:
-        return {gene.name: _rule(self.space, gene) for gene in self.space.gene_list}
+    def _rules(self) -> dict[str, Rule]:
+        ruled = [gene for gene in self.space.gene_list if self._layers is None or not gene.per_layer]
+        return {gene.name: rule(self.space, gene) for gene in ruled}
+
+    @cached_property
+    def _layers(self) -> LayerRules | None:
+        return LayerRules(self.space, self._columns) if isinstance(self.space, LayeredSpace) else None
 
     @cached_property
     def _layout(self) -> Layout:
@@ -236,54 +249,9 @@ class _Kinds:
         )
 
 
-@dataclass(frozen=True)
-class _Rule:
-    """What the places of a gene may hold, by the code of the gene that decides over it (one row without any)."""
-
-    parent: str | None
-    count: NDArray[np.int64]
-    """(rows,) how many values are permitted."""
-    permitted: NDArray[np.int16]
-    """(rows, values) their codes, the first `count` of them."""
-    nearest: NDArray[np.int16]
-    """(rows, values) for every code the nearest that is permitted."""
-
-    def settled(self, parent: Codes | None, wanted: Codes, draws: NDArray[np.float64]) -> Codes:
-        rows = np.zeros((1, 1), dtype=np.int16) if parent is None else parent
-        drawn = self.permitted[rows, (draws * self.count[rows]).astype(np.int16)]
-        return np.where(wanted == _DRAW, drawn, self.nearest[rows, wanted])
-
-
-def _rule(space: SearchSpace, gene: Gene) -> _Rule:
-    names = [one.name for one in space.gene_list]
-    parent = "pairs" if gene.name == "coefficient" else "d_model"
-    if names.index(gene.name) <= names.index(parent):
-        return _table(gene, None, [gene.values])
-    locus = Locus(gene)
-    return _table(gene, parent, [space.permitted(locus, {parent: value}) for value in space.gene(parent).values])
-
-
-def _table(gene: Gene, parent: str | None, rows: Sequence[tuple[Value, ...]]) -> _Rule:
-    known = {value: code for code, value in enumerate(gene.values)}
-    permitted = np.zeros((len(rows), len(gene.values)), dtype=np.int16)
-    nearest = np.empty_like(permitted)
-    for row, values in enumerate(rows):
-        permitted[row, : len(values)] = [known[value] for value in values]
-        nearest[row] = [known[_nearest(values, value)] for value in gene.values]
-    return _Rule(parent, np.array([len(values) for values in rows]), permitted, nearest)
-
-
-def _nearest(allowed: tuple[Value, ...], value: Value) -> Value:
-    """As `SearchSpace.repair` moves a value."""
-    numbers = [item for item in allowed if isinstance(item, int)]
-    if value in allowed or not isinstance(value, int) or not numbers:
-        return value if value in allowed else allowed[0]
-    return min(numbers, key=lambda item: (abs(item - value), item))
-
-
 def _chosen(allowed: NDArray[np.bool_], wanted: Codes, draws: NDArray[np.float64]) -> NDArray[np.int16]:
     """Of (values, n): for each column the wanted code, or the first allowed one; a uniform one where it is drawn."""
-    rank = np.where(wanted == _DRAW, (draws * allowed.sum(axis=0)).astype(np.int16), 0)
+    rank = np.where(wanted == DRAW, (draws * allowed.sum(axis=0)).astype(np.int16), 0)
     chosen = np.full(len(wanted), len(allowed) - 1, dtype=np.int16)
     kept = np.zeros(len(wanted), dtype=bool)
     seen = np.zeros(len(wanted), dtype=np.int16)

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import GRIDS, Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward
-from edgefront.core.spaces.frame import LIKE_D_MODEL, FramedSpace
+from edgefront.core.spaces.frame import FramedSpace
 from edgefront.core.spaces.gene import Value
 from edgefront.core.spaces.kinds import GENES, IDENTITY, block_of
+from edgefront.core.spaces.layers import ATTENTION, SHORT_CONV, LayeredSpace
 from edgefront.core.spaces.lts import LtsSpace
 from edgefront.core.spaces.pattern import expand, sandwich_pattern
 from edgefront.core.spaces.sandwich import SandwichSpace
-from edgefront.core.spaces.space import Locus, SearchSpace
+from edgefront.core.spaces.space import Genome, Locus, SearchSpace
 from edgefront.core.spaces.stack import StackSpace
 
 Columns = Mapping[str, NDArray[np.int16]]
@@ -46,7 +46,9 @@ def identity(shapes: Shapes) -> NDArray[np.uint64]:
     A sum of products with fixed odd numbers, modulo 2⁶⁴: the same on every platform.
     """
     keys = np.zeros(len(shapes), dtype=np.uint64)
-    for factor, column in zip(_FACTORS[0], (shapes.d_model, shapes.d_embed, shapes.div), strict=False):
+    # Embedding parameters tell vocabularies apart, and whether the output is tied.
+    columns = (shapes.d_model, shapes.d_embed, shapes.div, shapes.embedding_parameters)
+    for factor, column in zip(_FACTORS[0], columns, strict=False):
         keys += column.astype(np.uint64) * factor
     grids = [getattr(shapes, name) for name in GRIDS if name not in ("kind", "parameters")]
     for factors, grid in zip(_FACTORS[1:], [shapes.kind + 1, *grids], strict=False):
@@ -56,7 +58,7 @@ def identity(shapes: Shapes) -> NDArray[np.uint64]:
 
 def layout_of(space: SearchSpace) -> Layout:
     """How this space's genomes are read. `InvalidInput` for a space of no known kind."""
-    for kind, layout in ((LtsSpace, _Pairs), (StackSpace, _Stack), (SandwichSpace, _Sandwich)):
+    for kind, layout in _LAYOUTS:
         if isinstance(space, kind):
             made: Layout = layout(space)
             return made
@@ -108,6 +110,18 @@ class Layout(ABC):
     def numbers(self, codes: Columns) -> NDArray[np.int64]:
         """(n, places) numbers of the blocks in their order, `_NONE` behind them."""
 
+    def block(self, kind: str, width: int, values: Mapping[str, Any]) -> Block:
+        """A block of `blocks` at this width."""
+        return block_of(kind, width, values)
+
+    def fits(self, width: int, values: Mapping[str, Value]) -> bool:
+        """Whether a block of these values goes with this width."""
+        return all(
+            value in self.space.permitted(Locus(self.genes[name]), {"d_model": width})
+            for name, value in values.items()
+            if name in ("n_head", "d_inner", "attn_ratio")
+        )
+
     def of_kinds(self, kinds: Iterable[str]) -> list[tuple[str, dict[str, Value]]]:
         """Every block of these kinds, as its genes' values follow each other."""
         return [
@@ -124,15 +138,10 @@ class Layout(ABC):
 
     def _blocks_of(self, width: int) -> Shapes:
         """One row: every block at this width."""
-        fitting = {
-            name: self.space.permitted(Locus(self.genes[name]), {"d_model": width})
-            for name in self.genes
-            if name in ("n_head", "d_inner", "attn_ratio")
-        }
         alone, number = [], []
         for index, (kind, values) in enumerate(self.blocks):
-            if all(value in fitting.get(name, (value,)) for name, value in values.items()):
-                alone.append(self._model(width, block_of(kind, width, values)))
+            if self.fits(width, values):
+                alone.append(self.space.build(self._first_ends(width), [self.block(kind, width, values)]))
                 number.append(index)
         known = Shapes.of(alone)
         empty = len(self.blocks) + 1
@@ -152,14 +161,21 @@ class Layout(ABC):
     def _frames(self, codes: Columns) -> NDArray[np.int64]:
         """The row of `_ends` that each genome has."""
         rows = codes["d_model"][:, 0].astype(np.int64)
-        for name in ("d_embed", "div"):
-            if name in self.genes:
-                rows = rows * len(self.genes[name].values) + codes[name][:, 0]
+        for name in self._end_genes:
+            rows = rows * len(self.genes[name].values) + codes[name][:, 0]
         return rows
 
     @cached_property
+    def _end_genes(self) -> tuple[str, ...]:
+        """The genes, beside d_model, of what is no block."""
+        return tuple(name for name in ("d_embed", "div", "vocab_size", "output") if name in self.genes)
+
+    def _first_ends(self, width: int) -> Genome:
+        return {"d_model": width, **{name: self.genes[name].values[0] for name in self._end_genes}}
+
+    @cached_property
     def _ends_with(self) -> Shapes:
-        """A model of one attention block for each d_model, d_embed and div."""
+        """A model of one attention block for each d_model and its ends."""
         return self._ends(Attention(n_head=1))
 
     @cached_property
@@ -167,18 +183,9 @@ class Layout(ABC):
         return self._ends(FeedForward(d_inner=1))
 
     def _ends(self, block: Block) -> Shapes:
-        embedding = self.space.frame.embedding
-        d_embeds = self.genes["d_embed"].values if "d_embed" in self.genes else (embedding.d_embed or LIKE_D_MODEL,)
-        divs = self.genes["div"].values if "div" in self.genes else (embedding.div,)
-        return Shapes.of(
-            [
-                self._model(int(width), block, width if d_embed == LIKE_D_MODEL else d_embed, div)
-                for width, d_embed, div in product(self.genes["d_model"].values, d_embeds, divs)
-            ]
-        )
-
-    def _model(self, width: int, block: Block, d_embed: Value | None = None, div: Value = 1) -> Architecture:
-        return self.space.frame.model(width, [block], d_embed=int(d_embed or width), div=int(div))
+        every = product(*(self.genes[name].values for name in ("d_model", *self._end_genes)))
+        genomes = [dict(zip(("d_model", *self._end_genes), values, strict=True)) for values in every]
+        return Shapes.of([self.space.build(genome, [block]) for genome in genomes])
 
 
 _ENDS = (
@@ -257,6 +264,64 @@ class _Sandwich(Layout):
         ]
         padded = np.array([row + [""] * (longest - len(row)) for row in letters])
         return padded == "s", padded != ""
+
+
+class _Layers(Layout):
+    """In each layer a mixer and a feed-forward block, or one of them."""
+
+    @property
+    def _space(self) -> LayeredSpace:
+        assert isinstance(self.space, LayeredSpace)
+        return self.space
+
+    @cached_property
+    def blocks(self) -> list[tuple[str, dict[str, Value]]]:
+        attention = [dict(zip(self._widths, values, strict=True)) for values in product(*self._widths.values())]
+        inner = [{"d_inner": value} for value in self.genes["d_inner"].values]
+        return [
+            *((ATTENTION, values) for values in attention),
+            *(("feed_forward", values) for values in inner),
+            (SHORT_CONV, {}),
+        ]
+
+    def block(self, kind: str, width: int, values: Mapping[str, Any]) -> Block:
+        return self._space.block(kind, values)
+
+    def fits(self, width: int, values: Mapping[str, Value]) -> bool:
+        heads = values.get("n_head", 1)
+        known = "n_kv_head" not in values or values["n_kv_head"] in self._space.groups_of(int(heads))
+        return super().fits(width, values) and known and 0 not in (heads, values.get("d_inner"))
+
+    def numbers(self, codes: Columns) -> NDArray[np.int64]:
+        space, shape = self._space, (len(codes["d_model"]), self.space.depth)
+        attention: Any = 0
+        for name, values in self._widths.items():
+            attention = attention * len(values) + codes[name].astype(np.int64)
+        deciding = self.genes[space.deciding].values
+        attends = np.array([value in space.can_attend for value in deciding])[codes[space.deciding]]
+        convolution = len(self.blocks) - 1 if space.deciding == "mixer" else _NONE
+        inner = np.array([bool(value) for value in self.genes["d_inner"].values])[codes["d_inner"]]
+        first = len(self.blocks) - 1 - len(self.genes["d_inner"].values)
+        found = np.empty((*shape, 2), dtype=np.int64)
+        found[:, :, 0] = np.where(attends, attention, convolution)
+        found[:, :, 1] = np.where(inner, first + codes["d_inner"], _NONE)
+        layers = np.array(self.genes["n_layer"].values, dtype=np.int64)[codes["n_layer"]]
+        found[np.arange(self.space.depth) >= layers] = _NONE
+        return _gathered(found.reshape(shape[0], 2 * self.space.depth))
+
+    @cached_property
+    def _widths(self) -> dict[str, tuple[Value, ...]]:
+        """The genes that say which attention it is, of those that the space has."""
+        names = ("d_head", "n_head", "n_kv_head", "window")
+        return {name: self.genes[name].values for name in names if name in self.genes}
+
+
+_LAYOUTS: tuple[tuple[type[FramedSpace], type[Layout]], ...] = (
+    (LtsSpace, _Pairs),
+    (StackSpace, _Stack),
+    (SandwichSpace, _Sandwich),
+    (LayeredSpace, _Layers),
+)
 
 
 def _gathered(found: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.search.interface import Evaluated, Snapshot
+from edgefront.core.measurement.protocol import Latency, MeasurementProtocol
+from edgefront.core.search.interface import Evaluated, Observation, Snapshot
 
 Goal = Literal["frontier", "best_within_limits"]
 Floats = NDArray[np.float64]
@@ -34,6 +34,8 @@ class Problem:
     """Most latency; None without a limit."""
     memory_bytes: float | None = None
     """Most peak memory."""
+    times_ms: Mapping[Latency, float] = field(default_factory=dict)
+    """Most of other times of a generation than its latency, by the time."""
     candidates: int | None = None
     """Budget: architectures that the search proposes at most."""
     protocol: MeasurementProtocol = field(default_factory=MeasurementProtocol)
@@ -58,12 +60,24 @@ class Problem:
             )
         return known
 
-    def violation(self, latency_ms: NDArray[np.float64], memory_bytes: NDArray[np.float64]) -> Floats:
-        """By how much each is beyond the limits, as the sum of the logarithms of its shares of them; 0 within."""
+    def times_of(self, measured: Sequence[Evaluated | Observation]) -> Floats:
+        """(n, times) the limited times of what was measured; ∞ where a limited one is not known."""
+        rows = [[one.times.get(name, math.inf) for name in self.times_ms] for one in measured]
+        return np.array(rows, dtype=np.float64).reshape(len(rows), len(self.times_ms))
+
+    def violation(self, latency_ms: Floats, memory_bytes: Floats, times_ms: Floats | None = None) -> Floats:
+        """By how much each of n is beyond the limits, as the sum of the logarithms of its shares of them; 0 within.
+
+        `times_ms`: (n, times) in the order of `self.times_ms`; needed where there are any.
+        """
         beyond = np.zeros(len(latency_ms))
-        for value, limit in ((latency_ms, self.latency_ms), (memory_bytes, self.memory_bytes)):
-            if limit is not None:
-                beyond += np.maximum(0.0, np.log(value / limit))
+        if times_ms is None:
+            times_ms = np.zeros((len(latency_ms), 0))
+        for column, limit in enumerate(self.times_ms.values()):
+            beyond += np.maximum(0.0, np.log(times_ms[:, column] / limit))
+        for value, most in ((latency_ms, self.latency_ms), (memory_bytes, self.memory_bytes)):
+            if most is not None:
+                beyond += np.maximum(0.0, np.log(value / most))
         return beyond
 
 
@@ -94,7 +108,14 @@ def one_generation(problem: Problem, size: int) -> str:
 def beyond_limits(problem: Problem, snapshot: Snapshot) -> list[Evaluated]:
     """Measured results beyond the limits, the nearest first; none where no limits are known."""
     found = [
-        (float(problem.violation(np.array([one.latency_ms]), np.array([one.memory_bytes]))[0]), one.digest, one.id, one)
+        (
+            float(
+                problem.violation(np.array([one.latency_ms]), np.array([one.memory_bytes]), problem.times_of([one]))[0]
+            ),
+            one.digest,
+            one.id,
+            one,
+        )
         for one in snapshot.results
         if one.state == "out_of_bounds" and one.latency_ms is not None and one.memory_bytes is not None
     ]

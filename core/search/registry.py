@@ -97,5 +97,5 @@ def make(
     try:
         parsed = entry.settings.model_validate(dict(settings))
     except ValidationError as error:
-        raise invalid_input(error, InvalidInput).under("settings") from None
+        raise invalid_input(error, InvalidInput, model=entry.settings).under("settings") from None
     return entry.build(parsed, space, accept or (lambda _: True), problem)

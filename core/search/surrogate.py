@@ -27,7 +27,8 @@ from edgefront.core.search.evolution import Evolution, Pool
 from edgefront.core.search.expected_gain import Choice
 from edgefront.core.search.forecast import Forecast, Forecaster, Known, measured, rounded
 from edgefront.core.search.interface import AUDIT, PREDICTED, SPREAD, Proposal, Snapshot, generator, objectives
-from edgefront.core.search.population import Codes, Population
+from edgefront.core.search.population import Population
+from edgefront.core.search.population_rules import Codes
 from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.problem import Floats, Problem
 from edgefront.core.search.proposals import WALKABLE, Proposals
@@ -106,7 +107,7 @@ class Surrogate:
         """What `ask` proposes, with the expected gain, or why there is nothing. Takes seconds, and is as pure."""
         rng = generator(seed, generation, "surrogate")
         proposals = Proposals(self._space, self._accept, snapshot, rng)
-        known = Known.of(self._population, snapshot)
+        known = Known.of(self._population, snapshot, self._problem)
         learnt = len(measured(snapshot)) + len(snapshot.others)
         wanted = self._settings.initial - learnt
         # Where half of the spread-out ones could not be measured, the rest is made up for.
@@ -150,7 +151,9 @@ class Surrogate:
         below = np.zeros(len(forecast))
         if problem.latency_ms is not None:
             below = np.maximum(0.0, np.log(problem.latency_ms * REACH[0] / forecast.latency_ms))
-        away = below + problem.violation(forecast.latency_ms / REACH[1], forecast.memory_bytes / REACH[1])
+        away = below + problem.violation(
+            forecast.latency_ms / REACH[1], forecast.memory_bytes / REACH[1], forecast.times_ms / REACH[1]
+        )
         order = np.lexsort((np.arange(len(forecast)), np.round(away, 9)))
         return np.sort(order[: max(int((away == 0).sum()), min(len(forecast), DRAWN // 16))])
 
@@ -208,7 +211,7 @@ class Surrogate:
     ) -> Choice:
         """The rows worth measuring, best first, more than are needed in case some are refused."""
         problem = self._problem
-        violation = problem.violation(known.latency_ms, known.memory_bytes)
+        violation = problem.violation(known.latency_ms, known.memory_bytes, known.times_ms)
         within, corner = self._within(snapshot), self._reference(snapshot, known)
         if problem.goal == "best_within_limits":
             choice = expected_gain.best_within_limits(
@@ -233,10 +236,12 @@ class Surrogate:
 
         For the best model the baselines count as well: nothing is gained by what is worse than they are.
         """
-        points = objectives(snapshot.in_bounds())
+        found = snapshot.in_bounds()
+        points, times = objectives(found), self._problem.times_of(found)
         if self._problem.goal == "best_within_limits":
             points = np.concatenate([points, self._baseline_points(snapshot)])
-        inside: Floats = points[self._problem.violation(points[:, 1], points[:, 2]) == 0]
+            times = np.concatenate([times, self._problem.times_of(snapshot.baselines)])
+        inside: Floats = points[self._problem.violation(points[:, 1], points[:, 2], times) == 0]
         return inside
 
     def _believed(self, forecaster: Forecaster, snapshot: Snapshot) -> Forecast:
@@ -248,7 +253,8 @@ class Surrogate:
         ]
         points = np.concatenate([objectives(found), self._baseline_points(snapshot)])
         launches = [*(one.launches for one in found), *(one.launches for one in snapshot.baselines)]
-        return forecaster.believed(Shapes.concatenate(shapes), points, np.array(launches, dtype=np.int64))
+        times = self._problem.times_of([*found, *snapshot.baselines])
+        return forecaster.believed(Shapes.concatenate(shapes), points, times, np.array(launches, dtype=np.int64))
 
     def _baseline_points(self, snapshot: Snapshot) -> Floats:
         """(n, 3) quality, latency and memory of the baselines."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from platformdirs import user_data_dir
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from edgefront.core.addresses import LOOPBACK
@@ -37,9 +37,17 @@ class LeaseSettings(BaseModel):
     """Seconds between two sweeps, which return expired leases and resume stalled targets."""
 
 
+class AccessSettings(BaseModel):
+    credential_days: float = Field(default=30.0, gt=0, le=3650)
+    """Days after which a device is asked to replace its credential. It does so by itself."""
+
+
 class HttpSettings(BaseModel):
     host: str = LOOPBACK
     port: int = Field(default=8090, ge=0, le=65535)
+    url: str | None = Field(default=None, pattern=r"^https?://[^\s/?#]+/?$")
+    """Address at which devices reach the service, as in `https://edgefront.example`: what pages and commands show for
+    starting an agent. Found by itself if absent."""
     share_port: bool = False
     """Several API processes on one machine listen on the same port, and the kernel distributes connections among them.
     One process uses about one core; rate limits and request counts are per process."""
@@ -53,6 +61,39 @@ class HttpSettings(BaseModel):
     max_body_bytes: int = Field(default=4 << 20, ge=1024)
     requests_per_minute: int = Field(default=6000, ge=1)
     """Rate limit of one key."""
+    slow_requests: int = Field(default=8, ge=1, le=1000)
+    """Requests of one owner that may take seconds (plans, predictions, exports, building models) at once."""
+    receive_s: float = Field(default=10.0, gt=0, le=600)
+    """Seconds within which a request must arrive, and one more for each 16 KiB of it that have arrived."""
+    connections: int = Field(default=4096, ge=8, le=1_000_000)
+    """Connections of one process. Beyond, idle ones are closed, and then only the health check is answered."""
+
+
+class OwnerSettings(BaseModel):
+    waiting_launches: int = Field(default=200_000, ge=1)
+    """Launches of one owner that may wait for devices. A job that would ask for more at once is refused."""
+    running_jobs: int = Field(default=100, ge=1)
+    """Running and paused jobs of one owner."""
+    trainings: int = Field(default=200, ge=1)
+    """Trainings of one owner that wait, run or are paused."""
+    stored_bytes: int | None = Field(default=None, ge=1)
+    """Bytes of the files of one owner's trainings; further trainings are refused beyond. Unbounded if absent."""
+    weights: dict[str, float] = Field(default={})
+    """Owner → weight, 1 for those not named: of two with weights 2 and 1 the first gets two of three turns of a
+    device. Counts for jobs submitted from then on."""
+
+    @field_validator("weights")
+    @classmethod
+    def _positive(cls, weights: dict[str, float]) -> dict[str, float]:
+        if any(not 0.01 <= weight <= 100 for weight in weights.values()):
+            raise ValueError("a weight is a number from 0.01 to 100")
+        return weights
+
+
+class DataSettings(BaseModel):
+    max_unpacked_bytes: int = Field(default=64 << 30, ge=1)
+    """Maximum size of an unpacked archive of a data set. One that holds more is refused."""
+    max_unpacked_files: int = Field(default=100_000, ge=1)
 
 
 class TrainingSettings(BaseModel):
@@ -102,7 +143,10 @@ class Settings(BaseSettings):
     database: DatabaseSettings = DatabaseSettings()
     broker: BrokerSettings = BrokerSettings()
     leases: LeaseSettings = LeaseSettings()
+    access: AccessSettings = AccessSettings()
     http: HttpSettings = HttpSettings()
+    data: DataSettings = DataSettings()
+    owners: OwnerSettings = OwnerSettings()
     training: TrainingSettings = TrainingSettings()
     scoring: ScoringSettings = ScoringSettings()
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.units import MB, MIB
 from edgefront.core.validation import invalid_input, short
 from edgefront.core.wire.jobs import JobRequest, Limits
 from edgefront.core.wire.trainings import TrainingRequest
@@ -88,8 +89,23 @@ def _count_every_difference(request: dict[str, Any]) -> dict[str, Any]:
     return {"epsilon": 0.0, **request}
 
 
-JOB_REQUEST = Stored("request", JobRequest, (_name_defaults, _count_every_difference))
+def _in_megabytes(limits: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 of limits, and version 3 of requests, had memory in MiB."""
+    memory = limits.get("memory_mb")
+    return {**limits, "memory_mb": memory * MIB / MB} if isinstance(memory, int | float) else limits
+
+
+def _limits_in_megabytes(request: dict[str, Any]) -> dict[str, Any]:
+    def upgraded(target: Any) -> Any:
+        limits = target.get("limits") if isinstance(target, dict) else None
+        return {**target, "limits": _in_megabytes(limits)} if isinstance(limits, dict) else target
+
+    targets = request.get("targets")
+    return {**request, "targets": [upgraded(one) for one in targets]} if isinstance(targets, list) else request
+
+
+JOB_REQUEST = Stored("request", JobRequest, (_name_defaults, _count_every_difference, _limits_in_megabytes))
 TRAINING_REQUEST = Stored("request", TrainingRequest)
 PROTOCOL = Stored("protocol", MeasurementProtocol)
 """Protocols of targets and measurements. Their digests are stored too, and do not change with the version."""
-LIMITS = Stored("limits", Limits)
+LIMITS = Stored("limits", Limits, (_in_megabytes,))

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.services import tasks
 from edgefront.core.services.access import keys
 from edgefront.core.services.jobs import law
-from edgefront.core.services.measuring import expiry
+from edgefront.core.services.measuring import anchors, expiry, quarantine
 from edgefront.core.services.measuring.queries import launches, leases
 from edgefront.core.services.quality import refits, scoring
 from edgefront.core.services.search import advance
@@ -45,8 +45,15 @@ def _ended_leases(session: Session, now: datetime) -> None:
     leases.forget_ended(session, now - KEEP_ENDED_LEASES)
 
 
+def _quarantine(session: Session, now: datetime) -> None:
+    quarantine.hand_over(session, now)
+    quarantine.redirect(session, now)
+
+
 PARTS: tuple[Callable[[Session, datetime], object], ...] = (
     _leases,
+    _quarantine,
+    anchors.request,
     _reports,
     _targets,
     _ended_leases,
@@ -56,8 +63,8 @@ PARTS: tuple[Callable[[Session, datetime], object], ...] = (
     law.resend,
     keys.purge_web_sessions,
 )
-"""Expired leases and unneeded launches, reports and targets whose task was lost, ended leases, lost trainings,
-unclaimed scores, refits and moves of quality laws, old sessions.
+"""Expired leases and unneeded launches, devices in quarantine, anchors that are due, reports and targets whose task was
+lost, ended leases, lost trainings, unclaimed scores, refits and moves of quality laws, old sessions.
 Each has its own transaction, so that a failure does not undo the others.
 """
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from edgefront.core.errors import SpaceError
+from edgefront.core.spaces.decoders import LFM, LLAMA
 from edgefront.core.spaces.lts import LTS_GPT2, LTS_OPT, LTS_TRANSFORMER_XL
 from edgefront.core.spaces.sandwich import SANDWICH
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.spaces.stacks import BERT, HYBRID, PAR_32, SRUPP
+from edgefront.core.validation import existing
 
-_SPACES = (LTS_GPT2, LTS_TRANSFORMER_XL, LTS_OPT, PAR_32, SANDWICH, SRUPP, BERT, HYBRID)
+_SPACES = (LTS_GPT2, LTS_TRANSFORMER_XL, LTS_OPT, PAR_32, SANDWICH, SRUPP, BERT, HYBRID, LLAMA, LFM)
 
 
 def spaces() -> dict[str, SearchSpace]:
@@ -20,6 +22,6 @@ def space(name: str) -> SearchSpace:
     """The search space of this name; `SpaceError` lists those that there are."""
     known = spaces()
     if name not in known:
-        allowed = ", ".join(known)
-        raise SpaceError(f"no search space {name!r}; there are {allowed}", field="name", value=name, allowed=allowed)
+        found = existing(name, known, "edgefront space list")
+        raise SpaceError(f"no search space {name!r}; {found}", field="name", value=name, allowed=", ".join(known))
     return known[name]

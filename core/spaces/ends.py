@@ -81,6 +81,11 @@ class RotaryPositions(Part):
         """How many of a head's features are turned."""
         return d_head * self.percent // 100
 
+    @property
+    def stated_length(self) -> int:
+        """They have no end; this one is written where a file of another format has to state one."""
+        return 4096 if self.scaling is None else self.scaling.factor * self.scaling.length
+
 
 class NoPositions(Part):
     """No positions: what SRU and SRU++ need, whose recurrence knows the order."""

@@ -68,6 +68,8 @@ class Stock:
     n_head: int = 1
     d_inner: int = 0
     attn_ratio: int = 4
+    n_kv_head: int = 0
+    """Heads of keys and values, where a space has grouped queries."""
     div: int | None = None
     """Of the embedding, where a job may choose it; None: the first permitted one."""
 
@@ -169,12 +171,17 @@ class FramedSpace(SearchSpace, ABC):
         every = [{"div": div, "d_embed": value} for div in self._divs() for value in chosen]
         return [{name: value for name, value in genes.items() if name in self._genes} for genes in every]
 
-    def _build(self, genome: Genome, blocks: Sequence[Block]) -> Architecture:
-        """The architecture of a genome's d_model and embedding with these blocks."""
+    def build(self, genome: Genome, blocks: Sequence[Block]) -> Architecture:
+        """The architecture of a genome's d_model, embedding and output with these blocks."""
         width = genome["d_model"]
         default = self.frame.embedding.d_embed or LIKE_D_MODEL
         d_embed = self._d_embed(genome.get("d_embed", default), width)
-        return self.frame.model(width, blocks, d_embed=d_embed, div=genome.get("div", self.frame.embedding.div))
+        frame = self._frame_of(genome)
+        return frame.model(width, blocks, d_embed=d_embed, div=genome.get("div", frame.embedding.div))
+
+    def _frame_of(self, genome: Genome) -> Frame:
+        """The frame of a genome's model, without what d_model, div and d_embed say."""
+        return self.frame
 
     def _is_built_of(self, architecture: Architecture, blocks: Sequence[Block]) -> bool:
         """Whether this is a model of these blocks as the space builds it, with an embedding that it permits."""
@@ -185,7 +192,7 @@ class FramedSpace(SearchSpace, ABC):
         genome = {"d_model": width, "d_embed": value, "div": architecture.embedding.div}
         if "d_embed" not in self._genes:
             del genome["d_embed"]
-        return self._build(genome, blocks) == architecture
+        return self.build(genome, blocks) == architecture
 
     # Baselines ---------------------------------------------------------------------------------------------------
 

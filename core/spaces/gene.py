@@ -76,7 +76,10 @@ class Gene:
         low, high = wanted.get("min", numbers[0]), wanted.get("max", numbers[-1])
         inside = [number for number in numbers if low <= number <= high]
         start = low if low in numbers else (inside[0] if inside else low)
-        return tuple(number for number in inside if (number - start) % wanted.get("step", 1) == 0)
+        step = wanted.get("step", 1)
+        if step != 1 and start + step <= high and start + step not in numbers:
+            raise self._error(f"{self.name}.step {step} leaves its values after {start}", step, "step")
+        return tuple(number for number in inside if (number - start) % step == 0)
 
     def _error(self, detail: str, value: Any, key: str = "") -> SpaceError:
         allowed = in_words(self.options)

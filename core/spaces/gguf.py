@@ -1,69 +1,302 @@
-"""What the GGUF format, and so llama.cpp, can express of an architecture: GPT-2 with the same layer throughout."""
+"""What the GGUF format, and so llama.cpp, can express of an architecture, and as which of llama.cpp's architectures.
+
+Each of them (`GgufKind`) computes one family of models; `_RULES` says what it leaves free. A layer there is a mixer of
+tokens (attention or short_conv) and a feed_forward: two blocks here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Literal, NamedTuple
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.number_formats import GGUF_BLOCK, GGUF_QUANTISED
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, FeedForward
-from edgefront.core.spaces.ends import LearnedPositions
+from edgefront.core.spaces.architecture import Activation, Architecture, NormKind
+from edgefront.core.spaces.block import Attention, Biases, Block, FeedForward, Identity, ShortConv
+from edgefront.core.spaces.ends import RotaryPositions
 
-_GPT2 = "attention and feed_forward in turns, norm pre, learned positions, gelu_tanh; the named models gpt2-*"
-_KNOWN = {"version", "d_model", "positions", "norm_eps", "embedding", "blocks", "output"}
-"""Fields of a canonical description that GPT-2 may set: all others have to be at their defaults."""
-_KNOWN_PARTS = {
-    "positions": {"kind", "length", "offset"},
-    "embedding": {"vocab_size"},
-    "output": {"kind", "tied"},
-    "blocks": {"kind", "n_head", "d_inner"},
+GgufKind = Literal["gpt2", "qwen2", "qwen3", "lfm2", "llama", "deci"]
+_SHOWN = 3
+"""So many faults are in the sentence of an error; `errors` has all."""
+_LISTED = 20
+
+
+@dataclass(frozen=True)
+class GgufLayer:
+    """A layer of llama.cpp, by the indices of our blocks; None where it lacks that part."""
+
+    mixer: int | None
+    feed_forward: int | None
+
+
+@dataclass(frozen=True)
+class GgufForm:
+    """An architecture as llama.cpp has it."""
+
+    kind: GgufKind
+    layers: tuple[GgufLayer, ...]
+
+
+class Fault(NamedTuple):
+    """A field that cannot be expressed, its value and the reason."""
+
+    field: str
+    value: Any
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.field} {self.value}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """What one of llama.cpp's architectures computes."""
+
+    positions: Literal["learned", "rotary"] = "rotary"
+    norm_kind: NormKind = "rms"
+    activation: Activation = "silu"
+    gated: bool = True
+    biases: tuple[Biases, ...] = ("none",)
+    feed_forward_biases: tuple[bool, ...] = (False,)
+    grouped: bool = True
+    """Heads of keys may be fewer than those of queries."""
+    qk_norm: bool = False
+    square: bool = False
+    """n_head · d_head is d_model."""
+    scaling: bool = False
+    """Rotary positions may be stretched."""
+    free: frozenset[str] = frozenset()
+    """Widths that may differ from layer to layer."""
+    parts: bool = False
+    """Layers may lack a part."""
+    convolutions: bool = False
+
+
+_RULES: Mapping[GgufKind, _Rules] = {
+    "gpt2": _Rules(
+        positions="learned",
+        norm_kind="layer",
+        activation="gelu_tanh",
+        gated=False,
+        biases=("all",),
+        feed_forward_biases=(True,),
+        grouped=False,
+        square=True,
+    ),
+    "qwen2": _Rules(biases=("qkv",), square=True),
+    "qwen3": _Rules(qk_norm=True),
+    "lfm2": _Rules(qk_norm=True, square=True, convolutions=True, free=frozenset({"n_kv_head"})),
+    "llama": _Rules(biases=("none", "qkv", "all"), feed_forward_biases=(False, True), scaling=True),
+    "deci": _Rules(scaling=True, free=frozenset({"n_head", "n_kv_head", "d_inner"}), parts=True),
 }
+"""In the order in which they are tried."""
+
+
+def gguf_form(architecture: Architecture, numbers: str = "float32") -> GgufForm:
+    """The architecture as llama.cpp has it.
+
+    `numbers` is the format of the weights: the quantised ones need rows of whole blocks. Raises `InvalidInput` that
+    names the fields which GGUF cannot express, each with the reason.
+    """
+    kind, faults = _nearest(architecture, numbers)
+    if faults:
+        raise InvalidInput(
+            _sentence(faults),
+            field="architecture",
+            value=architecture.digest,
+            allowed=expressible(),
+            errors=[
+                {"field": fault.field, "value": fault.value, "allowed": fault.reason, "detail": str(fault)}
+                for fault in faults[:_LISTED]
+            ],
+        )
+    return GgufForm(kind, _layers(architecture))
 
 
 def check_gguf(architecture: Architecture, numbers: str = "float32") -> None:
-    """Raises `InvalidInput` that names the first field which GGUF cannot express, with the reason.
-
-    `numbers` is the format of the weights: the quantised ones need rows of whole blocks.
-    """
-    fault = gguf_fault(architecture, numbers)
-    if fault is not None:
-        raise InvalidInput(fault, field="architecture", value=architecture.digest, allowed=_GPT2)
+    """Raises as `gguf_form` does."""
+    gguf_form(architecture, numbers)
 
 
 def gguf_fault(architecture: Architecture, numbers: str = "float32") -> str | None:
-    """The first field that GGUF cannot express, with the reason; None if it can express all."""
-    found = next(_faults(architecture, numbers), None)
-    return None if found is None else "GGUF cannot express {} {}: {}".format(*found)
+    """The fields that GGUF cannot express, with the reasons; None if it can express all."""
+    _, faults = _nearest(architecture, numbers)
+    return _sentence(faults) if faults else None
 
 
-def _faults(architecture: Architecture, numbers: str) -> Iterator[tuple[str, Any, str]]:
-    """Field, value and reason of everything that cannot be expressed."""
-    if not isinstance(architecture.positions, LearnedPositions):
-        yield "positions.kind", architecture.positions.kind, "its GPT-2 has learned positions, and no segment memory"
+@cache
+def expressible_spaces() -> tuple[str, ...]:
+    """The search spaces of which GGUF expresses the stock model."""
+    from edgefront.core.spaces.catalogue import spaces  # here, because a space may limit itself to what GGUF expresses
+
+    return tuple(name for name, space in spaces().items() if gguf_fault(space.baselines([2])[0]) is None)
+
+
+def expressible() -> str:
+    """In words, what GGUF expresses."""
+    found = expressible_spaces()
+    searched = f"in a search: the space{'s' * (len(found) > 1)} {', '.join(found)}; " if found else ""
+    return (
+        f"{searched}GPT-2, Llama, Qwen2, Qwen3 with the same layer throughout; Llama with widths by layer and parts "
+        "left out, without biases; LFM2, which mixes in short_conv"
+    )
+
+
+def _sentence(faults: list[Fault]) -> str:
+    more = f" (and {len(faults) - _SHOWN} more)" if len(faults) > _SHOWN else ""
+    return f"GGUF cannot express {'; '.join(map(str, faults[:_SHOWN]))}{more}"
+
+
+def _nearest(architecture: Architecture, numbers: str) -> tuple[GgufKind, list[Fault]]:
+    """The first that has this model, else the one with the fewest faults, of blocks' kinds first, and those."""
+    found: list[tuple[int, int, GgufKind, list[Fault]]] = []
+    for kind, rules in _RULES.items():
+        faults = list(_faults(architecture, kind, rules))
+        if not faults:
+            return kind, list(_unquantised(architecture, numbers))
+        found.append((sum(fault.field.endswith(".kind") for fault in faults), len(faults), kind, faults))
+    *_, kind, faults = min(found, key=lambda one: one[:2])
+    return kind, [*faults, *_unquantised(architecture, numbers)]
+
+
+def _layers(architecture: Architecture) -> tuple[GgufLayer, ...]:
+    """A feed_forward belongs to the mixer before it; identities are nothing."""
+    layers: list[GgufLayer] = []
     for index, block in enumerate(architecture.blocks):
-        wanted = (Attention, FeedForward)[index % 2]
-        if not isinstance(block, wanted):
-            yield f"blocks.{index}.kind", block.kind, "its GPT-2 has attention and feed_forward in turns"
-            continue
-        first = architecture.blocks[index % 2]
-        if block != first:
-            yield f"blocks.{index}", block.kind, f"its GPT-2 repeats one layer, and blocks.{index % 2} differs"
-    if len(architecture.blocks) % 2:
-        yield "blocks", len(architecture.blocks), "its GPT-2 has an even number: attention and feed_forward in turns"
-    canonical = architecture.canonical
-    for name in sorted(canonical.keys() - _KNOWN):
-        yield name, canonical[name], "its GPT-2 has the default"
-    for name, known in _KNOWN_PARTS.items():
-        parts = canonical.get(name, {})
-        for part in parts if isinstance(parts, list) else [parts]:
-            for field in sorted(part.keys() - known):
-                yield f"{name}.{field}", part[field], "its GPT-2 has the default"
-    if architecture.output.kind != "tokens":
-        yield "output.kind", architecture.output.kind, "its GPT-2 scores tokens"
-    if numbers in GGUF_QUANTISED:
-        inner = [block.d_inner for block in architecture.blocks if isinstance(block, FeedForward)]
-        for field, width in (("d_model", architecture.d_model), ("d_inner", inner[0] if inner else 0)):
-            if width % GGUF_BLOCK:
-                yield field, width, f"{numbers} keeps blocks of {GGUF_BLOCK} weights, so that it must be a multiple"
+        if isinstance(block, FeedForward):
+            if layers and layers[-1].feed_forward is None:
+                layers[-1] = replace(layers[-1], feed_forward=index)
+            else:
+                layers.append(GgufLayer(None, index))
+        elif not isinstance(block, Identity):
+            layers.append(GgufLayer(index, None))
+    return tuple(layers)
+
+
+def _faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> Iterator[Fault]:
+    yield from _around(architecture, kind, rules)
+    mixers = (Attention, ShortConv) if rules.convolutions else (Attention,)
+    for index, block in enumerate(architecture.blocks):
+        if not isinstance(block, (*mixers, FeedForward, Identity)):
+            yield Fault(f"blocks.{index}.kind", block.kind, _turns(kind, rules))
+    if not rules.parts:
+        for layer in _layers(architecture):
+            if layer.mixer is None or layer.feed_forward is None:
+                alone = layer.feed_forward if layer.mixer is None else layer.mixer
+                assert alone is not None
+                if isinstance(architecture.blocks[alone], (*mixers, FeedForward)):
+                    yield Fault(f"blocks.{alone}.kind", architecture.blocks[alone].kind, _turns(kind, rules))
+    yield from _attention_faults(architecture, kind, rules)
+    if rules.convolutions:
+        yield from _convolution_faults(architecture, kind)
+    for index, block in _of(architecture, FeedForward):
+        if block.gated != rules.gated:
+            yield Fault(f"blocks.{index}.gated", block.gated, f"its {kind} has {rules.gated}")
+        if block.bias not in rules.feed_forward_biases:
+            yield Fault(f"blocks.{index}.bias", block.bias, f"its {kind} has {rules.feed_forward_biases[0]}")
+    if "d_inner" not in rules.free:
+        yield from _uneven(_of(architecture, FeedForward), kind, d_inner=lambda block: block.d_inner)
+
+
+def _turns(kind: GgufKind, rules: _Rules) -> str:
+    if rules.parts:
+        return f"its {kind} has attention and feed_forward"
+    return f"its {kind} has attention{' or short_conv' * rules.convolutions} and feed_forward in turns"
+
+
+def _around(architecture: Architecture, kind: GgufKind, rules: _Rules) -> Iterator[Fault]:
+    """Of everything but the blocks."""
+    positions, embedding, output = architecture.positions, architecture.embedding, architecture.output
+    if positions.kind != rules.positions:
+        yield Fault("positions.kind", positions.kind, f"its {kind} has {rules.positions} positions, no segment memory")
+    elif isinstance(positions, RotaryPositions):
+        if positions.percent != 100:
+            yield Fault("positions.percent", positions.percent, f"its {kind} turns whole heads")
+        if positions.scaling is not None and not rules.scaling:
+            yield Fault("positions.scaling.factor", positions.scaling.factor, f"its {kind} has no stretched positions")
+    for field, value, wanted in (
+        ("causal", architecture.causal, True),
+        ("source", "an architecture" if architecture.source else None, None),
+        ("norm", architecture.norm, "pre"),
+        ("norm_kind", architecture.norm_kind, rules.norm_kind),
+        ("final_norm", architecture.has_final_norm, True),
+        ("activation", architecture.activation, rules.activation),
+        ("embedding.d_embed", architecture.d_embed, architecture.d_model),
+        ("embedding.cutoffs", list(embedding.cutoffs), []),
+        ("embedding.scaled", architecture.scaled_embedding, False),
+        ("embedding.segments", embedding.segments, 0),
+        ("embedding.norm", embedding.norm, False),
+        ("output.kind", output.kind, "tokens"),
+        ("output.bias", architecture.output_bias, False),
+    ):
+        if value != wanted:
+            yield Fault(field, value, f"its {kind} has {'none' if wanted in (None, []) else wanted}")
+
+
+def _attention_faults(architecture: Architecture, kind: GgufKind, rules: _Rules) -> Iterator[Fault]:
+    found = _of(architecture, Attention)
+    if not found:
+        yield Fault("blocks", len(architecture.blocks), f"its {kind} has an attention among them")
+    for index, block in found:
+        bias, width = architecture.attention_bias(block), block.n_head * architecture.d_head(block)
+        for field, value, holds, has in (
+            ("attends", block.attends, block.attends == "self", "self"),
+            ("bias", bias, bias in rules.biases, " or ".join(rules.biases)),
+            ("qk_norm", block.qk_norm, block.qk_norm == rules.qk_norm, rules.qk_norm),
+            ("n_kv_head", block.kv_heads, rules.grouped or block.kv_heads == block.n_head, "as many as n_head"),
+            ("window", block.window, rules.convolutions or block.window is None, "none"),
+            (
+                "d_head",
+                architecture.d_head(block),
+                not rules.square or width == architecture.d_model,
+                f"d_model {architecture.d_model} / n_head",
+            ),
+        ):
+            if not holds:
+                yield Fault(f"blocks.{index}.{field}", value, f"its {kind} has {has}")
+    yield from _uneven(found, kind, d_head=architecture.d_head, window=lambda block: block.window)
+    if "n_head" not in rules.free:
+        yield from _uneven(found, kind, n_head=lambda block: block.n_head)
+    if "n_kv_head" not in rules.free:
+        yield from _uneven(found, kind, n_kv_head=lambda block: block.kv_heads)
+
+
+def _convolution_faults(architecture: Architecture, kind: GgufKind) -> Iterator[Fault]:
+    found = _of(architecture, ShortConv)
+    if not found:
+        yield Fault("blocks", len(architecture.blocks), f"its {kind} has a short_conv among them")
+    for index, block in found:
+        if block.bias:
+            yield Fault(f"blocks.{index}.bias", block.bias, f"its {kind} has False")
+    yield from _uneven(found, kind, kernel=lambda block: block.kernel)
+
+
+def _uneven(found: list[tuple[int, Any]], kind: GgufKind, **fields: Any) -> Iterator[Fault]:
+    """Blocks of which one of these fields differs from the first's."""
+    for field, of in fields.items():
+        for index, block in found[1:]:
+            first = of(found[0][1])
+            if of(block) != first:
+                reason = f"its {kind} has one in all layers, and blocks.{found[0][0]} has {first}"
+                yield Fault(f"blocks.{index}.{field}", of(block), reason)
+
+
+def _unquantised(architecture: Architecture, numbers: str) -> Iterator[Fault]:
+    """Rows that are no whole number of blocks."""
+    if numbers not in GGUF_QUANTISED:
+        return
+    rows: list[tuple[str, int]] = [("d_model", architecture.d_model)]
+    rows += [(f"blocks.{index}.d_inner", block.d_inner) for index, block in _of(architecture, FeedForward)]
+    for index, block in _of(architecture, Attention):
+        rows.append((f"blocks.{index}.n_head · d_head", block.n_head * architecture.d_head(block)))
+    for field, width in rows:
+        if width % GGUF_BLOCK:
+            yield Fault(field, width, f"{numbers} keeps blocks of {GGUF_BLOCK} weights, so that it must be a multiple")
+
+
+def _of(architecture: Architecture, kind: type[Any]) -> list[tuple[int, Any]]:
+    """The blocks of this kind with their indices."""
+    blocks: tuple[Block, ...] = architecture.blocks
+    return [(index, block) for index, block in enumerate(blocks) if isinstance(block, kind)]

@@ -30,7 +30,7 @@ class LtsSpace(FramedSpace):
 
     def architecture(self, genome: Genome) -> Architecture:
         visible = range(genome["n_layer"])
-        return self._build(genome, _blocks((genome["n_head"][layer], genome["d_inner"][layer]) for layer in visible))
+        return self.build(genome, _blocks((genome["n_head"][layer], genome["d_inner"][layer]) for layer in visible))
 
     def contains(self, architecture: Architecture) -> bool:
         attention, feed_forward = architecture.blocks[0::2], architecture.blocks[1::2]
@@ -85,7 +85,7 @@ class LtsSpace(FramedSpace):
         genome = self._stock()
         layer = (genome["n_head"], genome["d_inner"])
         depths = range(1, self.depth + 1) if layers is None else sorted(set(layers))
-        return tuple(self._build(genome, _blocks([layer] * depth)) for depth in depths)
+        return tuple(self.build(genome, _blocks([layer] * depth)) for depth in depths)
 
     @cached_property
     def _deepest(self) -> int:

@@ -29,7 +29,7 @@ class SandwichSpace(FramedSpace):
         return super().permitted(locus, genome)
 
     def architecture(self, genome: Genome) -> Architecture:
-        return self._build(genome, _blocks(genome))
+        return self.build(genome, _blocks(genome))
 
     def contains(self, architecture: Architecture) -> bool:
         fitting = self._widths.get(architecture.d_model)
@@ -74,7 +74,7 @@ class SandwichSpace(FramedSpace):
         stock = self._stock()
         deepest = max(map(int, self.gene("pairs").values))
         depths = range(1, deepest + 1) if layers is None else sorted(set(layers))
-        return tuple(self._build(stock, _blocks({**stock, "pairs": pairs, "coefficient": 0})) for pairs in depths)
+        return tuple(self.build(stock, _blocks({**stock, "pairs": pairs, "coefficient": 0})) for pairs in depths)
 
     @property
     def _patterns(self) -> int:

@@ -77,7 +77,7 @@ class StackSpace(FramedSpace):
                     name: genome[name][layer] if self._genes[name].per_layer else genome[name] for name in GENES[kind]
                 }
                 blocks.append(block_of(kind, genome["d_model"], values))
-        return self._build(genome, blocks)
+        return self.build(genome, blocks)
 
     def contains(self, architecture: Architecture) -> bool:
         fitting = self._widths.get(architecture.d_model)
@@ -123,7 +123,7 @@ class StackSpace(FramedSpace):
         layer = [block_of(kind, genome["d_model"], genome) for kind in self.stock_layer]
         deepest = max(1, self.depth // len(layer))
         depths = range(1, deepest + 1) if layers is None else sorted(set(layers))
-        return tuple(self._build(genome, layer * depth) for depth in depths)
+        return tuple(self.build(genome, layer * depth) for depth in depths)
 
     # What the floor leaves ---------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import psycopg
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -37,8 +37,16 @@ _USED_AT = "edgefront_used_at"
 BUSY_TIMEOUT_S = 15
 """Seconds that a writer waits for another before the database counts as unavailable."""
 
-# Shutdown, start-up, too many connections, deadlock, serialisation, lock timeout: all mean "try again".
-_TRY_AGAIN = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "40001", "40P01", "55P03", "25P03"})
+# Postgres: shut down, starting up, too many connections.
+_AWAY = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "25P03"})
+# Deadlock, serialisation, lock timeout.
+_BUSY = frozenset({"40001", "40P01", "55P03"})
+# Disk full, out of memory, and input or output that failed.
+_FULL = frozenset({"53100", "53200", "58030"})
+# What SQLite says of the same; its codes have names only from Python 3.11 on.
+_SQLITE_BUSY = ("database is locked", "database table is locked", "database schema is locked")
+_SQLITE_FULL = ("database or disk is full", "disk I/O error", "out of memory")
+_SQLITE_AWAY = ("unable to open database file", "attempt to write a readonly database", "locking protocol")
 
 
 def parse_url(text: str) -> URL:
@@ -125,27 +133,45 @@ def _control_transactions(engine: Engine, *, foreign_keys: bool) -> None:
 
 @contextmanager
 def unavailable_when_away() -> Iterator[None]:
-    """Turns the errors of a database that is unreachable, full, or busy for too long into `Unavailable`."""
+    """Turns the errors of a database that is unreachable, full, or busy for too long into `Unavailable`.
+
+    Any other error is a fault of the statement, and stays what it is.
+    """
     try:
         yield
     except PoolTimeout as error:
         raise Unavailable("the database is busy: no connection came free; try again", retry_after_s=2) from error
-    except (OperationalError, InterfaceError) as error:
-        raise Unavailable(f"the database is unavailable: {_first_line(error)}; try again", retry_after_s=2) from error
-    except psycopg.OperationalError as error:
-        raise Unavailable(f"the database is unavailable: {_first_line(error)}; try again", retry_after_s=2) from error
-    except (DBAPIError, sqlite3.DatabaseError) as error:
+    except (DBAPIError, sqlite3.Error, psycopg.Error) as error:
         if _damaged(error):
             raise EdgefrontError(
                 f"the database file cannot be read: {_first_line(error)}; restore a copy, or remove it to start empty"
             ) from error
-        if not isinstance(error, DBAPIError):
+        state = _state(error)
+        if state is None:
             raise
-        if error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _TRY_AGAIN:
-            raise Unavailable(
-                f"the database is unavailable: {_first_line(error)}; try again", retry_after_s=2
-            ) from error
-        raise
+        raise Unavailable(f"the database is {state}: {_first_line(error)}; try again", retry_after_s=2) from error
+
+
+def _state(error: DBAPIError | sqlite3.Error | psycopg.Error) -> str | None:
+    """`unavailable`, `busy` or `out of room`; None where the database is well and the statement is at fault."""
+    said: BaseException | None = error
+    if isinstance(error, DBAPIError):
+        said = error.orig
+        # Without a statement it was the connection that failed.
+        if error.connection_invalidated or (error.statement is None and isinstance(said, psycopg.OperationalError)):
+            return "unavailable"
+    code = getattr(said, "sqlstate", None)
+    text = str(said) if isinstance(said, sqlite3.Error) else ""
+    if code in _BUSY or text.startswith(_SQLITE_BUSY):
+        return "busy"
+    if code in _FULL or text.startswith(_SQLITE_FULL):
+        return "out of room"
+    if code in _AWAY or (code or "").startswith("08") or text.startswith(_SQLITE_AWAY):
+        return "unavailable"
+    # Past SQLAlchemy: the test of an idle connection, or its return to the pool.
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and code is None:
+        return "unavailable"
+    return None
 
 
 def _damaged(error: Exception) -> bool:

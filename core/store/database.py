@@ -17,6 +17,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import event, func, select, text
 from sqlalchemy.orm import ORMExecuteState, Session
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from edgefront.core.store import outbox
 from edgefront.core.store.clock import Clock
@@ -71,6 +72,8 @@ class Database:
         self._writing = self.engine.execution_options(**{WRITE: True})
         self._lock = writer_lock(self.url) if self.sqlite else None
         self._clock = Clock()
+        self._disposed = False
+        event.listen(self.engine, "checkin", self._close_when_disposed)
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -130,5 +133,10 @@ class Database:
             return set(MigrationContext.configure(connection).get_current_heads()) == heads
 
     def dispose(self) -> None:
-        """Closes the pooled connections."""
+        """Closes the pooled connections, and from now on each that comes back: a thread may outlast its service."""
+        self._disposed = True
         self.engine.dispose()
+
+    def _close_when_disposed(self, _connection: Any, record: ConnectionPoolEntry) -> None:
+        if self._disposed:
+            record.invalidate()

@@ -5,24 +5,29 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StrictInt, model_validator
 
-from edgefront.core.measurement.protocol import MeasurementProtocol, MemoryMethod, Runtime
+from edgefront.core.measurement.protocol import MeasurementProtocol, MemoryMethod, Mode, Runtime
 from edgefront.core.measurement.record import Fact, LaunchResult
 from edgefront.core.number_formats import KnownFormat
 from edgefront.core.validation import form
 
-PROTOCOL_VERSION = 3
-SEVEN_BIT_WEIGHTS = 3
-"""The first version whose agents mean weights of seven bits by int8 (`core.graph.formats`)."""
+PROTOCOL_VERSION = 4
+FORMER_MODES: tuple[Mode, ...] = ("forward", "prefill", "decode")
+"""What agents measure that do not say which modes they know (before protocol version 4)."""
+RENEW_HEADER = "Edgefront-Renew-Credential"
+"""Header of an answer to a lease request: the device's credential is old, and the agent should ask for a new one."""
 MAX_BATCH = 32
+MAX_FACTS_BYTES = 64 << 10
 MAX_FENCE = (1 << 31) - 1
 MAX_WAIT_S = 60
+MAX_LOG_LINES = 200
+MAX_LOG_TEXT = 1000
 
 Identifier = Annotated[
     str, Field(min_length=1, max_length=64, pattern=form(r"^[A-Za-z0-9_\-]+$", "letters, digits, _ and -"))
 ]
-Fence = Annotated[int, Field(ge=0, le=MAX_FENCE)]
+Fence = Annotated[int, Field(strict=True, ge=0, le=MAX_FENCE)]
 Name = Annotated[
     str,
     Field(
@@ -64,38 +69,52 @@ class DeviceFacts(_Message):
     """Of the processor: x86_64, aarch64 …"""
     cpu: Annotated[str, Field(max_length=200)]
     cpu_features: Annotated[tuple[Annotated[str, Field(max_length=40)], ...], Field(max_length=256)] = ()
-    cores: Annotated[int, Field(ge=1, le=4096)]
+    cores: Annotated[int, Field(strict=True, ge=1, le=4096)]
     """Cores that the agent may use."""
-    memory_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
+    memory_bytes: Annotated[int, Field(strict=True, ge=1, le=1 << 50)]
     gpus: Annotated[tuple[Annotated[dict[FactName, Fact], Field(max_length=32)], ...], Field(max_length=64)] = ()
     runtimes: Annotated[tuple[RuntimeFacts, ...], Field(max_length=8)]
+    descriptions: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Up to which additions the agent reads descriptions (`core.spaces.versions.FIELDS`); 1 before version 4."""
+    modes: Annotated[tuple[Mode, ...], Field(max_length=8)] = FORMER_MODES
+    """Of the protocol, that the agent knows."""
     extra: Annotated[dict[FactName, Fact], Field(max_length=64)] = Field(default_factory=dict)
+
+
+def _bounded(facts: DeviceFacts) -> DeviceFacts:
+    size = len(facts.model_dump_json())
+    if size > MAX_FACTS_BYTES:
+        raise ValueError(f"facts have at most {MAX_FACTS_BYTES} bytes as JSON, not {size}")
+    return facts
+
+
+ReportedFacts = Annotated[DeviceFacts, AfterValidator(_bounded)]
 
 
 class EnrolRequest(_Message):
     """An enrolment token (as the bearer) is exchanged for the device's own credential."""
 
-    protocol_version: int = PROTOCOL_VERSION
+    protocol_version: StrictInt = PROTOCOL_VERSION
     name: Name
     """Unique among devices; the host name by default."""
     device_class: Name
     """Interchangeable devices share one: CPU or GPU model, architecture and core count by default."""
-    facts: DeviceFacts
+    facts: ReportedFacts
 
 
 class EnrolResponse(_Message):
-    protocol_version: int = PROTOCOL_VERSION
+    protocol_version: StrictInt = PROTOCOL_VERSION
     device_id: Identifier
     credential: str
     """The secret; shown once, stored hashed."""
 
 
 class LeaseRequest(_Message):
-    protocol_version: int = PROTOCOL_VERSION
-    max_items: Annotated[int, Field(ge=1, le=MAX_BATCH)] = 8
-    wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S, allow_inf_nan=False)] = 25.0
+    protocol_version: StrictInt = PROTOCOL_VERSION
+    max_items: Annotated[int, Field(strict=True, ge=1, le=MAX_BATCH)] = 8
+    wait_s: Annotated[float, Field(strict=True, ge=0, le=MAX_WAIT_S, allow_inf_nan=False)] = 25.0
     """How long the server may hold the request while there is no work."""
-    facts: DeviceFacts | None = None
+    facts: ReportedFacts | None = None
     """Sent on the first lease of a process, so that the server knows of changed hardware or versions."""
 
 
@@ -108,7 +127,7 @@ class LeaseItem(_Message):
     architecture: dict[str, Any]
     """The canonical description; the agent parses it with `Architecture.parse`."""
     protocol: MeasurementProtocol
-    seed: Annotated[int, Field(ge=0, lt=1 << 63)]
+    seed: Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]
     """Of the random weights and tokens."""
 
 
@@ -157,17 +176,17 @@ class LaunchReport(_Message):
 
 
 class ReportRequest(_Message):
-    protocol_version: int = PROTOCOL_VERSION
+    protocol_version: StrictInt = PROTOCOL_VERSION
     reports: Annotated[tuple[LaunchReport, ...], Field(min_length=1, max_length=MAX_BATCH)]
-    busy_s: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+    busy_s: Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)] = 0.0
     """Wall time since the agent's last report while it held work; with the launches' `measuring_s` it makes the
     measuring share."""
 
 
 class ReportReceipt(_Message):
     """accepted: counted. duplicate: the same report came before, answered as then. conflict: another report has
-    settled this launch; drop yours. unknown: no such launch (its job was deleted); drop yours. cancelled: the job
-    no longer wants it; the measurement is kept all the same.
+    settled this launch, or it was leased to another device; drop yours. unknown: no such launch (its job was deleted);
+    drop yours. cancelled: the job no longer wants it; the measurement is kept all the same.
     """
 
     launch_id: Identifier
@@ -177,3 +196,26 @@ class ReportReceipt(_Message):
 
 class ReportResponse(_Message):
     receipts: tuple[ReportReceipt, ...]
+
+
+def _printable(text: str) -> str:
+    """Without control characters: terminals would obey them, and Postgres stores no NUL."""
+    text = text.encode("utf-8", "replace").decode()
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+Level = Literal["debug", "info", "warning", "error"]
+
+
+class LogLine(_Message):
+    """A line of an agent's log."""
+
+    at: AwareDatetime
+    level: Level
+    message: Annotated[str, Field(max_length=MAX_LOG_TEXT), AfterValidator(_printable)]
+
+
+class LogRequest(_Message):
+    """What an agent has logged since its last such request. Servers from before it answer 404, and agents go on."""
+
+    lines: Annotated[tuple[LogLine, ...], Field(min_length=1, max_length=MAX_LOG_LINES)]

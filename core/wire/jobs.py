@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, StrictFloat, StrictInt, model_validator
 
-from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.protocol import Latency, MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.states import CandidateState, JobState, LaunchState, TargetState
+from edgefront.core.states import CandidateState, JobState, LaunchState, Purpose, TargetState
 from edgefront.core.wire.agent import Identifier, Name
 from edgefront.core.wire.messages import Request, View
 
@@ -39,18 +40,49 @@ Positive = Annotated[StrictFloat, Field(gt=0, le=1e15, allow_inf_nan=False)]
 
 
 class SpaceRequest(Request):
-    """A catalogued space, narrowed: each gene to some of its values, as a list or as {min, max, step}."""
+    """A catalogued space, narrowed: each gene to some of its values, as a list or as {min, max, step}.
+
+    With a `model` it is the part of the space around that model, which is the job's baseline.
+    """
 
     name: Annotated[str, Field(max_length=64)] = "lts-gpt2"
+    """With a model `auto` if absent: the space that has it."""
     narrow: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
+    model: dict[str, Any] | None = None
+    """An architecture, such as `POST /v1/models/import` returns."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_of_the_model(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and value.get("model") is not None and "name" not in value:
+            return {**value, "name": "auto"}
+        return value
 
 
 class Limits(Request):
-    """Beyond these a measured candidate is out of bounds: kept and shown, never on the frontier."""
+    """Beyond these a measured candidate is out of bounds: kept and shown, never on the frontier.
+
+    `latency_ms` limits the time that the protocol names as its latency.
+    """
 
     latency_ms: Positive | None = None
     memory_mb: Positive | None = None
-    """Peak memory in MiB."""
+    """Peak memory in MB (10^6 bytes)."""
+    first_token_ms: Annotated[Positive | None, Field(exclude_if=lambda limit: limit is None)] = None
+    """Of mode generate, as `token_ms`: from the prompt to the first token."""
+    token_ms: Annotated[Positive | None, Field(exclude_if=lambda limit: limit is None)] = None
+    """Each further token."""
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a limit at all."""
+        return bool(self.times) or self.latency_ms is not None or self.memory_mb is not None
+
+    @property
+    def times(self) -> dict[Latency, float]:
+        """The limits on times of a generation, by the time; without `latency_ms`."""
+        found: dict[Latency, float | None] = {"first_token": self.first_token_ms, "token": self.token_ms}
+        return {name: limit for name, limit in found.items() if limit is not None}
 
 
 class TargetRequest(Request):
@@ -90,10 +122,14 @@ class AddedTargetRequest(Request):
         return self
 
 
+Algorithm = Literal["auto", "surrogate", "lts", "random", "nsga2", "par-supernet"]
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
+
+
 class AlgorithmRequest(Request):
     """`settings` are the algorithm's own (see `GET /v1/catalogue/algorithms`)."""
 
-    name: Literal["auto", "surrogate", "lts", "random", "nsga2", "par-supernet"] = "auto"
+    name: Algorithm = "auto"
     """auto: surrogate, or lts where the job's proxy needs every model to be built."""
     settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
 
@@ -104,7 +140,8 @@ class Budget(Request):
     candidates: Annotated[StrictInt, Field(ge=1, le=100_000)] | None = None
     """Architectures proposed by the search for each target; baselines do not count."""
     minutes: Positive | None = None
-    """Wall-clock time from the first measurement of a target."""
+    """Wall-clock time of the search on each device: from the start of the job's first launch there, without pauses.
+    When it has passed, launches that are still to come are given up."""
     refinement: Annotated[StrictFloat, Field(ge=0, le=10, allow_inf_nan=False)] = 0.5
     """Further launches of uncertain frontier points, as a share of the number of first launches."""
 
@@ -128,7 +165,8 @@ class JobRequest(Request):
         None
     )
     """Depths at which the stock model is measured. If absent, 1 to the deepest of the narrowed space; for the best
-    within limits without those whose weights alone exceed the memory."""
+    within limits without those whose weights alone exceed the memory. For the best within limits they are measured from
+    the shallowest on, up to the first that is beyond the limits."""
     goal: Goal = "frontier"
     """The whole frontier, or the best model within the limits of each target."""
     proxy: ProxyName | Literal["auto"] = "auto"
@@ -181,6 +219,11 @@ class PredictedView(View):
     memory_widening: float = 1.0
 
 
+Group = Literal["frontier", "dominated", "baseline", "outside", "waiting", "unconfirmed", "unusable"]
+"""Every candidate belongs to one: `outside` is out of bounds, `unusable` infeasible, failed or cancelled."""
+GROUPS: tuple[Group, ...] = get_args(Group)
+
+
 class CandidateView(View):
     id: Identifier
     job_id: Identifier
@@ -208,6 +251,16 @@ class CandidateView(View):
     latency_p90_ms: float | None
     memory_bytes: int | None
     build_peak_bytes: int | None
+    first_token_ms: float | None = None
+    """Of mode generate, as the four that follow: from the prompt to the first token."""
+    token_ms: float | None = None
+    """Each further token."""
+    total_ms: float | None = None
+    """From the prompt to the last token."""
+    tokens_per_s: float | None = None
+    """Generated tokens of all sequences over that time."""
+    energy_token_mj: float | None = None
+    """Millijoules a generated token; None too where the device does not let its energy be read."""
     launches: int
     on_frontier: bool
     versus_baseline: Versus | None
@@ -300,20 +353,36 @@ class LaunchView(View):
 
     id: Identifier
     state: LaunchState
-    purpose: Literal["first", "refinement"]
+    purpose: Purpose
     attempts: int
     device_id: Identifier | None
     reason: str | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    mark: str | None = None
+    """What to know of the conditions that it was measured in: a busy device, or one whose anchor has moved."""
     result: LaunchResult | None
     """Raw samples, memory by parts and the environment; None while there is none."""
+
+
+class PagePlace(View):
+    """Where a page stands among all candidates that its filters let through."""
+
+    offset: int
+    """Candidates before it."""
+    total: int
+    groups: dict[Group, int]
+    """Number of candidates in each group, whichever group the filters ask for."""
+    numbers: dict[Identifier, int]
+    """Numbers of its candidates' parents, by id."""
 
 
 class CandidatePage(View):
     items: tuple[CandidateView, ...]
     next_cursor: str | None = None
+    place: PagePlace | None = None
+    """Of a page that was asked for by `offset` or `around`."""
 
 
 class TrainedView(View):
@@ -343,6 +412,8 @@ class FrontierView(View):
     points: tuple[CandidateView, ...]
     baseline: tuple[CandidateView, ...]
     summary: str
+    own_model: bool = False
+    """Whether `baseline` is the model that the job starts from (`space.model`)."""
     note: str = ""
     """What a person should know: that the target was added later, and how few were measured there."""
     epsilon: float = 0.0
@@ -362,7 +433,7 @@ class EventView(View):
         "generation",  # data: number, candidates (how many were proposed)
         "candidate",  # data: a CandidateView when it is proposed; without `architecture` when it is measured or settled
         "frontier",  # data: joined [ids], left [ids], size, hypervolume, summary
-        "law",  # data: law, former, candidates (how many were predicted anew); or law, error
+        "law",  # data: law, former, candidates (how many were predicted again); or law, error
         "launch",  # data: launch_id, candidate_ids, outcome, reason; progress of measuring
     ]
     target_id: Identifier | None

@@ -84,6 +84,9 @@ class JobLawView(View):
     """None where no law is about the models of the job's space."""
     moving_to: str | None
     """The law whose predictions are being computed."""
+    note: str = ""
+    """A warning where the job is being moved, or was moved last, to a law of models that were trained on other data or
+    otherwise."""
     newer: tuple[LawChoice, ...]
     """Newer versions; for a law that comes along, of every law that trainings have refined from it."""
     agreement: LawAgreement | None

@@ -119,6 +119,16 @@ class AgreementView(View):
     """Candidates outside their interval."""
 
 
+class CheckedView(View):
+    """One candidate that was predicted and measured since."""
+
+    id: Identifier
+    number: int
+    latency_ms: float
+    memory_bytes: int
+    predicted: PredictedView
+
+
 class JobAgreementView(View):
     """Predicted against measured on one target of a job: of its latest candidates, each predicted before it was
     measured."""
@@ -133,3 +143,5 @@ class JobAgreementView(View):
     """More latencies are outside their interval than chance explains, or their mean error is above 5 %."""
     sentence: str
     """What a person should know; where the device is hard to predict, between which latencies."""
+    points: tuple[CheckedView, ...] = ()
+    """The candidates that this speaks of."""

@@ -20,7 +20,7 @@ class RunnerUpView(View):
 class LimitMove(View):
     """A limit that would have to be moved for a measured model to be within."""
 
-    limit: Literal["latency_ms", "memory_mb"]
+    limit: Literal["latency_ms", "memory_mb", "first_token_ms", "token_ms"]
     to: float
     candidate_id: Identifier
 
@@ -49,10 +49,14 @@ class RecommendationView(View):
     law of the predicted perplexity is of other data."""
     recommended: CandidateView | None = None
     baseline: CandidateView | None = None
+    own_model: bool = False
+    """Whether `baseline` is the model that the job starts from (`space.model`), within the limits or not."""
     runners_up: tuple[RunnerUpView, ...] = ()
     nearest: CandidateView | None = None
     """What comes nearest to the limits, where nothing measured is within."""
     moves: tuple[LimitMove, ...] = ()
     """Each alone brings a model within; or both together, where one is not enough: see `sentence`."""
+    download: str = "--format onnx"
+    """Options of `edgefront model download` for the file that was measured."""
     trained: tuple[TrainedView, ...] = ()
     """Of the models shown, those that were trained alike."""

@@ -7,11 +7,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StrictInt
 
-from edgefront.core.states import DeviceState
+from edgefront.core.states import DeviceState, Purpose
 from edgefront.core.wire.agent import DeviceFacts, Identifier, Name
 from edgefront.core.wire.messages import Request, View
 
-Role = Literal["admin", "user", "agent"]
+Role = Literal["admin", "user", "viewer", "agent"]
+PersonRole = Literal["admin", "user", "viewer"]
+"""Of a key: an admin does everything, a user what concerns its owner, a viewer reads everything and changes nothing."""
+IdentifiedKind = Literal["job", "candidate", "training", "device", "token", "key"]
 
 
 class Problem(View):
@@ -44,6 +47,103 @@ class DeviceView(View):
     leased: int
     """Launches it holds now."""
     measuring_share: float | None
+    quarantine: str | None = None
+    """What it was caught at: it gets no launches until its owner or an admin trusts it again. None: nothing."""
+    drift: str | None = None
+    """How its anchor has moved by more than its noise; its results carry this as a mark."""
+    audits: int = 0
+    """Launches of it that repeated what was measured before."""
+    audits_held_share: float | None = None
+    """Of those, the share within the interval known before."""
+
+
+class AnchorPoint(View):
+    """One measurement of a device's anchor, and the conditions, where the device reports them."""
+
+    launch_id: Identifier
+    measured_at: datetime
+    latency_ms: float
+    clock_mhz: float | None = None
+    load_1m: float | None = None
+    temperature_c: float | None = None
+    mark: str | None = None
+
+
+class AnchorView(View):
+    """The history of a device's anchor, the small fixed model that it measures regularly; oldest first."""
+
+    device_id: Identifier
+    digest: str
+    drift: str | None
+    points: tuple[AnchorPoint, ...]
+
+
+class HeldLaunch(View):
+    """A launch that a device holds: it runs, or comes next."""
+
+    launch_id: Identifier
+    purpose: Purpose
+    started_at: datetime | None
+    """None: it waits on the device."""
+    digest: str
+    architecture: dict[str, Any]
+    runtime: str
+    mode: str
+    job_id: Identifier | None = None
+    """None of an anchor, and of what only jobs of other owners wanted."""
+    job_name: str | None = None
+    candidate_id: Identifier | None = None
+
+
+class QueuedLaunches(View):
+    """Launches of one job that wait for a device."""
+
+    job_id: Identifier | None
+    """None: anchors, and jobs of other owners, together."""
+    job_name: str | None
+    of_class: bool
+    """Any device of its class may take them."""
+    launches: int
+
+
+class DeviceWork(View):
+    """What a device does now, and what waits for it."""
+
+    device_id: Identifier
+    held: tuple[HeldLaunch, ...]
+    """Those that have started first."""
+    waiting: int
+    """Launches that wait for this device alone."""
+    waiting_class: int
+    """Launches that wait for any device of its class."""
+    queue: tuple[QueuedLaunches, ...]
+    """The same by job: the largest first, 50 at most."""
+
+
+class LoggedLine(View):
+    number: int
+    """Rises with each line of any device."""
+    at: datetime
+    """By the device's clock."""
+    level: str
+    message: str
+
+
+class DeviceLog(View):
+    """The last lines that a device's agent has logged, oldest first. The service keeps the last 500 of each device."""
+
+    device_id: Identifier
+    lines: tuple[LoggedLine, ...]
+
+
+class AddressView(View):
+    """Where a device reaches this service."""
+
+    url: str
+    local_only: bool
+    """Only an agent on the server's own machine reaches it."""
+    note: str = ""
+    """What a person should know of it; mostly empty."""
 
 
 class DevicePage(View):
@@ -57,21 +157,29 @@ class EnrolmentTokenRequest(Request):
     uses: Annotated[StrictInt, Field(ge=1, le=10_000)] = 1
 
 
+class ReenrolRequest(Request):
+    minutes: Annotated[StrictInt, Field(ge=1, le=60 * 24 * 30)] = 60
+
+
 class EnrolmentTokenView(View):
     id: Identifier
     name: str
     expires_at: datetime
     uses_left: int
     revoked: bool
+    device_id: Identifier | None = None
+    """The one device that it enrols again; null: it enrols new devices."""
+    enrolled: tuple[Identifier, ...] = ()
+    """Ids of the devices that enrolled with it; not in lists."""
     token: str | None = None
     """The secret; only in the answer that made it."""
 
 
 class KeyRequest(Request):
     name: Name
-    role: Literal["admin", "user"] = "user"
+    role: PersonRole = "user"
     owner: Name | None = None
-    """Whose rows it sees; the name if absent. Admins see all."""
+    """Whose rows it sees; the name if absent. Admins and viewers see all."""
     days: Annotated[StrictInt, Field(ge=1, le=3650)] | None = None
 
 
@@ -86,6 +194,12 @@ class KeyView(View):
     revoked: bool
     key: str | None = None
     """The secret; only in the answer that made it."""
+
+
+class IdentifierView(View):
+    """The whole identifier that a part of it stands for."""
+
+    id: Identifier
 
 
 class Costs(View):

@@ -32,7 +32,7 @@ class FrontierPick(Request):
     max_latency_ms: Positive | None = None
     min_memory_mb: Positive | None = None
     max_memory_mb: Positive | None = None
-    """Peak memory in MiB."""
+    """Peak memory in MB (10^6 bytes)."""
     min_proxy: Score | None = None
     max_proxy: Score | None = None
     count: Annotated[StrictInt, Field(ge=1, le=MAX_PICKS)] | None = None
@@ -186,6 +186,8 @@ class TrainingView(View):
     last_metric: MetricView | None
     """The last report of each figure: those of the last validation appear beside a later training loss."""
     result: dict[str, Any] | None
+    formats: tuple[str, ...] = ()
+    """In which the trained model can be downloaded (`/v1/trainings/{id}/model`); none before it is done."""
     evaluations: tuple[EvaluationView, ...]
     created_at: datetime
     started_at: datetime | None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from edgefront.commands.base import Session, command, group
+from edgefront.commands.options import KeyId, TokenId
+
+if TYPE_CHECKING:
+    from edgefront.core.wire.service import EnrolmentTokenView
 
 tokens = group("Enrolment tokens: each allows new devices to enrol.")
 keys = group("API keys.")
@@ -19,14 +23,34 @@ def create_token(
     minutes: Annotated[int, typer.Option(min=1, help="Minutes until the token expires.")] = 60,
     uses: Annotated[int, typer.Option(min=1, help="Number of devices that may enrol with it.")] = 1,
 ) -> None:
-    """Create an enrolment token. Put it into a file on the device: `edgefront agent --token-file FILE`."""
-    token = session.client.tokens.create(name=name, minutes=minutes, uses=uses)
+    """Create an enrolment token, and print the command that starts an agent with it on the device."""
+    show_token(session, session.client.tokens.create(name=name, minutes=minutes, uses=uses))
+
+
+def show_token(session: Session, token: EnrolmentTokenView, name: str | None = None) -> None:
+    """A token's secret, which is in no later answer; `name` is that of the one device that it is for."""
 
     def show() -> None:
         session.out.print(token.token, markup=False, soft_wrap=True)
-        session.note("shown only once")
+        address = session.client.tokens.address()
+        session.note(f"shown only once. On the device: {agent_command(address.url, token.token or '', name)}")
+        if address.note:
+            session.note(address.note)
 
     session.put(token, show)
+
+
+def agent_command(url: str, token: str, name: str | None) -> str:
+    """The one command that enrols a device and starts its agent, in any shell. The page writes it alike."""
+    from shlex import quote
+    from urllib.parse import urlsplit
+
+    from edgefront.core.addresses import is_loopback
+
+    parts = urlsplit(url)
+    insecure = " --insecure" if parts.scheme == "http" and not is_loopback(parts.hostname or "") else ""
+    named = "" if name is None else f" --name {quote(name)}"
+    return f"echo {token} | edgefront agent --server {url} --token-file -{named}{insecure}"
 
 
 @command(tokens, "list")
@@ -37,7 +61,9 @@ def list_tokens(session: Session) -> None:
     found = session.client.tokens.list()
 
     def show() -> None:
-        shown = table("id", "name", "uses left", "expires", "revoked", right=("uses left",))
+        shown = table(
+            "id", "name", "uses left", "expires", "revoked", right=("uses left",), less=("revoked", "expires")
+        )
         for token in found:
             shown.add_row(token.id, token.name, str(token.uses_left), moment(token.expires_at), _mark(token.revoked))
         session.out.print(shown)
@@ -46,9 +72,7 @@ def list_tokens(session: Session) -> None:
 
 
 @command(tokens, "revoke")
-def revoke_token(
-    session: Session, token: Annotated[str, typer.Argument(metavar="TOKEN", help="Id of the token.")]
-) -> None:
+def revoke_token(session: Session, token: TokenId) -> None:
     """Revoke an enrolment token. Devices that enrolled with it stay enrolled."""
     session.client.tokens.revoke(token)
     session.put({"revoked": token}, lambda: session.note(f"revoked {token}"))
@@ -58,7 +82,10 @@ def revoke_token(
 def create_key(
     session: Session,
     name: Annotated[str, typer.Argument(help="Name of the key: a person or a purpose.")],
-    role: Annotated[Literal["admin", "user"], typer.Option(help="Permissions of the key.")] = "user",
+    role: Annotated[
+        Literal["admin", "user", "viewer"],
+        typer.Option(help="admin: everything; user: its owner's jobs; viewer: read all."),
+    ] = "user",
     owner: Annotated[str | None, typer.Option(help="Owner whose jobs the key can access. Default: its name.")] = None,
     days: Annotated[int | None, typer.Option(min=1, help="Days until the key expires. Default: never.")] = None,
 ) -> None:
@@ -80,7 +107,10 @@ def list_keys(session: Session) -> None:
     found = session.client.keys.list()
 
     def show() -> None:
-        shown = table("id", "name", "owner", "role", "begins with", "created", "expires", "revoked")
+        shown = table(
+            *("id", "name", "owner", "role", "begins with", "created", "expires", "revoked"),
+            less=("begins with", "created", "owner", "expires"),
+        )
         for key in found:
             shown.add_row(
                 key.id,
@@ -98,9 +128,13 @@ def list_keys(session: Session) -> None:
 
 
 @command(keys, "revoke")
-def revoke_key(session: Session, key_id: Annotated[str, typer.Argument(metavar="KEY", help="Id of the key.")]) -> None:
-    """Revoke an API key."""
-    session.client.keys.revoke(key_id)
+def revoke_key(
+    session: Session,
+    key_id: KeyId,
+    force: Annotated[bool, typer.Option("--force", help="Even if it is the last admin key.")] = False,
+) -> None:
+    """Revoke an API key. It ends everywhere within one second."""
+    session.client.keys.revoke(key_id, force=force)
     session.put({"revoked": key_id}, lambda: session.note(f"revoked {key_id}"))
 
 

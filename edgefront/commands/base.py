@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from edgefront.client import Client
+    from edgefront.core.wire.service import IdentifiedKind
 
 Url = Annotated[
     str | None,
@@ -36,11 +38,13 @@ Key = Annotated[
         rich_help_panel="Connection",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts; errors too.")]
+Wide = Annotated[bool, typer.Option("--wide", help="Print whole identifiers and all columns, however wide.")]
 
 # A person waits for the command, so it gives up sooner than a program. Watching survives a server restart.
 _PATIENCE_S = 3.0
 _WATCHING_S = 60.0
+_WHOLE_ID = re.compile(r"^[a-z]{3}_[0-9a-z]{26}$")
 
 
 @dataclass
@@ -50,6 +54,7 @@ class Session:
     url: str | None = None
     key: str | None = None
     json: bool = False
+    wide: bool = False
 
     @cached_property
     def client(self) -> Client:
@@ -65,8 +70,21 @@ class Session:
 
         return Client(self.url, self.key, patience_s=patience_s)
 
+    def close(self) -> None:
+        """Closes the connections that were opened."""
+        for name in ("client", "watching_client"):
+            if name in self.__dict__:
+                self.__dict__[name].close()
+
     @cached_property
     def out(self) -> Console:
+        from edgefront.show.output import console
+
+        return console(wide=self.wide)
+
+    @cached_property
+    def screen(self) -> Console:
+        """Standard output as wide as its terminal, for what is drawn again and again."""
         from edgefront.show.output import console
 
         return console()
@@ -76,6 +94,10 @@ class Session:
         from edgefront.show.output import console
 
         return console(stderr=True)
+
+    def identifier(self, kind: IdentifiedKind, text: str) -> str:
+        """The whole identifier; asks the server unless it is given whole."""
+        return text if _WHOLE_ID.match(text) else self.client.identifier(kind, text)
 
     def note(self, text: str) -> None:
         """A line for people, on standard error; nothing with --json."""
@@ -90,6 +112,13 @@ class Session:
             print_json(value)
         else:
             show()
+
+
+@dataclass(frozen=True)
+class Identifies:
+    """Marks a parameter that takes identifiers of this kind, also short ones and `last`."""
+
+    kind: IdentifiedKind
 
 
 root_options = Session()
@@ -107,10 +136,10 @@ def command(
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(function, eval_str=True)
-        shared = {"json": Json} | ({"url": Url, "key": Key} if server else {})
+        shared = {"json": Json, "wide": Wide} | ({"url": Url, "key": Key} if server else {})
         added = [
             inspect.Parameter(
-                option, inspect.Parameter.KEYWORD_ONLY, default=False if option == "json" else None, annotation=kind
+                option, inspect.Parameter.KEYWORD_ONLY, default=False if kind in (Json, Wide) else None, annotation=kind
             )
             for option, kind in shared.items()
         ]
@@ -120,6 +149,12 @@ def command(
             )
             for item in list(own.parameters.values())[1:]
         ]
+        identified = {
+            name: mark.kind
+            for name, item in own.parameters.items()
+            for mark in get_args(item.annotation)
+            if isinstance(mark, Identifies)
+        }
         if unknown := panel_of.keys() - own.parameters.keys():
             raise ValueError(f"{name} has no {', '.join(sorted(unknown))}")
 
@@ -128,8 +163,16 @@ def command(
                 url=given.pop("url", None) or root_options.url,
                 key=given.pop("key", None) or root_options.key,
                 json=given.pop("json") or root_options.json,
+                wide=given.pop("wide") or root_options.wide,
             )
-            function(session, **given)
+            root_options.json = session.json  # so that errors are printed alike
+            _check_text(given)
+            try:
+                for name, kind in identified.items():
+                    given[name] = _identified(session, kind, given[name])
+                function(session, **given)
+            finally:
+                session.close()
 
         run.__name__ = function.__name__
         run.__doc__ = function.__doc__
@@ -141,14 +184,29 @@ def command(
     return register
 
 
+def _check_text(given: Mapping[str, Any]) -> None:
+    """Refuses bytes that are not UTF-8, which no server, file format or message can hold; file names may have them."""
+    for name, value in given.items():
+        for text in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
+                raise typer.BadParameter(f"{name.replace('_', '-')}: this is not UTF-8 text")
+
+
+def _identified(session: Session, kind: IdentifiedKind, given: Any) -> Any:
+    if isinstance(given, list | tuple):
+        return [session.identifier(kind, one) for one in given]
+    return None if given is None else session.identifier(kind, given)
+
+
 def _in_panel(annotation: Any, title: str | None) -> Any:
     """The annotation of an option that the help shows in this panel."""
     if title is None:
         return annotation
-    kind, option = get_args(annotation)
+    kind, option, *marks = get_args(annotation)
     option = copy(option)  # other commands may share it
     option.rich_help_panel = title
-    return Annotated[kind, option]
+    annotation = (kind, option, *marks)
+    return Annotated[annotation]
 
 
 def group(about: str) -> typer.Typer:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Session, command, group
-from edgefront.commands.completion import complete_space
+from edgefront.commands.completion import complete_mode, complete_space
 from edgefront.commands.options import Described
 from edgefront.commands.quality import predicted, sentence
 
@@ -43,7 +43,8 @@ def describe(
     mode: Annotated[
         str,
         typer.Option(
-            help="forward: all tokens at once; prefill: the same, returning the state; decode: one token after a state."
+            help="forward: all tokens at once; prefill: the same, returning the state; decode: one token after it.",
+            autocompletion=complete_mode,
         ),
     ] = "forward",
     memory_length: Annotated[
@@ -111,7 +112,12 @@ def list_spaces(session: Session) -> None:
     def show() -> None:
         from edgefront.show.output import table
 
-        shown = table("name", "architectures", "title", "source", right=("architectures",))
+        shown = table(
+            *("name", "architectures", "title", "source"),
+            right=("architectures",),
+            prose=("title", "source"),
+            less=("source",),
+        )
         for space in found:
             shown.add_row(space.name, f"{float(space.size()):.2g}", space.title, space.source)
         session.out.print(shown)
@@ -136,7 +142,7 @@ def show_space(
     def show() -> None:
         from edgefront.show.output import table
 
-        shown = table("gene", "values", "per layer", title=f"{found.name}: {found.title}")
+        shown = table("gene", "values", "per layer", title=f"{found.name}: {found.title}", prose=("values",))
         for gene, described in found.genes().items():
             shown.add_row(gene, _values(described), "yes" if described.get("per_layer") else "")
         session.out.print(shown)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, get_args
 
 if TYPE_CHECKING:
     from edgefront.client import Client
@@ -14,26 +16,26 @@ _MANY = 30
 
 def complete_job(incomplete: str) -> Items:
     """Ids of the newest jobs, with their names."""
-    found: Items = []
     with suppress(Exception), _client() as client:
-        for job in client.jobs.list(limit=_MANY):
-            if job.id.startswith(incomplete):
-                found.append((job.id, f"{job.name} ({job.state})"))
-            if len(found) == _MANY:
-                break
-    return found
+        return _begin(incomplete, ((job.id, f"{job.name} ({job.state})") for job in client.jobs.list(limit=_MANY)))
+    return []
+
+
+def complete_candidate(incomplete: str) -> Items:
+    """Candidates on the frontiers of the newest job that has one, with their latency."""
+    with suppress(Exception), _client() as client:
+        for job in islice(client.jobs.list(limit=_MANY), _MANY):
+            if any(target.frontier_size for target in job.targets):
+                found = client.candidates.list(job.id, on_frontier=True, sort="latency_ms", limit=_MANY)
+                return _begin(incomplete, ((one.id, f"{one.latency_ms:.1f} ms ({job.name})") for one in found))
+    return []
 
 
 def complete_training(incomplete: str) -> Items:
     """Ids of the newest trainings, with their names."""
-    found: Items = []
     with suppress(Exception), _client() as client:
-        for training in client.trainings.list(limit=_MANY):
-            if training.id.startswith(incomplete):
-                found.append((training.id, f"{training.name} ({training.state})"))
-            if len(found) == _MANY:
-                break
-    return found
+        return _begin(incomplete, ((one.id, f"{one.name} ({one.state})") for one in client.trainings.list(limit=_MANY)))
+    return []
 
 
 def complete_device(incomplete: str) -> Items:
@@ -41,6 +43,29 @@ def complete_device(incomplete: str) -> Items:
     with suppress(Exception), _client() as client:
         return [(item.name, item.device_class) for item in client.devices.list() if item.name.startswith(incomplete)]
     return []
+
+
+def complete_recipe(incomplete: str) -> Items:
+    """Names of the recipes."""
+    with suppress(Exception):
+        from edgefront.core.recipes.papers import recipes
+
+        return _begin(incomplete, ((one.name, one.title) for one in recipes().values()))
+    return []
+
+
+def complete_algorithm(incomplete: str) -> Items:
+    """Names of the search algorithms."""
+    from edgefront.core.wire.jobs import ALGORITHMS
+
+    return _begin(incomplete, ((name, "") for name in ALGORITHMS))
+
+
+def complete_mode(incomplete: str) -> Items:
+    """Kinds of pass."""
+    from edgefront.core.measurement.protocol import Mode
+
+    return _begin(incomplete, ((mode, "") for mode in get_args(Mode)))
 
 
 def complete_proxy(incomplete: str) -> Items:
@@ -74,6 +99,11 @@ def complete_model(incomplete: str) -> Items:
 
         return [(model.name, model.source) for model in named_models().values() if model.name.startswith(incomplete)]
     return []
+
+
+def _begin(incomplete: str, items: Iterable[tuple[str, str]]) -> Items:
+    """The first that begin so."""
+    return list(islice((item for item in items if item[0].startswith(incomplete)), _MANY))
 
 
 def _client() -> Client:

@@ -43,12 +43,14 @@ def list_data(session: Session, home: Home = None) -> None:
     }
 
     def show() -> None:
-        names = table("name", "level", "what", "from", title="Data sets")
+        names = table("name", "level", "what", "from", title="Data sets", prose=("what", "from"), less=("from",))
         for found in known:
             names.add_row(found.name, found.level, found.title, found.origin)
         session.out.print(names)
         there = table(
-            "name", "digest", "level", "vocabulary", "train tokens", title="Prepared", right=("train tokens",)
+            *("name", "digest", "level", "vocabulary", "train tokens"),
+            title="Prepared",
+            right=("vocabulary", "train tokens"),
         )
         for folder, manifest in prepared:
             digest = folder.name[:12]
@@ -194,8 +196,12 @@ class _Bar:
 def _fetched(name: str, folder: Path, url: str | None, bar: _Bar) -> Path:
     from edgefront.core.data.sources.catalogue import data_set
     from edgefront.core.data.sources.download import download
+    from edgefront.core.data.sources.unpacking import Bounds
+    from edgefront.core.services.settings import Settings
 
-    return download(data_set(name), folder, url=url, progress=bar)
+    limits = Settings().data
+    bounds = Bounds(bytes=limits.max_unpacked_bytes, files=limits.max_unpacked_files)
+    return download(data_set(name), folder, url=url, progress=bar, bounds=bounds)
 
 
 def _home(given: Path | None) -> Path:
@@ -239,7 +245,13 @@ def _show(session: Session, found: Prepared) -> None:
 
     summary = _summary(found.folder, found.manifest)
     columns = ("tokens", "units", "characters", "words", "bytes")
-    shown = table("split", *columns, title=f"{found.name}  {found.level}, {found.vocab_size:,} tokens", right=columns)
+    shown = table(
+        "split",
+        *columns,
+        title=f"{found.name}  {found.level}, {found.vocab_size:,} tokens",
+        right=columns,
+        less=("words", "characters"),
+    )
     for name, split in summary["splits"].items():
         shown.add_row(name, *(f"{split[column]:,}" for column in columns))
     session.out.print(shown)

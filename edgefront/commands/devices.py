@@ -6,41 +6,40 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgefront.commands.access import show_token
 from edgefront.commands.base import Session, command, group
-from edgefront.commands.completion import complete_device
 from edgefront.commands.jobs import NO_DEVICE
+from edgefront.commands.options import DeviceName
 
 if TYPE_CHECKING:
     from edgefront.core.wire.service import DeviceView
 
-app = group("Devices: list, drain, revoke.")
+app = group("Devices: list, drain, trust, revoke, enrol again.")
 
-DeviceName = Annotated[
-    str, typer.Argument(metavar="DEVICE", help="Name or id of the device.", autocompletion=complete_device)
-]
+_LOOK_AGAIN_S = 3.0
 
 
 @command(app, "list")
 def list_devices(session: Session) -> None:
     """List the devices."""
-    from edgefront.core.units import MIB
-    from edgefront.show.output import moment, share, table
+    from edgefront.show.output import gigabytes, moment, share, table
 
     devices = list(session.client.devices.list())
 
     def show() -> None:
         shown = table(
-            "name", "class", "state", "runtimes", "cores", "memory MiB", "measuring", "seen", "id",
-            right=("cores", "memory MiB", "measuring"),
+            "name", "class", "state", "runtimes", "cores", "memory", "measuring", "seen", "id",
+            right=("cores", "memory", "measuring"), prose=("runtimes",),
+            less=("id", "measuring", "cores", "memory", "seen", "runtimes"),
         )  # fmt: skip
         for device in devices:
             shown.add_row(
                 device.name,
                 device.device_class,
-                device.state if device.online or device.state == "revoked" else f"{device.state}, offline",
+                state_in_words(device),
                 ", ".join(runtime.runtime for runtime in device.facts.runtimes),
                 str(device.facts.cores),
-                str(device.facts.memory_bytes // MIB),
+                gigabytes(device.facts.memory_bytes),
                 share(device.measuring_share),
                 moment(device.last_seen_at),
                 device.id,
@@ -54,19 +53,52 @@ def list_devices(session: Session) -> None:
 
 @command(app, "show")
 def show_device(session: Session, device: DeviceName) -> None:
-    """Show all facts that a device reports."""
+    """Show all facts that a device reports, and the history of its anchor."""
     found = session.client.devices.get(device)
+    anchor = session.client.devices.anchor(device)
 
     def show() -> None:
-        from edgefront.show.output import plain, table
+        from edgefront.show.anchors import anchor_table
+        from edgefront.show.devices import facts_table, runtimes_table
 
-        shown = table("fact", "value")
-        for name, value in plain(found).items():
-            for fact, of_it in value.items() if name == "facts" else ((name, value),):
-                shown.add_row(fact, _readable(of_it))
-        session.out.print(shown)
+        session.out.print(facts_table(found, state_in_words(found)))
+        session.out.print(runtimes_table(found))
+        if anchor.points:
+            session.out.print(anchor_table(anchor.points))
 
     session.put(found, show)
+
+
+@command(app, "logs")
+def logs(
+    session: Session,
+    device: DeviceName,
+    lines: Annotated[int, typer.Option(min=1, max=500, help="Number of lines.")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")] = False,
+) -> None:
+    """Show the last lines that a device's agent has logged. It sends new ones every 15 s.
+
+    With --json one object per line.
+    """
+    import time
+
+    from edgefront.show.output import moment, print_json
+
+    client = session.watching_client if follow else session.client
+    found = client.devices.log(device, limit=lines).lines
+    if not found:
+        session.note(f"nothing was logged by {device} yet: its agent sends its log when it has connected")
+    while True:
+        for line in found:
+            if session.json:
+                print_json(line, line=True)
+            else:
+                session.out.print(f"{moment(line.at)} {line.level:7} {line.message}", markup=False, soft_wrap=True)
+        if not follow:
+            return
+        last = found[-1].number if found else 0
+        while not (found := client.devices.log(device, after=last).lines):
+            time.sleep(_LOOK_AGAIN_S)
 
 
 @command(app, "drain")
@@ -81,21 +113,41 @@ def activate(session: Session, device: DeviceName) -> None:
     _steered(session, session.client.devices.activate(device))
 
 
+@command(app, "trust")
+def trust(session: Session, device: DeviceName) -> None:
+    """End a device's quarantine: it gets launches again, and its results are no longer marked."""
+    _steered(session, session.client.devices.trust(device))
+
+
 @command(app, "revoke")
 def revoke(session: Session, device: DeviceName) -> None:
     """Revoke a device's credential permanently. Its measurements are kept."""
     _steered(session, session.client.devices.revoke(device))
 
 
+@command(app, "reenrol")
+def reenrol(
+    session: Session,
+    device: DeviceName,
+    minutes: Annotated[int, typer.Option(min=1, help="Minutes until the token expires.")] = 60,
+) -> None:
+    """Create a token that enrols this device again, after it was revoked or has lost its credential.
+
+    It prints the command that starts the agent with it. The device keeps its id and its measurements.
+    """
+    token = session.client.devices.reenrol(device, minutes=minutes)
+    show_token(session, token, token.name)
+
+
+def state_in_words(device: DeviceView) -> str:
+    """`active, offline`, `draining`, `active, in quarantine`."""
+    words = [str(device.state)]
+    if not device.online and device.state != "revoked":
+        words.append("offline")
+    if device.quarantine is not None:
+        words.append("in quarantine")
+    return ", ".join(words)
+
+
 def _steered(session: Session, device: DeviceView) -> None:
     session.put(device, lambda: session.out.print(f"{device.name} {device.state}", markup=False))
-
-
-def _readable(value: object) -> str:
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return ", ".join(value)
-    if isinstance(value, list | dict):
-        import json
-
-        return json.dumps(value, ensure_ascii=False)
-    return str(value)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from edgefront.commands.base import Session, command
-from edgefront.commands.options import Device, ResultFile, Threads, Trained
+from edgefront.commands.options import Device, Force, ResultFile, Threads, Trained
 
 if TYPE_CHECKING:
     from edgefront.core.data.prepared.prepared import Prepared
@@ -67,14 +67,18 @@ def evaluate(
     device: Device = "cpu",
     threads: Threads = None,
     output: ResultFile = None,
+    force: Force = False,
 ) -> None:
     """Evaluate a trained model: perplexity or BLEU on prepared data, or tasks of lm-evaluation-harness. No server."""
     from edgefront.core.errors import InvalidInput
     from edgefront.core.evaluation.package import read_package
+    from edgefront.core.files import check_free
     from edgefront.extras import need
 
     if (data is None) == (tasks is None):
         raise InvalidInput("evaluate needs either --data or --tasks", field="data", allowed="one of both")
+    if output is not None:
+        check_free(output, force=force)
     need("evaluate", "torch")
     use_threads(threads)
     if tasks is not None:
@@ -214,7 +218,7 @@ def put(session: Session, result: dict[str, Any], output: Path | None) -> None:
         write_json(output, result)
 
     def show() -> None:
-        shown = table("", "value", right=("value",))
+        shown = table("", "value", prose=("value",))
         for name, value in _flat(result):
             shown.add_row(name, f"{value:.5g}" if isinstance(value, float) else str(value))
         session.out.print(shown)

@@ -7,14 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from edgefront.commands.base import Session, command
-from edgefront.commands.completion import complete_device
+from edgefront.commands.completion import complete_device, complete_mode
 from edgefront.commands.jobs import only_device
 from edgefront.commands.options import (
+    CONTEXT,
     DTYPE,
+    FIRST_LIMIT,
+    FURTHER_LIMIT,
+    LATENCY,
     MEMORY_LENGTH,
     MODE,
+    NEW,
+    PROMPT,
     SEQUENCE_LENGTH,
     WEIGHTS,
+    MyModel,
     Narrow,
     Space,
 )
@@ -25,9 +32,10 @@ if TYPE_CHECKING:
     from edgefront.core.wire.recommendations import RecommendationView
 
 _PANELS = {
-    "Limits": "max_latency_ms max_memory_mb",
+    "Limits": "max_latency_ms max_memory_mb max_first_token_ms max_token_ms",
     "Measuring": "device device_class runtime threads mode sequence_length memory_length dtype weights",
-    "Search": "space narrow candidates minutes seed",
+    "Generation": "prompt new context latency",
+    "Search": "space narrow model candidates minutes seed",
 }
 
 
@@ -38,7 +46,9 @@ def add_to(app: typer.Typer) -> None:
 def find(
     session: Session,
     max_latency_ms: Annotated[float | None, typer.Option(help="Maximum latency of a pass, in milliseconds.")] = None,
-    max_memory_mb: Annotated[float | None, typer.Option(help="Maximum peak memory, in MiB.")] = None,
+    max_memory_mb: Annotated[float | None, typer.Option(help="Maximum peak memory, in MB (10^6 bytes).")] = None,
+    max_first_token_ms: Annotated[float | None, typer.Option(help=FIRST_LIMIT)] = None,
+    max_token_ms: Annotated[float | None, typer.Option(help=FURTHER_LIMIT)] = None,
     device: Annotated[
         str | None,
         typer.Option(help="Device to measure on. Default: the only active device.", autocompletion=complete_device),
@@ -51,41 +61,58 @@ def find(
         ),
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of a pass.")] = 1,
-    mode: Annotated[str | None, typer.Option(help=f"forward, prefill or decode. {MODE}")] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(help=f"forward, prefill, decode or generate. {MODE}", autocompletion=complete_mode),
+    ] = None,
     sequence_length: Annotated[int | None, typer.Option(help=SEQUENCE_LENGTH)] = None,
     memory_length: Annotated[int | None, typer.Option(help=MEMORY_LENGTH)] = None,
+    prompt: Annotated[int | None, typer.Option(min=1, help=PROMPT)] = None,
+    new: Annotated[int | None, typer.Option(min=2, help=NEW)] = None,
+    context: Annotated[int | None, typer.Option(min=0, help=CONTEXT)] = None,
+    latency: Annotated[str | None, typer.Option(help=LATENCY)] = None,
     dtype: Annotated[str | None, typer.Option(help=f"float32, bfloat16 or float16. {DTYPE}")] = None,
-    weights: Annotated[str | None, typer.Option(help=f"full, int8 or int4. {WEIGHTS}")] = None,
+    weights: Annotated[str | None, typer.Option(help=f"full, int8, int4, q8_0 or q4_0. {WEIGHTS}")] = None,
     space: Space = "lts-gpt2",
     narrow: Narrow = None,
+    model: MyModel = None,
     candidates: Annotated[
         int, typer.Option(min=1, help="Maximum number of candidates; the search ends sooner if little can be gained.")
     ] = 60,
-    minutes: Annotated[float | None, typer.Option(help="Maximum wall-clock minutes of the search.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Maximum wall-clock minutes of the search, from its first launch on.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed proposes the same candidates.")] = 0,
 ) -> None:
     """Find the best model within limits on a device, from a few dozen launches.
 
     Searches by prediction and measures only what can be the answer. Prints the model with the best predicted
-    perplexity that was measured within the limits, beside the largest stock model under the same limits, and what the
-    next best models trade. If nothing fits: what comes nearest, and which limit to move by how much (exit code 10).
+    perplexity that was measured within the limits, beside --model or the largest stock model under the same limits, and
+    what the next best models trade. If nothing fits: what comes nearest, and which limit to move by how much (exit
+    code 10).
     """
     from edgefront import exits
     from edgefront.core.errors import InvalidInput
     from edgefront.requests.find import check_limits, find_request
+    from edgefront.requests.generation import generation_fields
     from edgefront.requests.jobs import narrowing
     from edgefront.show.recommendation import commands, show
 
-    limits = {"latency_ms": max_latency_ms, "memory_mb": max_memory_mb}
+    limits = {
+        "latency_ms": max_latency_ms,
+        "memory_mb": max_memory_mb,
+        "first_token_ms": max_first_token_ms,
+        "token_ms": max_token_ms,
+    }
     check_limits(limits)  # before the server is asked for its devices
+    lengths = {"sequence_length": sequence_length, "memory_length": memory_length}
+    fields = generation_fields(mode, lengths, prompt=prompt, new=new, context=context, latency=latency)
     if device is not None and device_class is not None:
         raise InvalidInput("give --device or --device-class, not both", field="device", allowed="one of them")
     where = {"device_class": device_class} if device_class else {"device": device or only_device(session, "--device")}
     protocol: dict[str, Any] = {
         "threads": threads,
-        "mode": mode,
-        "sequence_length": sequence_length,
-        "memory_length": memory_length,
+        **fields,
         "dtype": dtype,
         "weights": weights,
     }
@@ -97,6 +124,7 @@ def find(
         ],
         space=space,
         narrow=narrowing(narrow or []),
+        model=model,
         budget={"candidates": candidates, "minutes": minutes},
         seed=seed,
     )

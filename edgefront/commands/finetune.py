@@ -9,7 +9,7 @@ import typer
 
 from edgefront.commands.base import Session, command
 from edgefront.commands.evaluate import bar, put, use_threads, write_json
-from edgefront.commands.options import Device, ResultFile, Threads, Trained
+from edgefront.commands.options import Device, Force, ResultFile, Threads, Trained
 
 _PANELS = {
     "Table": "text pair label",
@@ -41,10 +41,15 @@ def finetune(
     device: Device = "cpu",
     threads: Threads = None,
     output: ResultFile = None,
+    force: Force = False,
 ) -> None:
     """Fine-tune an encoder (BERT) on local files and score it: classes, numbers or answers. Needs no server."""
     from edgefront.core.evaluation.package import read_package
+    from edgefront.core.files import check_free
     from edgefront.extras import need
+
+    if output is not None:
+        check_free(output, force=force)
 
     need("finetune", "torch")
     use_threads(threads)

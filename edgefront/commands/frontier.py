@@ -8,7 +8,7 @@ from typing import Annotated, get_args
 import typer
 
 from edgefront.commands.base import Session, command
-from edgefront.commands.options import JobId, MaxLatency, MaxMemory
+from edgefront.commands.options import FIRST_LIMIT, FURTHER_LIMIT, Force, JobId, MaxLatency, MaxMemory
 
 
 def add_to(app: typer.Typer) -> None:
@@ -21,6 +21,8 @@ def frontier(
     target: Annotated[str | None, typer.Option(help="Id or name of a target. Default: all of the job's.")] = None,
     max_latency_ms: MaxLatency = None,
     max_memory_mb: MaxMemory = None,
+    max_first_token_ms: Annotated[float | None, typer.Option(help=FIRST_LIMIT)] = None,
+    max_token_ms: Annotated[float | None, typer.Option(help=FURTHER_LIMIT)] = None,
     by: Annotated[
         str, typer.Option(help="Quality axis: proxy, or perplexity, which includes trained candidates only.")
     ] = "proxy",
@@ -34,17 +36,23 @@ def frontier(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Plot the frontier to a PNG, SVG or PDF file (extra: demo).")
     ] = None,
+    force: Force = False,
 ) -> None:
     """Show the frontier of a job: models that no other one beats in quality, latency and memory at once.
 
     Differences up to the job's epsilon, the error of measurement, do not count.
     """
+    from edgefront.core.files import check_free
     from edgefront.core.validation import one_of
     from edgefront.core.wire.jobs import Quality
+    from edgefront.show.picture import check_ending
     from edgefront.show.tables import frontier_csv, frontier_table
 
     if csv and session.json:
         raise typer.BadParameter("give --csv or --json, not both")
+    if picture is not None:
+        check_ending(picture)
+        check_free(picture, force=force)
     client = session.client
     asked = client.jobs.get(job)
     names = [target] if target else [item.id for item in asked.targets]
@@ -54,6 +62,8 @@ def frontier(
             target=name,
             max_latency_ms=max_latency_ms,
             max_memory_mb=max_memory_mb,
+            max_first_token_ms=max_first_token_ms,
+            max_token_ms=max_token_ms,
             by=one_of("by", by, get_args(Quality)),
             dataset=data,
         )

@@ -45,8 +45,8 @@ def generate(
     from edgefront.extras import need
 
     need("generate", "torch")
-    use_threads(threads)
     package = read_package(model)
+    use_threads(threads)
     from edgefront.core.evaluation.generate import Sampling, generate_text
 
     text = sys.stdin.read() if prompt == "-" else prompt

@@ -9,17 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Session, command, group
-from edgefront.commands.completion import complete_device, complete_proxy
+from edgefront.commands.completion import complete_algorithm, complete_device, complete_mode, complete_proxy
 from edgefront.commands.options import (
+    CONTEXT,
     DTYPE,
+    FIRST_LIMIT,
+    FURTHER_LIMIT,
+    LATENCY,
     MEMORY_LENGTH,
     MODE,
+    NEW,
+    PROMPT,
     SEQUENCE_LENGTH,
     WEIGHTS,
     After,
     JobId,
     MaxLatency,
     MaxMemory,
+    MyModel,
     Narrow,
     Newest,
     ProtocolFields,
@@ -35,10 +42,11 @@ app = group("Search jobs: estimate, submit, watch, extend, control.")
 
 
 _PANELS = {
-    "Search": "preset space narrow goal algorithm setting candidates minutes min_parameters max_parameters seed",
+    "Search": "preset space narrow model goal algorithm setting candidates minutes min_parameters max_parameters seed",
     "Frontier": "epsilon",
     "Measuring": "target mode sequence_length memory_length dtype weights precision",
-    "Limits": "max_latency_ms max_memory_mb",
+    "Generation": "prompt new context latency",
+    "Limits": "max_latency_ms max_memory_mb max_first_token_ms max_token_ms",
     "Proxy": "proxy proxy_setting",
 }
 
@@ -53,6 +61,7 @@ def submit(
     name: Annotated[str, typer.Option(help="Name of the job.")] = "search",
     space: Space = "lts-gpt2",
     narrow: Narrow = None,
+    model: MyModel = None,
     target: Annotated[
         list[str] | None,
         typer.Option(
@@ -64,13 +73,22 @@ def submit(
     ] = None,
     max_latency_ms: Annotated[float | None, typer.Option(help="Slower candidates are out of bounds.")] = None,
     max_memory_mb: Annotated[
-        float | None, typer.Option(help="Candidates with a higher peak memory (MiB) are out of bounds.")
+        float | None, typer.Option(help="Candidates with a higher peak memory (MB) are out of bounds.")
     ] = None,
-    mode: Annotated[str | None, typer.Option(help=f"forward, prefill or decode. {MODE}")] = None,
+    max_first_token_ms: Annotated[float | None, typer.Option(help=FIRST_LIMIT)] = None,
+    max_token_ms: Annotated[float | None, typer.Option(help=FURTHER_LIMIT)] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(help=f"forward, prefill, decode or generate. {MODE}", autocompletion=complete_mode),
+    ] = None,
     sequence_length: Annotated[int | None, typer.Option(help=SEQUENCE_LENGTH)] = None,
     memory_length: Annotated[int | None, typer.Option(help=MEMORY_LENGTH)] = None,
+    prompt: Annotated[int | None, typer.Option(min=1, help=PROMPT)] = None,
+    new: Annotated[int | None, typer.Option(min=2, help=NEW)] = None,
+    context: Annotated[int | None, typer.Option(min=0, help=CONTEXT)] = None,
+    latency: Annotated[str | None, typer.Option(help=LATENCY)] = None,
     dtype: Annotated[str | None, typer.Option(help=f"float32, bfloat16 or float16. {DTYPE}")] = None,
-    weights: Annotated[str | None, typer.Option(help=f"full, int8 or int4. {WEIGHTS}")] = None,
+    weights: Annotated[str | None, typer.Option(help=f"full, int8, int4, q8_0 or q4_0. {WEIGHTS}")] = None,
     precision: Annotated[float | None, typer.Option(help="Wanted 95 % half-width, relative: 0.02.")] = None,
     preset: Annotated[
         str | None,
@@ -82,7 +100,8 @@ def submit(
     algorithm: Annotated[
         str,
         typer.Option(
-            help="surrogate, lts, random, nsga2 or par-supernet. Default: surrogate, where the proxy can be predicted."
+            help="surrogate, lts, random, nsga2 or par-supernet. Default: surrogate, where the proxy can be predicted.",
+            autocompletion=complete_algorithm,
         ),
     ] = "auto",
     setting: Annotated[
@@ -100,7 +119,9 @@ def submit(
         typer.Option("--proxy-set", metavar="KEY=VALUE", help="Setting of the proxy: rows=16, length=192."),
     ] = None,
     candidates: Annotated[int | None, typer.Option(help="Number of candidates for each target.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Wall-clock minutes for each target.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Wall-clock minutes on each device, from the first launch there.")
+    ] = None,
     min_parameters: Annotated[int | None, typer.Option(help="Minimum number of decoder parameters.")] = None,
     max_parameters: Annotated[int | None, typer.Option(help="Maximum number of decoder parameters.")] = None,
     epsilon: Annotated[
@@ -121,15 +142,20 @@ def submit(
 ) -> None:
     """Submit a search job."""
     from edgefront.requests import jobs as submission
+    from edgefront.requests.generation import generation_fields
 
     if file is not None:
         request = submission.read_request(file)
     else:
-        limits = {"latency_ms": max_latency_ms, "memory_mb": max_memory_mb}
+        limits = {
+            "latency_ms": max_latency_ms,
+            "memory_mb": max_memory_mb,
+            "first_token_ms": max_first_token_ms,
+            "token_ms": max_token_ms,
+        }
+        lengths = {"sequence_length": sequence_length, "memory_length": memory_length}
         protocol = {
-            "mode": mode,
-            "sequence_length": sequence_length,
-            "memory_length": memory_length,
+            **generation_fields(mode, lengths, prompt=prompt, new=new, context=context, latency=latency),
             "dtype": dtype,
             "weights": weights,
             "precision": precision,
@@ -142,7 +168,7 @@ def submit(
         request = submission.parse_request(
             {
                 "name": name,
-                "space": {"name": space, "narrow": submission.narrowing(narrow or [])},
+                "space": submission.space_request(space, submission.narrowing(narrow or []), model),
                 "targets": targets,
                 "goal": goal,
                 **chosen,
@@ -210,6 +236,14 @@ def only_device(session: Session, option: str = "--target") -> str:
     if len(devices) == 1:
         return devices[0].name
     names = ", ".join(device.name for device in devices)
+    draining = [] if names else [one.name for one in session.client.devices.list() if one.state == "draining"]
+    if draining:
+        raise InvalidInput(
+            f"there is no active device: {', '.join(draining)} {'is' if len(draining) == 1 else 'are'} draining; "
+            f"`edgefront device activate {draining[0]}` gives it launches again",
+            field=option.removeprefix("--"),
+            allowed=f"an active device, or {option} with one that is drained: the job then waits for it",
+        )
     raise InvalidInput(
         f"choose a device with {option}: the active devices are {names}"
         if names
@@ -251,7 +285,9 @@ def list_jobs(
 
     def show() -> None:
         shown = table(
-            "id", "name", "state", "targets", "measured", "frontier", "created", right=("measured", "frontier")
+            *("id", "name", "state", "targets", "measured", "frontier", "created"),
+            right=("measured", "frontier"),
+            less=("targets", "created", "frontier"),
         )
         for job in jobs:
             shown.add_row(
@@ -295,7 +331,7 @@ def _watch(session: Session, job_id: str, after: int) -> None:
     if session.json:
         ended: JobView | None = follow.each_event(client, job_id, after, lambda event: print_json(event, line=True))
     else:
-        ended = progress.show(follow.views(client, job_id), session.out)
+        ended = progress.show(follow.views(client, job_id), session.screen)
         for target in ended.targets if ended else ():
             if target.summary:
                 session.out.print(f"{target.name}: {target.summary}", markup=False, soft_wrap=True)
@@ -314,6 +350,8 @@ def recommend(
     target: Annotated[str | None, typer.Option(help="Id or name of a target. Default: all of the job's.")] = None,
     max_latency_ms: MaxLatency = None,
     max_memory_mb: MaxMemory = None,
+    max_first_token_ms: Annotated[float | None, typer.Option(help=FIRST_LIMIT)] = None,
+    max_token_ms: Annotated[float | None, typer.Option(help=FURTHER_LIMIT)] = None,
 ) -> None:
     """Show the best model within limits that a job has measured, and what others trade for it.
 
@@ -325,10 +363,13 @@ def recommend(
 
     client = session.client
     names = [target] if target else [item.id for item in client.jobs.get(job).targets]
-    found = [
-        client.jobs.recommendation(job, target=name, max_latency_ms=max_latency_ms, max_memory_mb=max_memory_mb)
-        for name in names
-    ]
+    limits = {
+        "max_latency_ms": max_latency_ms,
+        "max_memory_mb": max_memory_mb,
+        "max_first_token_ms": max_first_token_ms,
+        "max_token_ms": max_token_ms,
+    }
+    found = [client.jobs.recommendation(job, target=name, **limits) for name in names]
 
     def say() -> None:
         for view in found:
@@ -347,7 +388,7 @@ def law(
         str | None,
         typer.Option(
             metavar="NAME[@VERSION]",
-            help="Move the job to this law: candidates are predicted anew, frontiers recomputed, nothing is measured.",
+            help="Move the job to this law: candidates are predicted again, frontiers recomputed, nothing is measured.",
         ),
     ] = None,
 ) -> None:
@@ -373,7 +414,9 @@ def extend(
     ],
     protocol: ProtocolFields = None,
     max_latency_ms: Annotated[float | None, typer.Option(help="Limit there. Default: its first target's.")] = None,
-    max_memory_mb: Annotated[float | None, typer.Option(help="Limit there, in MiB. Default: as above.")] = None,
+    max_memory_mb: Annotated[float | None, typer.Option(help="Limit there, in MB. Default: as above.")] = None,
+    max_first_token_ms: Annotated[float | None, typer.Option(help=f"{FIRST_LIMIT} Default: as above.")] = None,
+    max_token_ms: Annotated[float | None, typer.Option(help=f"{FURTHER_LIMIT} Default: as above.")] = None,
     watch: Watch = False,
 ) -> None:
     """Add a device to a job: about ten of its candidates are measured there, then only those predicted to matter.
@@ -384,12 +427,18 @@ def extend(
 
     place = submission.target(target)
     given = place.pop("protocol") | submission.settings(protocol or [], option="protocol")
+    limits = {
+        "latency_ms": max_latency_ms,
+        "memory_mb": max_memory_mb,
+        "first_token_ms": max_first_token_ms,
+        "token_ms": max_token_ms,
+    }
+    changed = {name: limit for name, limit in limits.items() if limit is not None}
     fields: dict[str, Any] = {}
-    if given or max_latency_ms is not None or max_memory_mb is not None:
+    if given or changed:
         first = session.client.jobs.get(job).request.targets[0]
-        limits = {"latency_ms": max_latency_ms, "memory_mb": max_memory_mb}
         fields["protocol"] = submission.changed_protocol(first.protocol, given)
-        fields["limits"] = first.limits.model_dump() | {name: one for name, one in limits.items() if one is not None}
+        fields["limits"] = first.limits.model_dump() | changed
     found = session.client.jobs.extend(job, **place, **fields)
     if watch:
         _watch(session, found.id, after=found.last_event)

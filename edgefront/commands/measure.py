@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,8 +14,11 @@ from edgefront.commands.options import (
     DTYPE,
     MEMORY_LENGTH,
     MODE,
+    NEW,
+    PROMPT,
     SEQUENCE_LENGTH,
     WEIGHTS,
+    Force,
 )
 from edgefront.core.measurement.runtimes import Runtime
 from edgefront.core.number_formats import BLOCK_SIZE, Quantisation
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 _PANELS = {
     "Runtime": "runtime provider threads",
     "Pass": "mode sequence_length memory_length batch dtype weights block_size logits",
+    "Generation": "prompt new context output",
     "Launches": "warmup repeats launches time_limit seed",
 }
 
@@ -39,15 +44,18 @@ def measure(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="FILE_OR_NAME",
-            help="An architecture as JSON, a named model, or any ONNX file.",
+            metavar="MODEL",
+            help="An architecture as JSON, the folder of a trained or a Hugging Face model, a named model, or any ONNX "
+            "file.",
             autocompletion=complete_model,
         ),
     ],
     runtime: Annotated[Runtime, typer.Option(help="Runtime that executes the model.")] = "onnxruntime",
     provider: Annotated[str, typer.Option(help="Execution provider or device: cpu, cuda, xnnpack, gpu …")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Number of threads of the runtime.")] = 1,
-    mode: Annotated[Literal["forward", "prefill", "decode"], typer.Option(help=MODE)] = "forward",
+    mode: Annotated[
+        Literal["forward", "prefill", "decode", "generate"] | None, typer.Option(help=f"{MODE} Default: forward.")
+    ] = None,
     sequence_length: Annotated[int | None, typer.Option(min=1, help=SEQUENCE_LENGTH)] = None,
     memory_length: Annotated[int | None, typer.Option(min=0, help=MEMORY_LENGTH)] = None,
     batch: Annotated[int, typer.Option(min=1, help="Sequences per pass.")] = 1,
@@ -57,6 +65,17 @@ def measure(
     logits: Annotated[
         Literal["none", "last", "all"], typer.Option(help="Positions whose logits are computed.")
     ] = "last",
+    prompt: Annotated[int | None, typer.Option(min=1, help=PROMPT)] = None,
+    new: Annotated[int | None, typer.Option(min=2, help=NEW)] = None,
+    context: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKENS[,TOKENS…]", help="Tokens before the prompt: 0,1024,4096 measures each. Default: 0."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A picture of the curve over contexts: .png, .svg or .pdf.")
+    ] = None,
     warmup: Annotated[int, typer.Option(min=0, help="Untimed passes before the timed ones.")] = 2,
     repeats: Annotated[int, typer.Option(min=1, help="Timed passes of each launch.")] = 5,
     launches: Annotated[
@@ -64,23 +83,39 @@ def measure(
     ] = 3,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Time limit of one launch in seconds.")] = 60.0,
     seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Seed of the random weights and tokens.")] = 0,
+    force: Force = False,
 ) -> None:
-    """Measure a model on this machine: median latency, its interval, and peak memory. Needs no server."""
+    """Measure a model on this machine: median latency, its interval, and peak memory. Needs no server.
+
+    With --prompt, --new or --context it generates: the time to the first token, of each further token, tokens a second,
+    peak memory and, where this machine lets it be read, the energy of a token, at each context.
+    """
     from pydantic import ValidationError
 
     from edgefront.core.errors import ProtocolError
+    from edgefront.core.files import check_free
     from edgefront.core.measurement.passes import protocol_costs
     from edgefront.core.measurement.protocol import MeasurementProtocol
     from edgefront.core.spaces.architecture import Architecture
     from edgefront.core.validation import invalid_input
-    from edgefront.workflows.measure import find_model, run
+    from edgefront.requests.generation import contexts, generation_fields
+    from edgefront.show.picture import check_ending
+    from edgefront.workflows.measure import find_model, run_all
 
     lengths = {"sequence_length": sequence_length, "memory_length": memory_length}
+    fields = generation_fields(mode, lengths, prompt=prompt, new=new, context=context)
+    befores = contexts(context) if fields.get("mode") == "generate" else []
+    if output is not None:
+        if not befores:
+            raise ProtocolError(
+                "--output draws a generation", field="output", allowed="with --prompt, --new or --context"
+            )
+        check_ending(output)
+        check_free(output, force=force)
     choices: dict[str, Any] = {
         "runtime": runtime,
         "provider": provider,
         "threads": threads,
-        "mode": mode,
         "batch": batch,
         "dtype": dtype,
         "weights": weights,
@@ -91,21 +126,33 @@ def measure(
         "time_limit_s": time_limit,
     }
     try:
-        protocol = MeasurementProtocol(
-            **choices, **{name: value for name, value in lengths.items() if value is not None}
-        )
+        protocols = [
+            MeasurementProtocol(**choices, **fields, **before)
+            for before in ([{"memory_length": one} for one in befores] or [{}])
+        ]
     except ValidationError as error:
         raise invalid_input(error, ProtocolError) from None
     subject = find_model(model)
     if isinstance(subject, Architecture):
-        protocol_costs(subject, protocol)  # refuses passes that the model does not support
+        for protocol in protocols:
+            protocol_costs(subject, protocol)  # refuses passes that the model does not support
     with session.err.status(f"measuring {model} …"):
-        measured = run(subject, protocol, launches=launches, seed=seed)
-    session.put(measured.report(), lambda: _show(session, Path(model).name, measured))
+        measured = run_all(subject, protocols, launches=launches, seed=seed)
+    if not befores:
+        session.put(measured[0].report(), lambda: _show(session, Path(model).name, measured[0]))
+        return
+    session.put(
+        {"contexts": [one.report() for one in measured]}, lambda: _show_curve(session, Path(model).name, measured)
+    )
+    if output is not None:
+        from edgefront.show.generations import draw_curve
+
+        draw_curve(measured, output, title=Path(model).name)
+        session.note(f"drawn: {output}")
 
 
 def _show(session: Session, name: str, measured: Measured) -> None:
-    from edgefront.show.output import mebibytes, milliseconds, table
+    from edgefront.show.output import megabytes, milliseconds, table
 
     report: dict[str, Any] = measured.report()
     memory = report["memory"]
@@ -113,16 +160,32 @@ def _show(session: Session, name: str, measured: Measured) -> None:
     shown.add_row("latency, median (ms)", milliseconds(report["latency_ms"], report["latency_half_width_ms"]))
     if report["latency_p90_ms"] is not None:
         shown.add_row("latency, p90 (ms)", milliseconds(report["latency_p90_ms"]))
-    shown.add_row("peak memory (MiB)", mebibytes(memory["peak_bytes"]))
-    shown.add_row("  during the passes", mebibytes(memory["forward_peak_bytes"]))
-    shown.add_row("  weights mapped from a file", mebibytes(memory["mapped_weight_bytes"]))
-    shown.add_row("peak during the build (MiB)", mebibytes(memory["build_peak_bytes"]))
+    shown.add_row("peak memory (MB)", megabytes(memory["peak_bytes"]))
+    shown.add_row("  during the passes", megabytes(memory["forward_peak_bytes"]))
+    shown.add_row("  weights mapped from a file", megabytes(memory["mapped_weight_bytes"]))
+    shown.add_row("peak during the build (MB)", megabytes(memory["build_peak_bytes"]))
     session.out.print(shown)
-    protocol = measured.protocol
+    _note(session, measured)
+
+
+def _show_curve(session: Session, name: str, measured: Sequence[Measured]) -> None:
+    from edgefront.show.generations import curve, generations_table
+
+    protocol = measured[0].protocol
+    title = f"{name}: {protocol.new_tokens} tokens from a prompt of {protocol.sequence_length}"
+    session.out.print(generations_table(title, measured))
+    session.out.print(curve(measured))
+    session.note(str(measured[-1].generation()["energy"]))
+    _note(session, measured[-1])
+
+
+def _note(session: Session, measured: Measured) -> None:
+    memory, protocol = measured.report()["memory"], measured.protocol
+    kind = "generations" if protocol.mode == "generate" else "passes"
     passes = sum(len(launch.latency.samples_ms) for launch in measured.launches if launch.latency)
     session.note(
         f"{protocol.runtime} {protocol.provider}, {protocol.threads} thread(s), batch {protocol.batch}, logits "
-        f"{protocol.logits}, {protocol.dtype}, weights {protocol.weights}; {passes} passes in "
+        f"{protocol.logits}, {protocol.dtype}, weights {protocol.weights}; {passes} {kind} in "
         f"{len(measured.launches)} launch(es), memory by the {memory['method']} method"
         + ("" if len(measured.launches) > 1 else "; an interval needs two launches or more")
     )

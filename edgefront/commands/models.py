@@ -10,48 +10,31 @@ import typer
 
 from edgefront.commands.base import Session, command, group
 from edgefront.commands.completion import complete_model
-from edgefront.commands.options import Described
-from edgefront.core.graph.model_file import ModelFormat
-from edgefront.core.number_formats import NumberFormat
+from edgefront.commands.options import CandidateId, Described, FileFormat, Force, InNumbers, number_format
 
 if TYPE_CHECKING:
     from edgefront.core.spaces.architecture import Architecture
 
 app = group("Models: download candidates of a search; list, show, import and build named models and your own.")
 
-Format = Annotated[
-    ModelFormat,
-    typer.Option(
-        "--format",
-        help="File format. onnx is a forward pass over whole sequences; onnx-prefill and onnx-decode generate text; "
-        "onnx-segment reads segment by segment with a memory; gguf is for llama.cpp; transformers is a "
-        "tar archive with the folder that Hugging Face's from_pretrained loads.",
-    ),
-]
-InNumbers = Annotated[
-    NumberFormat,
-    typer.Option(
-        "--numbers",
-        help="Of an ONNX file: float32, float16, bfloat16, or int8 and int4 for the blocks' linear layers. Of a GGUF "
-        "file: float32, float16, q8_0, q4_0.",
-    ),
-]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File or folder to write to.")]
 
 
 @command(app, "download")
 def download(
     session: Session,
-    candidate: Annotated[str, typer.Argument(metavar="CANDIDATE", help="Id of a candidate, from `frontier`.")],
-    kind: Format = "onnx",
-    numbers: InNumbers = "float32",
+    candidate: CandidateId,
+    kind: FileFormat = "onnx",
+    in_numbers: InNumbers = "float32",
     output: Output = Path("."),
+    force: Force = False,
 ) -> None:
     """Download a model (untrained weights, generated from the candidate's seed). Resumes an interrupted download."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     hidden = session.json or not session.err.is_terminal
+    numbers = number_format(in_numbers)
     with Progress(*columns, TimeRemainingColumn(), console=session.err, disable=hidden, transient=True) as bar:
         task = bar.add_task(kind, total=None)
         path = session.client.models.download(
@@ -59,6 +42,7 @@ def download(
             kind,
             output,
             numbers=numbers,
+            replace=force,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     result = {
@@ -82,12 +66,14 @@ def build(
             autocompletion=complete_model,
         ),
     ],
-    kind: Format = "onnx",
-    numbers: InNumbers = "float32",
+    kind: FileFormat = "onnx",
+    in_numbers: InNumbers = "float32",
     output: Output = Path("."),
     seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Seed of the random weights.")] = 0,
+    force: Force = False,
 ) -> None:
     """Write a model to a file, with its trained weights or with untrained ones from a seed. Needs no server."""
+    from edgefront.core.files import check_free
     from edgefront.core.graph.model_file import check_format, file_name, write_model
     from edgefront.core.spaces.models import named_models, resolve
 
@@ -96,11 +82,13 @@ def build(
         from edgefront.core.evaluation.package import read_package
 
         trained = read_package(model)
-        files = trained.transformers_files() if kind == "transformers" else None
+        files = trained.hugging_face_files() if kind in ("transformers", "gguf") else None
     architecture = resolve(model) if trained is None else trained.architecture
+    numbers = number_format(in_numbers)
     check_format(architecture, kind, numbers)
     from_seed = seed if trained is None else None
     path = output / file_name(architecture.digest, from_seed, kind, numbers) if output.is_dir() else output
+    check_free(path, force=force)
     with session.err.status(f"building {path.name} …"):
         write_model(architecture, kind, seed if trained is None else trained.weights, path, numbers, files)
     weights = "none" if kind == "architecture" else "untrained-random" if trained is None else "trained"
@@ -215,7 +203,9 @@ def list_models(session: Session) -> None:
     ]
 
     def show() -> None:
-        shown = table("name", "decoder", "total", "source", right=("decoder", "total"))
+        shown = table(
+            "name", "decoder", "total", "source", right=("decoder", "total"), prose=("source",), less=("source",)
+        )
         for model, cost in found:
             shown.add_row(model.name, millions(cost.decoder_parameters), millions(cost.total_parameters), model.source)
         session.out.print(shown)

@@ -3,21 +3,49 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import typer
 
-from edgefront.commands.completion import complete_job, complete_model, complete_space
+from edgefront.commands.base import Identifies
+from edgefront.commands.completion import (
+    complete_candidate,
+    complete_device,
+    complete_job,
+    complete_model,
+    complete_recipe,
+    complete_space,
+    complete_training,
+)
+from edgefront.core.graph.model_file import ModelFormat
+from edgefront.core.number_formats import NumberFormat
+
+NumberName = Literal["float32", "float16", "bfloat16", "int8", "int4", "q8_0", "q4_0", "f32", "f16"]
+"""A number format, also as llama.cpp calls it."""
+_SHORT: dict[str, NumberFormat] = {"f32": "float32", "f16": "float16"}
+
+
+def number_format(name: NumberName) -> NumberFormat:
+    """The number format of this name."""
+    return _SHORT.get(name) or cast(NumberFormat, name)
+
 
 # Help texts of the options of a measurement protocol, whose types differ between commands.
-MODE = "Kind of pass: all tokens at once, the same returning the state, or one token after a state."
+MODE = "Kind of pass: all tokens at once, the same returning the state, one token after a state, or a whole generation."
+PROMPT = "Mode generate: tokens of the prompt. Default: 192."
+NEW = "Mode generate: tokens that are generated, the first included. Default: 64."
+CONTEXT = "Mode generate: tokens in the state before the prompt. Default: 0."
+LATENCY = "Mode generate: the time that is the latency: total, first_token or token (each further one). Default: total."
+FIRST_LIMIT = "Maximum time from the prompt to the first token, in milliseconds (mode generate)."
+FURTHER_LIMIT = "Maximum time of each further token, in milliseconds (mode generate)."
 SEQUENCE_LENGTH = "Tokens of a pass. Default: 192; in decode 1."
 MEMORY_LENGTH = (
     "Tokens before the pass, in the state or (mode forward) a segment memory. Default: in decode 192, else 0."
 )
 DTYPE = "Number format of weights, activations and state."
 WEIGHTS = (
-    "Of the linear layers of the blocks. int8: their inputs are quantised too, dynamically. int4: a scale per block."
+    "Of the linear layers of the blocks. int8: their inputs are quantised too, dynamically. int4: a scale per block. "
+    "q8_0, q4_0: llamacpp's, of all matrices."
 )
 
 # Of jobs and trainings ----------------------------------------------------------------------------------------------
@@ -30,8 +58,39 @@ ProtocolFields = Annotated[
         help="Field of the measurement protocol: mode=decode, sequence_length=128, dtype=float16. May be repeated.",
     ),
 ]
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.", autocompletion=complete_job)]
+_PART = "Its id, the first or last characters of it, or `last`."
+JobId = Annotated[str, typer.Argument(metavar="JOB", help=_PART, autocompletion=complete_job), Identifies("job")]
+CandidateId = Annotated[
+    str,
+    typer.Argument(metavar="CANDIDATE", help=f"From `frontier`. {_PART}", autocompletion=complete_candidate),
+    Identifies("candidate"),
+]
+TrainingId = Annotated[
+    str, typer.Argument(metavar="TRAINING", help=_PART, autocompletion=complete_training), Identifies("training")
+]
+TrainingIds = Annotated[
+    list[str],
+    typer.Argument(metavar="TRAINING…", help=_PART, autocompletion=complete_training),
+    Identifies("training"),
+]
+DeviceName = Annotated[
+    str,
+    typer.Argument(metavar="DEVICE", help=f"Its name. Or: {_PART}", autocompletion=complete_device),
+    Identifies("device"),
+]
+TokenId = Annotated[str, typer.Argument(metavar="TOKEN", help=_PART), Identifies("token")]
+KeyId = Annotated[str, typer.Argument(metavar="KEY", help=_PART), Identifies("key")]
 Space = Annotated[str, typer.Option(help="Search space.", autocompletion=complete_space)]
+MyModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="Search around this model, which is the baseline: a Hugging Face folder, a description (JSON), or a named "
+        "model. The space is the one that has it, unless --space llama or lfm is given.",
+        autocompletion=complete_model,
+    ),
+]
 Narrow = Annotated[
     list[str] | None,
     typer.Option(
@@ -39,11 +98,11 @@ Narrow = Annotated[
     ),
 ]
 MaxLatency = Annotated[float | None, typer.Option(help="Only models with at most this latency.")]
-MaxMemory = Annotated[float | None, typer.Option(help="Only models with at most this peak memory (MiB).")]
+MaxMemory = Annotated[float | None, typer.Option(help="Only models with at most this peak memory (MB, 10^6 bytes).")]
 DataOfService = Annotated[
     str | None, typer.Option(help="Data set of the service, by name or digest. Default: the recipe's.")
 ]
-RecipeName = Annotated[str, typer.Option(help="Recipe by name.")]
+RecipeName = Annotated[str, typer.Option(help="Recipe by name.", autocompletion=complete_recipe)]
 RecipeValues = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Override a field of the recipe: steps=500, optimizer.lr=0.001."),
@@ -51,12 +110,31 @@ RecipeValues = Annotated[
 Steps = Annotated[
     int | None, typer.Option(help="End after this many steps; the learning-rate schedule is shortened to them.")
 ]
+Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Watch until it ends.")]
 After = Annotated[int, typer.Option(help="With --json: only events after this number.")]
-Newest = Annotated[int, typer.Option(min=1, help="Maximum number to list, the newest first.")]
+Newest = Annotated[int, typer.Option(min=1, max=1_000_000, help="Maximum number to list, the newest first.")]
 
 # Of models ----------------------------------------------------------------------------------------------------------
 
+FileFormat = Annotated[
+    ModelFormat,
+    typer.Option(
+        "--format",
+        help="File format. onnx is a forward pass over whole sequences; onnx-prefill and onnx-decode generate text; "
+        "onnx-segment reads segment by segment with a memory; gguf is for llama.cpp; transformers is a "
+        "tar archive with the folder that Hugging Face's from_pretrained loads.",
+    ),
+]
+InNumbers = Annotated[
+    NumberName,
+    typer.Option(
+        "--numbers",
+        "--weights",
+        help="Of an ONNX file: float32, float16, bfloat16, or int8 and int4 for the blocks' linear layers. Of a GGUF "
+        "file: float32, float16, q8_0, q4_0.",
+    ),
+]
 Described = Annotated[
     str,
     typer.Argument(
@@ -65,7 +143,9 @@ Described = Annotated[
 ]
 Trained = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a trained model.")]
 Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Number of CPU threads. A small model is fastest with 1.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, max=1024, help="Number of CPU threads. A small model is fastest with 1.")
+]
 ResultFile = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the result to this JSON file.")]
 
 # Of this machine ----------------------------------------------------------------------------------------------------

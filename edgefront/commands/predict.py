@@ -61,8 +61,8 @@ def predict(
 
 
 def _show(session: Session, title: str, model: Architecture, one: PredictionView) -> None:
-    from edgefront.core.units import MIB
-    from edgefront.show.output import NONE, mebibytes, millions, milliseconds, share, table
+    from edgefront.core.units import MB
+    from edgefront.show.output import NONE, megabytes, millions, milliseconds, share, table
 
     predicted = one.predicted
     shown = table("predicted", "value", "95 % interval", title=title, right=("value", "95 % interval"))
@@ -71,7 +71,7 @@ def _show(session: Session, title: str, model: Architecture, one: PredictionView
     memory = (predicted.memory_bytes, predicted.memory_low_bytes, predicted.memory_high_bytes)
     far = ", extrapolated" if one.beyond_measured else ""
     shown.add_row("latency (ms)", milliseconds(latency[0]), _interval(latency) + far)
-    shown.add_row("peak memory (MiB)", mebibytes(memory[0]), _interval(memory, MIB) + far)
+    shown.add_row("peak memory (MB)", megabytes(memory[0]), _interval(memory, MB) + far)
     shown.add_row(
         "perplexity",
         NONE if quality[0] is None else f"{quality[0]:.1f}",
@@ -81,9 +81,14 @@ def _show(session: Session, title: str, model: Architecture, one: PredictionView
     if one.measured is not None:
         seen = one.measured
         shown.add_row("measured: latency (ms)", milliseconds(seen.latency_ms, seen.latency_half_width_ms), "")
-        shown.add_row("measured: memory (MiB)", mebibytes(seen.memory_bytes), "")
+        shown.add_row("measured: memory (MB)", megabytes(seen.memory_bytes), "")
     session.out.print(shown)
-    parts = table("block", "kind", "ms", "share", "most of it", right=("block", "ms", "share"))
+    parts = table(
+        *("block", "kind", "ms", "share", "most of it"),
+        right=("block", "ms", "share"),
+        prose=("kind", "most of it"),
+        less=("most of it",),
+    )
     total = sum(part.ms for part in one.parts)
     for part in one.parts:
         parts.add_row(

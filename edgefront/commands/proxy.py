@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.commands.base import Session, command, group
-from edgefront.commands.completion import complete_law
-from edgefront.commands.options import Described
+from edgefront.commands.completion import complete_law, complete_proxy, complete_recipe
+from edgefront.commands.options import Described, Force
 
 if TYPE_CHECKING:
     from edgefront.core.proxies.law_study import Judged
@@ -25,7 +25,13 @@ QUALITY_LAW = "quality_law"
 app = group("Proxies: scores that stand for quality; score a model, and study how well they rank trained ones.")
 
 Proxies = Annotated[
-    list[str] | None, typer.Option("--proxy", "-p", help="Name of a proxy, as `proxy list` shows it; several times.")
+    list[str] | None,
+    typer.Option(
+        "--proxy",
+        "-p",
+        help="Name of a proxy, as `proxy list` shows it; several times.",
+        autocompletion=complete_proxy,
+    ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Of the random weights and tokens.")]
 Rows = Annotated[int, typer.Option("--rows", min=1, help="Sequences of the batch that a model is scored on.")]
@@ -35,7 +41,7 @@ Data = Annotated[
     typer.Option("--data", metavar="NAME_OR_FOLDER", help="A prepared data set; without one tokens are random."),
 ]
 Steps = Annotated[int, typer.Option(min=1, help="Of partial_training.")]
-Recipe = Annotated[str, typer.Option(help="Of partial_training.")]
+Recipe = Annotated[str, typer.Option(help="Of partial_training.", autocompletion=complete_recipe)]
 Law = Annotated[
     str | None,
     typer.Option(
@@ -56,7 +62,9 @@ def list_proxies(session: Session) -> None:
     def show() -> None:
         from edgefront.show.output import table
 
-        shown = table("name", "better", "needs", "what it is", "source")
+        shown = table(
+            "name", "better", "needs", "what it is", "source", prose=("what it is", "source"), less=("source", "needs")
+        )
         for one in found:
             better = "higher" if one.higher_is_better else "lower"
             shown.add_row(one.name, better, "torch" if one.needs_torch else "", one.title, one.source)
@@ -157,6 +165,7 @@ def study_table(
         Path | None, typer.Option("--save", help="Write the table with computed scores as columns (JSON lines).")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A picture: .png, .svg or .pdf.")] = None,
+    force: Force = False,
 ) -> None:
     """Study how well proxies rank models that were trained.
 
@@ -164,12 +173,16 @@ def study_table(
     10 %. A proxy's values are those of its column, or computed from what the rows say of the models. A quality law
     predicts the models of its own table without them (leave-one-out).
     """
+    from edgefront.core.files import check_free
     from edgefront.core.proxies.law_study import judge
     from edgefront.core.proxies.study import study
     from edgefront.core.proxies.table import best_of, is_told, quality_of, read_table
     from edgefront.core.proxies.table import where as rows_where
     from edgefront.core.quality.shipped import find_law
 
+    for written in (save, output):
+        if written is not None:
+            check_free(written, force=force)
     settings, chosen = _settings(rows, length, data, steps, recipe), _chosen(proxy)
     table_rows = rows_where(read_table(file), conditions(where or []))
     if proxy is None:  # those that the table tells, and all where it tells none, for the error
@@ -218,7 +231,7 @@ def _show(session: Session, found: Study, name: str) -> None:
     direction = "higher" if found.higher_is_better else "lower"
     title = f"{name + ': ' if name else ''}{found.models} models by {found.quality} ({direction} is better)"
     numbers = ("best", "models", "Spearman", "95 %", "Kendall", "common ratio", "FLOPs")
-    shown = table("proxy", *numbers, title=title, right=numbers)
+    shown = table("proxy", *numbers, title=title, right=numbers, less=("FLOPs", "Kendall", "common ratio"))
     for one in found.proxies:
         for index, part in enumerate(one.slices):
             low_high = NONE if part.low is None or part.high is None else f"{part.low:.2f} … {part.high:.2f}"
@@ -358,15 +371,15 @@ def _direction(given: str | None) -> tuple[str | None, bool | None]:
 def _save(path: Path, rows: Sequence[Row], scores: dict[str, dict[str, float]]) -> None:
     import json
 
+    from edgefront.core.files import whole_file
     from edgefront.core.proxies.table import architecture_of
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
+    with whole_file(path) as file:
         for row in rows:
             architecture = architecture_of(row)
             digest = None if architecture is None else architecture.digest
             known = {f"scores.{name}": by_digest[digest] for name, by_digest in scores.items() if digest in by_digest}
-            file.write(json.dumps({**row, **known}) + "\n")
+            file.write((json.dumps({**row, **known}) + "\n").encode())
 
 
 def _three(value: float | None) -> str:

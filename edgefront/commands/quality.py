@@ -9,7 +9,7 @@ import typer
 
 from edgefront.commands.base import Session, command, group
 from edgefront.commands.completion import complete_law
-from edgefront.commands.options import Described
+from edgefront.commands.options import Described, Force
 
 if TYPE_CHECKING:
     from edgefront.core.quality.law import QualityLaw
@@ -38,7 +38,12 @@ def list_laws(
     def show() -> None:
         from edgefront.show.output import table
 
-        shown = table("name", "family", "data", "split", "models", "what it is of", right=("models",))
+        shown = table(
+            *("name", "family", "data", "split", "models", "what it is of"),
+            right=("models",),
+            prose=("what it is of",),
+            less=("split", "what it is of", "family", "models"),
+        )
         for of in laws:
             shown.add_row(_reference(of), of["family"], of["data"], of["split"], str(of["table_models"]), of["title"])
         session.out.print(shown)
@@ -97,6 +102,7 @@ def fit_law(
     data: Annotated[str, typer.Option(help="Training data of the models, for readers.")] = "not stated",
     split: Annotated[str, typer.Option(help="Split of their perplexity, for readers.")] = "not stated",
     trained: Annotated[str, typer.Option(help="Recipe and length of their training, for readers.")] = "not stated",
+    force: Force = False,
 ) -> None:
     """Fit a law to a table of models that were trained in the same way.
 
@@ -104,7 +110,7 @@ def fit_law(
     over ten folds.
     """
     from edgefront.commands.proxy import conditions
-    from edgefront.core.files import whole_file
+    from edgefront.core.files import check_free, whole_file
     from edgefront.core.proxies.law_study import agreement
     from edgefront.core.proxies.table import quality_of, read_table
     from edgefront.core.proxies.table import where as rows_where
@@ -113,6 +119,8 @@ def fit_law(
     from edgefront.core.quality.shipped import find_law
     from edgefront.core.quality.stored import checked_name, summary, to_text
 
+    if out is not None:
+        check_free(out, force=force)
     rows = rows_where(read_table(file), conditions(where or []))
     models = trained_models(rows, quality_of(rows, quality))
     departs = None if prior is None else find_law(prior)
@@ -222,7 +230,9 @@ def _show(session: Session, law: dict[str, Any]) -> None:
     session.out.print(f"  models: {law['table_models']}, of {blocks}", markup=False, soft_wrap=True)
     if law["prior"] is not None:
         session.out.print(f"  prior: {law['prior']}", markup=False, soft_wrap=True)
-    shown = table("feature", "from", "to", "unit", "of", right=("from", "to"))
+    shown = table(
+        "feature", "from", "to", "unit", "of", right=("from", "to"), prose=("unit", "of"), less=("of", "unit")
+    )
     for row in law["features"]:
         shown.add_row(row["name"], *_range(row), row["unit"].removeprefix("ln of "), row["meaning"])
     session.out.print(shown)

@@ -10,6 +10,7 @@ import typer
 from edgefront.commands.base import Session, command
 from edgefront.commands.options import Cores
 from edgefront.core.addresses import LOOPBACK
+from edgefront.core.units import MB
 
 Home = Annotated[
     Path | None,
@@ -56,7 +57,8 @@ def agent(
     session: Session,
     server: Annotated[str, typer.Option(help="URL of the service.", envvar="EDGEFRONT_URL")],
     token_file: Annotated[
-        Path | None, typer.Option(help="File with an enrolment token; needed only for the first start.")
+        Path | None,
+        typer.Option(help="File with an enrolment token, or - for standard input; for the first start."),
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of the credential, unsent results and the weight cache.")
@@ -70,7 +72,8 @@ def agent(
     ] = None,
     cores: Cores = None,
     memory_limit_mb: Annotated[
-        int | None, typer.Option(min=1, help="Models that need more MiB are infeasible. Default: the system's memory.")
+        int | None,
+        typer.Option(min=1, help="Models that need more MB (10^6 B) are infeasible. Default: the system's memory."),
     ] = None,
     batch: Annotated[int, typer.Option(min=1, max=32, help="Maximum number of launches in one lease.")] = 8,
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow plain HTTP beyond this machine.")] = False,
@@ -98,7 +101,7 @@ def agent(
         name,
         device_class,
         cores,
-        memory_limit_bytes=None if memory_limit_mb is None else memory_limit_mb << 20,
+        memory_limit_bytes=None if memory_limit_mb is None else memory_limit_mb * MB,
         insecure=insecure,
         batch=batch,
         json_logs=session.json,

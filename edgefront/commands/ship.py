@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefront.commands.base import Session, command
+from edgefront.commands.base import Identifies, Session, command
 from edgefront.commands.completion import complete_device, complete_job
 from edgefront.commands.jobs import only_device
 from edgefront.commands.options import (
     DataOfService,
+    Force,
     MaxLatency,
     MaxMemory,
     Narrow,
@@ -45,6 +46,7 @@ def ship(
         typer.Option(
             metavar="JOB", help="Use the frontier of this job instead of a new search.", autocompletion=complete_job
         ),
+        Identifies("job"),
     ] = None,
     space: Space = "lts-gpt2",
     narrow: Narrow = None,
@@ -62,7 +64,9 @@ def ship(
     candidates: Annotated[
         int | None, typer.Option(help="Number of candidates to measure. Default: the algorithm's.")
     ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Wall-clock minutes of the search.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Wall-clock minutes of the search, from its first launch on.")
+    ] = None,
     train: Annotated[
         int, typer.Option(min=1, max=16, help="Number of models to train: the largest of the frontier.")
     ] = 2,
@@ -75,15 +79,19 @@ def ship(
         bool, typer.Option("--again", help="Train again, even if the same model was trained in the same way before.")
     ] = False,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the model.")] = Path("shipped"),
+    force: Force = False,
 ) -> None:
     """Search, train the largest models of the frontier, and download the best one, in one command.
 
     After an interruption resume with `--job JOB`: finished searches and trainings are not repeated.
     """
+    from edgefront.core.errors import Conflict
     from edgefront.requests import trainings as training_request
     from edgefront.show.training_tables import watch
     from edgefront.workflows import ship as shipping
 
+    if job is None and not force and output.is_dir() and any(output.iterdir()):
+        raise Conflict(f"{output} is not empty: write into it with --force, or name another folder with --output")
     how: dict[str, Any] = {
         "dataset": data,
         "recipe": recipe,
@@ -124,9 +132,9 @@ def ship(
     if session.json:
         ended = [client.trainings.wait(item.id) for item in trainings]
     else:
-        ended = watch(client, [item.id for item in trainings], session.out)
+        ended = watch(client, [item.id for item in trainings], session.screen)
     shipped = shipping.chosen(points, ended)
-    shipping.fetch(client, shipped, output, session.note)
+    shipping.fetch(client, shipped, output, session.note, force=force)
 
     def show() -> None:
         session.out.print(shipping.shipped_table(shipped))
@@ -175,7 +183,9 @@ def _followed(session: Session, job_id: str) -> JobView:
     client = session.watching_client
     found: JobView | None = client.jobs.get(job_id)
     if found is not None and found.state == "running":
-        found = client.jobs.wait(job_id) if session.json else progress.show(follow.views(client, job_id), session.out)
+        found = (
+            client.jobs.wait(job_id) if session.json else progress.show(follow.views(client, job_id), session.screen)
+        )
     if found is None or found.state in ("failed", "paused"):
         state, reason = ("gone", "") if found is None else (found.state, found.reason or "see its targets")
         raise EdgefrontError(f"job {job_id} is {state}: {reason}")

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefront.commands.base import Session, command, group
-from edgefront.commands.completion import complete_training
+from edgefront.commands.base import Identifies, Session, command, group
+from edgefront.commands.completion import complete_candidate, complete_job, complete_recipe, complete_training
 from edgefront.commands.options import (
     After,
     DataOfService,
+    Force,
+    InNumbers,
     MaxLatency,
     MaxMemory,
     Newest,
     RecipeName,
     RecipeValues,
     Steps,
+    TrainingId,
+    TrainingIds,
     Watch,
+    number_format,
 )
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.model_file import ModelFormat
 
 if TYPE_CHECKING:
     from edgefront.core.wire.trainings import TrainingRequest, TrainingView
 
 app = group("Train models of a frontier or any others: submit, watch, control, download.")
-
-TrainingId = Annotated[
-    str, typer.Argument(metavar="TRAINING", help="Id of the training.", autocompletion=complete_training)
-]
 
 
 @command(
@@ -49,8 +53,16 @@ def submit(
     architecture: Annotated[
         str | None, typer.Option(metavar="FILE_OR_NAME", help="An architecture as JSON, or a named model.")
     ] = None,
-    candidate: Annotated[str | None, typer.Option(help="Id of a candidate, from `frontier`.")] = None,
-    frontier: Annotated[str | None, typer.Option(metavar="JOB", help="Train points of this job's frontier.")] = None,
+    candidate: Annotated[
+        str | None,
+        typer.Option(help="Id of a candidate, from `frontier`.", autocompletion=complete_candidate),
+        Identifies("candidate"),
+    ] = None,
+    frontier: Annotated[
+        str | None,
+        typer.Option(metavar="JOB", help="Train points of this job's frontier.", autocompletion=complete_job),
+        Identifies("job"),
+    ] = None,
     target: Annotated[str | None, typer.Option(help="Target of the job, by id or name. Default: its first.")] = None,
     count: Annotated[
         int | None, typer.Option(help="Number of points, spread evenly by size. Default: all within the limits.")
@@ -62,7 +74,12 @@ def submit(
     setting: RecipeValues = None,
     start: Annotated[
         str | None,
-        typer.Option(metavar="TRAINING", help="Initialise with the weights of this training of the same architecture."),
+        typer.Option(
+            metavar="TRAINING",
+            help="Initialise with the weights of this training of the same architecture.",
+            autocompletion=complete_training,
+        ),
+        Identifies("training"),
     ] = None,
     steps: Steps = None,
     tokens: Annotated[
@@ -124,7 +141,9 @@ def _submit(session: Session, request: TrainingRequest, idempotency_key: str | N
 @command(app, "recipes")
 def list_recipes(
     session: Session,
-    name: Annotated[str | None, typer.Argument(help="Show every field of this recipe.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show every field of this recipe.", autocompletion=complete_recipe)
+    ] = None,
 ) -> None:
     """List the recipes that trainings may use, or show one."""
     from edgefront.core.validation import one_of
@@ -151,7 +170,11 @@ def list_datasets(session: Session) -> None:
 def list_trainings(
     session: Session,
     state: Annotated[str | None, typer.Option(help="List only trainings in this state.")] = None,
-    job: Annotated[str | None, typer.Option(help="List only trainings of this job's candidates.")] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(help="List only trainings of this job's candidates.", autocompletion=complete_job),
+        Identifies("job"),
+    ] = None,
     limit: Newest = 50,
 ) -> None:
     """List trainings, the newest first."""
@@ -180,9 +203,7 @@ def show_training(session: Session, training: TrainingId) -> None:
 @command(app, "watch")
 def watch_training(
     session: Session,
-    training: Annotated[
-        list[str], typer.Argument(metavar="TRAINING…", help="Ids of trainings.", autocompletion=complete_training)
-    ],
+    training: TrainingIds,
     after: After = 0,
 ) -> None:
     """Watch trainings until they end. With --json: one event per line, of one training. Ctrl-C leaves them running."""
@@ -203,7 +224,7 @@ def _watch(session: Session, ids: list[str], after: int) -> None:
             print_json(event, line=True)
         ended = [client.trainings.get(ids[0])]
     else:
-        ended = watch(client, ids, session.out)
+        ended = watch(client, ids, session.screen)
     failed = [training for training in ended if training.state == "failed"]
     if failed:
         from edgefront.core.errors import EdgefrontError
@@ -227,10 +248,14 @@ def layers(
     session: Session,
     training: TrainingId,
     picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Plot them to a PNG or SVG file.")] = None,
+    force: Force = False,
 ) -> None:
     """Show the current probability of each block in each layer of a supernet."""
+    from edgefront.core.files import check_free
     from edgefront.show.training_tables import layers_table
 
+    if picture is not None:
+        check_free(picture, force=force)
     found = session.client.trainings.probabilities(training)
     if picture is not None:
         session.client.trainings.picture(training, picture)
@@ -275,18 +300,41 @@ def download(
     session: Session,
     training: TrainingId,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder to write to. Default: a folder named by the id.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder to write to. Default: a folder named by the id; with --format the current one. With --format "
+            "also a file.",
+        ),
     ] = None,
     checkpoint: Annotated[
         bool, typer.Option("--checkpoint", help="Download the newest checkpoint instead of the result.")
     ] = False,
+    kind: Annotated[
+        ModelFormat | None,
+        typer.Option(
+            "--format",
+            help="One file with the trained weights instead: gguf for llama.cpp, transformers (a tar archive), ONNX …, "
+            "as `model build`.",
+        ),
+    ] = None,
+    in_numbers: InNumbers = "float32",
+    force: Force = False,
 ) -> None:
-    """Download a trained model: weights, description, tokenizer. Resumes an interrupted download."""
+    """Download a trained model: weights, description, tokenizer, or one file. Resumes an interrupted download."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+    numbers = number_format(in_numbers)
+    if kind is None and numbers != "float32":
+        raise InvalidInput("numbers needs --format onnx… or gguf", field="numbers", value=numbers, allowed="float32")
+    if kind is not None and checkpoint:
+        raise InvalidInput(
+            "checkpoint: --format is of the result, not of a checkpoint", field="checkpoint", value=True, allowed="omit"
+        )
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     hidden = session.json or not session.err.is_terminal
-    folder = output or Path(training)
+    folder = output or Path(training if kind is None else ".")
     with Progress(*columns, console=session.err, disable=hidden, transient=True) as bar:
         rows: dict[str, Any] = {}
 
@@ -295,8 +343,16 @@ def download(
                 rows[name] = bar.add_task(name, total=None)
             bar.update(rows[name], completed=done, total=total)
 
-        paths = session.client.trainings.download(training, folder, checkpoint=checkpoint, progress=tell)
+        files = session.client.trainings
+        if kind is None:
+            paths = files.download(training, folder, checkpoint=checkpoint, replace=force, progress=tell)
+        else:
+            told = partial(tell, kind)
+            paths = (files.download_model(training, kind, folder, numbers=numbers, replace=force, progress=told),)
+            folder = paths[0]
     result = {"training": training, "folder": str(folder), "files": [str(path) for path in paths]}
+    if kind is not None:
+        result |= {"folder": str(folder.parent), "format": kind, "numbers": numbers}
     session.put(result, lambda: session.out.print(str(folder), markup=False, soft_wrap=True))
 
 

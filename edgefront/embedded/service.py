@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
@@ -49,6 +50,7 @@ class EmbeddedService:
         host, port: where to listen; port None takes 8090 or the next free one, 0 any free one.
         agent: run the agent too.
         cores: measuring cores, as in `2,4-6`; None: all, with one launch at a time and the service on the last core.
+        on_bound: called with the URL as soon as its port is taken, seconds before anything answers there.
         isolated: ignore environment variables that select another database (for the demo).
 
     Raises:
@@ -65,6 +67,7 @@ class EmbeddedService:
         port: int | None = None,
         agent: bool = True,
         cores: str | None = None,
+        on_bound: Callable[[str], None] | None = None,
         isolated: bool = False,
     ) -> None:
         self.home = home
@@ -74,6 +77,7 @@ class EmbeddedService:
         self._with_agent = agent
         self._cores = cores
         self._plan = CorePlan.of_device(parse_cores(cores) if cores else None)
+        self._on_bound = on_bound
         self._isolated = isolated
         self._ending = ExitStack()
         self.agent: AgentProcess | None = None
@@ -97,6 +101,8 @@ class EmbeddedService:
         started.enter_context(own_home(self.home))
         listening = started.enter_context(closing(bind(self._host, self.wanted_port)))
         self.url = address(listening, secure=settings.http.certificate is not None)
+        if self._on_bound is not None:
+            self._on_bound(self.url)
         if self._with_agent:
             keep_to(self._plan.home())
 
@@ -135,7 +141,7 @@ class EmbeddedService:
             settings.database = DatabaseSettings()
             settings.artifacts = None
         settings.http.host = self._host
-        from edgefront.api.serve import check_bind
+        from edgefront.api.binding import check_bind
 
         check_bind(settings)
         return settings
@@ -188,13 +194,19 @@ class EmbeddedService:
 
     @staticmethod
     def _enrolment_token(database: Database, principal: Principal, path: Path) -> None:
-        """A new token of one use in the agent's data folder, created only if there is no credential."""
+        """A new token of one use in the agent's data folder, for the device if it was enrolled before."""
+        from edgefront.core.errors import NotFound
+        from edgefront.core.services.fleet.credentials import reenrolment_token
         from edgefront.core.services.fleet.devices import create_enrolment_token
-        from edgefront.core.wire.service import EnrolmentTokenRequest
+        from edgefront.core.wire.service import EnrolmentTokenRequest, ReenrolRequest
 
         with database.write() as session:
-            request = EnrolmentTokenRequest(name="embedded agent", minutes=10, uses=1)
-            _, secret = create_enrolment_token(session, principal, request, database.now(session))
+            now = database.now(session)
+            try:
+                _, secret = reenrolment_token(session, principal, DEVICE, ReenrolRequest(minutes=10), now)
+            except NotFound:
+                request = EnrolmentTokenRequest(name="embedded agent", minutes=10, uses=1)
+                _, secret = create_enrolment_token(session, principal, request, now)
         write_private(path, secret + "\n")
 
 

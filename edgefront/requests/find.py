@@ -10,7 +10,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces import catalogue
 from edgefront.core.units import plain
 from edgefront.core.wire.jobs import JobRequest
-from edgefront.requests.jobs import parse_request
+from edgefront.requests.jobs import parse_request, space_request
 
 EMBEDDING = ("div", "d_embed")
 """Genes that published searches hold fixed, and in which there is most to find."""
@@ -21,18 +21,20 @@ def find_request(
     *,
     space: str,
     narrow: Mapping[str, Any],
+    model: str | None = None,
     budget: Mapping[str, Any],
     seed: int = 0,
     name: str = "find",
     settings: Mapping[str, Any] | None = None,
     baseline_layers: Sequence[int] | None = None,
 ) -> JobRequest:
-    """The request for these targets: device or class, protocol, and limits (`latency_ms`, `memory_mb`).
+    """The request for these targets: device or class, protocol, and limits (fields of `Limits`).
 
-    The embedding is free unless `narrow` says otherwise. `InvalidInput` names the option where a limit makes no sense.
+    The embedding is free unless `narrow` says otherwise. `model`: as `requests.jobs.described` reads it. `InvalidInput`
+    names the option where a limit makes no sense.
     """
     limited = [{**target, "limits": check_limits(target["limits"])} for target in targets]
-    genes = {gene.name: gene for gene in catalogue.space(space).gene_list}
+    genes = {} if model is not None else {gene.name: gene for gene in catalogue.space(space).gene_list}
     free = {gene: list(genes[gene].options) for gene in EMBEDDING if gene in genes and gene not in narrow}
     freed = {gene: values for gene, values in free.items() if len(values) > len(genes[gene].values)}
     narrowed = {**freed, **narrow}
@@ -40,7 +42,7 @@ def find_request(
         {
             "name": name,
             "goal": "best_within_limits",
-            "space": {"name": space, "narrow": narrowed},
+            "space": space_request(space, narrowed, model),
             "targets": limited,
             "algorithm": {"settings": dict(settings or {})},
             "budget": dict(budget),
@@ -55,7 +57,7 @@ def check_limits(limits: Mapping[str, float | None]) -> dict[str, float]:
     kept = {name: value for name, value in limits.items() if value is not None}
     for name, value in kept.items():
         if not (math.isfinite(value) and value > 0):
-            unit = "milliseconds" if name == "latency_ms" else "MiB"
+            unit = "MB" if name == "memory_mb" else "milliseconds"
             option = f"max-{name.replace('_', '-')}"
             raise InvalidInput(
                 f"--{option} {plain(value)} is no limit: give {unit} above 0",
@@ -65,7 +67,8 @@ def check_limits(limits: Mapping[str, float | None]) -> dict[str, float]:
             )
     if not kept:
         raise InvalidInput(
-            "without a limit the best model is the largest: give --max-latency-ms, --max-memory-mb or both",
+            "without a limit the best model is the largest: give --max-latency-ms, --max-memory-mb or both, or of a "
+            "generation --max-first-token-ms or --max-token-ms",
             field="max-latency-ms",
             allowed="at least one limit",
         )

@@ -7,14 +7,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import ValidationError
-
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
-from edgefront.core.validation import invalid_input
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.huggingface import CONFIG, read_config
+from edgefront.core.spaces.models import named_models, resolve
+from edgefront.core.validation import checked
 from edgefront.core.wire.jobs import JobRequest
 
+DEFAULT_SPACE = "lts-gpt2"
+ARCHITECTURE = "architecture.json"
+"""In the folder of a trained or imported model (`core.evaluation.package`)."""
 _RUNTIMES = get_args(Runtime)
+_OF_MODE = ("sequence_length", "memory_length", "new_tokens", "latency")
 _SAMPLES = {"set": "population=20", "protocol": "mode=decode"}
 
 
@@ -30,10 +35,30 @@ def read_request(path: Path) -> JobRequest:
 
 
 def parse_request(value: Mapping[str, Any]) -> JobRequest:
-    try:
-        return JobRequest.model_validate(dict(value))
-    except ValidationError as error:
-        raise invalid_input(error, InvalidInput) from None
+    return checked(JobRequest, value)
+
+
+def space_request(name: str, narrow: Mapping[str, Any], model: str | None) -> dict[str, Any]:
+    """The space of a request; around the model that `model` names, where it is given (`described`).
+
+    Around a model the default space stands for the one that has it.
+    """
+    if model is None:
+        return {"name": name, "narrow": dict(narrow)}
+    named = {} if name == DEFAULT_SPACE else {"name": name}
+    return {**named, "narrow": dict(narrow), "model": described(model).canonical}
+
+
+def described(model: str) -> Architecture:
+    """The architecture of a Hugging Face folder or `config.json`, of a trained model's folder, of a description in a
+    JSON file, or of a named model. Errors name the fields that cannot be expressed.
+    """
+    path = Path(model)
+    if model in named_models() or not path.exists():
+        return resolve(model)
+    if path.is_dir() and (path / ARCHITECTURE).is_file():
+        return resolve(str(path / ARCHITECTURE))
+    return read_config(path) if path.is_dir() or path.name == CONFIG else resolve(model)
 
 
 def narrowing(given: Iterable[str]) -> dict[str, Any]:
@@ -106,7 +131,7 @@ def changed_protocol(protocol: MeasurementProtocol, changes: Mapping[str, Any]) 
     how memory is measured) is theirs unless it is given."""
     fields = protocol.model_dump(mode="json")
     if changes.get("mode", protocol.mode) != protocol.mode:
-        fields = {name: value for name, value in fields.items() if name not in ("sequence_length", "memory_length")}
+        fields = {name: value for name, value in fields.items() if name not in _OF_MODE}
     if {"runtime", "provider"} & changes.keys():
         fields.pop("memory")
     return fields | dict(changes)

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from edgefront.core.errors import InvalidInput
-from edgefront.core.validation import invalid_input
+from edgefront.core.validation import checked
 from edgefront.core.wire.trainings import TrainingRequest
 
 
@@ -26,10 +24,7 @@ def read_request(path: Path) -> TrainingRequest:
 
 
 def make(value: Mapping[str, Any]) -> TrainingRequest:
-    try:
-        return TrainingRequest.model_validate(dict(value))
-    except ValidationError as error:
-        raise invalid_input(error, InvalidInput) from None
+    return checked(TrainingRequest, value)
 
 
 def subject(

@@ -1,9 +1,12 @@
-"""API keys."""
+"""API keys and owners."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
+from edgefront.core.validation import checked
+from edgefront.core.wire.owners import OwnerRequest, OwnerView
 from edgefront.core.wire.service import KeyRequest, KeyView
 from edgefront.resources.lists import views
 from edgefront.transport import Transport, segment
@@ -19,16 +22,44 @@ class Keys:
         self,
         name: str,
         *,
-        role: Literal["admin", "user"] = "user",
+        role: Literal["admin", "user", "viewer"] = "user",
         owner: str | None = None,
         days: int | None = None,
     ) -> KeyView:
         """A new key; its secret (`key`) is only in this response."""
-        request = KeyRequest(name=name, role=role, owner=owner, days=days)
+        request = checked(KeyRequest, {"name": name, "role": role, "owner": owner, "days": days})
         return KeyView.model_validate_json(self._transport.request("POST", "/v1/keys", body=request).content)
 
     def list(self) -> list[KeyView]:
         return views(KeyView, self._transport.request("GET", "/v1/keys"))
 
-    def revoke(self, key_id: str) -> None:
-        self._transport.request("DELETE", f"/v1/keys/{segment(key_id)}")
+    def revoke(self, key_id: str, *, force: bool = False) -> None:
+        """Revokes a key; the last one of an admin only with `force` (`Conflict` otherwise)."""
+        params = {"force": "true"} if force else None
+        self._transport.request("DELETE", f"/v1/keys/{segment(key_id)}", params=params)
+
+
+class Owners:
+    """`client.owners`: what each may have at once, and how often its turn comes."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self) -> Iterator[OwnerView]:
+        """All owners by name, for admins."""
+        after: str | None = None
+        while found := views(OwnerView, self._transport.request("GET", "/v1/owners", params={"after": after})):
+            yield from found
+            after = found[-1].owner
+
+    def get(self, owner: str) -> OwnerView:
+        """One owner, with what it uses and what admins have changed."""
+        answer = self._transport.request("GET", f"/v1/owners/{segment(owner)}")
+        return OwnerView.model_validate_json(answer.content)
+
+    def set(self, owner: str, **bounds: float | None) -> OwnerView:
+        """Sets bounds by name (fields of `OwnerRequest`); None goes back to the settings of the service."""
+        request = OwnerRequest.model_validate(bounds)
+        given = request.model_dump(mode="json", exclude_unset=True)
+        answer = self._transport.request("PATCH", f"/v1/owners/{segment(owner)}", content=given)
+        return OwnerView.model_validate_json(answer.content)

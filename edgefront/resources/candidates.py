@@ -9,10 +9,12 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
+from edgefront.core.files import whole_file
 from edgefront.core.wire.jobs import (
     CandidatePage,
     CandidateView,
     FrontierView,
+    Group,
     LaunchView,
     Quality,
 )
@@ -38,21 +40,30 @@ class Candidates:
         state: str | None = None,
         role: str | None = None,
         on_frontier: bool | None = None,
+        group: Group | None = None,
+        text: str | None = None,
         max_latency_ms: float | None = None,
         max_memory_mb: float | None = None,
+        max_first_token_ms: float | None = None,
+        max_token_ms: float | None = None,
         sort: str | None = None,
         limit: int = 200,
     ) -> Iterator[CandidateView]:
         """Candidates over all pages. `target` is a target's id or name, `limit` the size of a page, `sort` a field of
-        a candidate, with a leading `-` for descending order.
+        a candidate, with a leading `-` for descending order. `text` is a number, the beginning or end of an id, the
+        beginning of a digest, an operator, or part of a reason.
         """
         params = {
             "target": target,
             "state": state,
             "role": role,
             "on_frontier": on_frontier,
+            "group": group,
+            "text": text,
             "max_latency_ms": max_latency_ms,
             "max_memory_mb": max_memory_mb,
+            "max_first_token_ms": max_first_token_ms,
+            "max_token_ms": max_token_ms,
             "sort": sort,
             "limit": limit,
         }
@@ -88,16 +99,14 @@ class Candidates:
         """Writes all candidates of a job to a file: CSV, or Parquet, by `format` or the file's extension."""
         path = Path(path)
         chosen = format or ("parquet" if path.suffix == ".parquet" else "csv")
-        temporary = path.with_name(f".{path.name}.part")
         url = f"/v1/jobs/{segment(job_id)}/candidates"
         params = {"format": chosen, "target": target}
         with (
             self._transport.stream(url, params=params, read_timeout_s=_FIRST_BYTE_S) as response,
-            temporary.open("wb") as file,
+            whole_file(path) as file,
         ):
             for chunk in response.iter_bytes():
                 file.write(chunk)
-        temporary.replace(path)
         return path
 
 
@@ -108,6 +117,8 @@ def frontier(
     target: str | None,
     max_latency_ms: float | None,
     max_memory_mb: float | None,
+    max_first_token_ms: float | None,
+    max_token_ms: float | None,
     by: Quality,
     dataset: str | None,
 ) -> FrontierView:
@@ -115,6 +126,8 @@ def frontier(
         "target": target,
         "max_latency_ms": max_latency_ms,
         "max_memory_mb": max_memory_mb,
+        "max_first_token_ms": max_first_token_ms,
+        "max_token_ms": max_token_ms,
         "by": by,
         "dataset": dataset,
     }

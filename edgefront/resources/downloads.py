@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import time
 from collections.abc import Callable
@@ -9,8 +11,8 @@ from pathlib import Path
 
 import httpx
 
-from edgefront.core.errors import EdgefrontError, Unavailable
-from edgefront.core.files import sha256
+from edgefront.core.errors import Conflict, EdgefrontError, Unavailable
+from edgefront.core.files import refusing_full_disk, sha256
 from edgefront.transport import Query, Transport
 
 Progress = Callable[[int, "int | None"], None]
@@ -30,15 +32,33 @@ def download(
     key: str,
     otherwise: str,
     params: Query | None = None,
+    replace: bool = True,
     progress: Progress | None = None,
 ) -> Path:
     """Fetches a file whose ETag is its SHA-256, and returns its path.
 
     `path` is a file, or a folder that gets the server's own file name (`otherwise`, if it says none). The bytes are
     written to a hidden `.part` file beside it, named by `key`; after an interruption, also of an earlier call, the
-    download resumes from it. The file appears under its name only after its SHA-256 equals the ETag.
+    download resumes from it. The file appears under its name only after its SHA-256 equals the ETag. If it is there
+    already, nothing is fetched.
+
+    Raises `Conflict` where a device or a pipe is at its place, or without `replace` another file. `Unavailable` where
+    the disk is full, without a `.part` file.
     """
-    coming = _Download(transport, url, path, key=key, otherwise=otherwise, params=params, progress=progress)
+    coming = _Download(
+        transport, url, path, key=key, otherwise=otherwise, params=params, replace=replace, progress=progress
+    )
+    try:
+        return _in_attempts(coming, transport.patience_s)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        coming.forget()
+        with refusing_full_disk(path):
+            raise
+
+
+def _in_attempts(coming: _Download, patience_s: float) -> Path:
     end: float | None = None
     had = -1
     while True:
@@ -47,7 +67,7 @@ def download(
         except Unavailable:
             now = time.monotonic()
             if coming.received > had or end is None:
-                had, end = coming.received, now + transport.patience_s
+                had, end = coming.received, now + patience_s
             elif now > end:
                 raise
             time.sleep(0.5)
@@ -65,6 +85,7 @@ class _Download:
         key: str,
         otherwise: str,
         params: Query | None,
+        replace: bool,
         progress: Progress | None,
     ) -> None:
         self._transport = transport
@@ -72,11 +93,14 @@ class _Download:
         self._prefix = f".edgefront-{key}-"
         self._otherwise = otherwise
         self._path = path
+        self._replace = replace
         self._progress = progress
         self.received = 0
 
     def attempt(self) -> Path:
         folder = self._path if self._path.is_dir() else self._path.parent
+        if not folder.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
         part, checksum = self._left_over(folder)
         headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
         if part is not None:
@@ -90,8 +114,28 @@ class _Download:
             if part is not None and part != fresh:
                 part.unlink(missing_ok=True)
             target = folder / _file_name(response, self._otherwise) if self._path.is_dir() else self._path
+            if self._is_there(target, expected):
+                fresh.unlink(missing_ok=True)
+                return target
             self._receive(response, fresh, resumed)
         return self._finish(fresh, target, expected)
+
+    def forget(self) -> None:
+        """Removes what was received."""
+        for part in (self._path if self._path.is_dir() else self._path.parent).glob(f"{self._prefix}*.part"):
+            part.unlink(missing_ok=True)
+
+    def _is_there(self, target: Path, expected: str) -> bool:
+        """Whether the file is at its place already. `Conflict` where something is that is not to be replaced."""
+        if not target.exists():
+            return False
+        if not target.is_file():
+            raise Conflict(f"{target} is not a file: name another place")
+        if sha256(target) == expected:
+            return True
+        if not self._replace:
+            raise Conflict(f"{target} exists and is another file: replace it with --force, or name another place")
+        return False
 
     def _left_over(self, folder: Path) -> tuple[Path | None, str]:
         """The non-empty `.part` file of an earlier attempt, and the checksum of its complete file."""

@@ -7,20 +7,16 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
-from edgefront.core.errors import InvalidInput
 from edgefront.core.states import ENDED_JOBS
-from edgefront.core.validation import invalid_input
+from edgefront.core.validation import checked
 from edgefront.core.wire.estimates import JobEstimate
+from edgefront.core.wire.genes import GenesView
 from edgefront.core.wire.jobs import AddedTargetRequest, EventView, JobPage, JobRequest, JobView
 from edgefront.core.wire.laws import JobLawView, LawRequest
 from edgefront.core.wire.predictions import JobAgreementView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.resources.logs import follow_log
 from edgefront.transport import Transport, segment
-
-"""Final states of a job."""
 
 
 class Jobs:
@@ -67,10 +63,7 @@ class Jobs:
             "protocol": protocol,
             "limits": limits,
         }
-        try:
-            request = AddedTargetRequest.model_validate(value)
-        except ValidationError as error:
-            raise invalid_input(error, InvalidInput) from None
+        request = checked(AddedTargetRequest, value)
         response = self._transport.request("POST", f"/v1/jobs/{segment(job_id)}/targets", body=request)
         return JobView.model_validate_json(response.content)
 
@@ -95,12 +88,20 @@ class Jobs:
         target: str | None = None,
         max_latency_ms: float | None = None,
         max_memory_mb: float | None = None,
+        max_first_token_ms: float | None = None,
+        max_token_ms: float | None = None,
     ) -> RecommendationView:
         """The best model within limits that the job has measured, beside the stock model under the same limits.
 
         Limits that are not given are the target's own. Answered from what is known: no other job is needed.
         """
-        params = {"target": target, "max_latency_ms": max_latency_ms, "max_memory_mb": max_memory_mb}
+        params = {
+            "target": target,
+            "max_latency_ms": max_latency_ms,
+            "max_memory_mb": max_memory_mb,
+            "max_first_token_ms": max_first_token_ms,
+            "max_token_ms": max_token_ms,
+        }
         response = self._transport.request("GET", f"/v1/jobs/{segment(job_id)}/recommendation", params=params)
         return RecommendationView.model_validate_json(response.content)
 
@@ -111,19 +112,21 @@ class Jobs:
             self._transport.request("GET", path, params={"target": target}).content
         )
 
+    def genes(self, job_id: str, *, target: str | None = None) -> GenesView:
+        """Genes and objectives of a target's candidates as columns, and how much each gene decides."""
+        path = f"/v1/jobs/{segment(job_id)}/genes"
+        return GenesView.model_validate_json(self._transport.request("GET", path, params={"target": target}).content)
+
     def law(self, job_id: str) -> JobLawView:
         """The quality law that the job has, newer versions, and how far it agrees with trainings."""
         response = self._transport.request("GET", f"/v1/jobs/{segment(job_id)}/law")
         return JobLawView.model_validate_json(response.content)
 
     def move_law(self, job_id: str, law: str, version: int | None = None) -> JobLawView:
-        """Moves the job to another quality law (a name or NAME@VERSION): candidates are predicted anew, frontiers
+        """Moves the job to another quality law (a name or NAME@VERSION): candidates are predicted again, frontiers
         recomputed, and nothing is measured. A worker does it; until then `law(job_id).moving_to` names the law.
         """
-        try:
-            request = LawRequest(law=law, version=version)
-        except ValidationError as error:
-            raise invalid_input(error, InvalidInput) from None
+        request = checked(LawRequest, {"law": law, "version": version})
         path = f"/v1/jobs/{segment(job_id)}/law"
         response = self._transport.request("POST", path, body=request, repeatable=True)
         return JobLawView.model_validate_json(response.content)
@@ -183,9 +186,4 @@ class Jobs:
 
 
 def _parsed(request: JobRequest | Mapping[str, Any]) -> JobRequest:
-    if isinstance(request, JobRequest):
-        return request
-    try:
-        return JobRequest.model_validate(dict(request))
-    except ValidationError as error:
-        raise invalid_input(error, InvalidInput) from None
+    return request if isinstance(request, JobRequest) else checked(JobRequest, request)

@@ -36,9 +36,11 @@ class Models:
         path: str | os.PathLike[str] = ".",
         *,
         numbers: NumberFormat = "float32",
+        replace: bool = True,
         progress: Progress | None = None,
     ) -> Path:
-        """Fetches a candidate's model and returns the file's path.
+        """Fetches a candidate's model and returns the file's path. Another file there is replaced; without `replace` it
+        raises `Conflict`.
 
         `numbers`: number format of an ONNX or GGUF file, as measured with such a dtype or weights. `path` is
         a file, or a folder that gets the server's own file name. The bytes are written to a hidden `.part` file beside
@@ -56,5 +58,6 @@ class Models:
             key=f"{segment(candidate_id)}-{kind}",
             otherwise=candidate_id,
             params={"format": format, "numbers": numbers},
+            replace=replace,
             progress=progress,
         )

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
-from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.validation import invalid_input
+from edgefront.core.validation import checked
 from edgefront.core.wire.predictions import PredictionRequest, PredictionsView
 from edgefront.transport import Transport
 
@@ -25,10 +22,7 @@ def predict(
     """See `Client.predict`. Raises `InvalidInput` that names the field, here for what the client can see."""
     given = [one.canonical if isinstance(one, Architecture) else one for one in architectures]
     value = {"device": device, "device_class": device_class, "protocol": protocol or {}, "architectures": given}
-    try:
-        request = PredictionRequest.model_validate(value)
-    except ValidationError as error:
-        raise invalid_input(error, InvalidInput) from None
+    request = checked(PredictionRequest, value)
     # It changes nothing, so it may be sent again.
     response = transport.request("POST", "/v1/predictions", body=request, repeatable=True)
     return PredictionsView.model_validate_json(response.content)

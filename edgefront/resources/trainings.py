@@ -9,12 +9,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput
 from edgefront.core.files import whole_file
+from edgefront.core.graph.model_file import ModelFormat
+from edgefront.core.number_formats import NumberFormat
 from edgefront.core.states import ENDED_TRAININGS
-from edgefront.core.validation import invalid_input
+from edgefront.core.validation import checked
 from edgefront.core.wire.supernets import ProbabilitiesView
 from edgefront.core.wire.training_choices import DatasetView
 from edgefront.core.wire.trainings import (
@@ -26,7 +28,7 @@ from edgefront.core.wire.trainings import (
     TrainingRequest,
     TrainingView,
 )
-from edgefront.resources.downloads import download
+from edgefront.resources.downloads import Progress, download
 from edgefront.resources.lists import views
 from edgefront.resources.logs import follow_log
 from edgefront.transport import Transport, segment
@@ -60,10 +62,7 @@ class Trainings:
         the field, from the client's own validation or the server's.
         """
         if not isinstance(request, TrainingRequest):
-            try:
-                request = TrainingRequest.model_validate(dict(request))
-            except ValidationError as error:
-                raise invalid_input(error, InvalidInput) from None
+            request = checked(TrainingRequest, request)
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         response = self._transport.request("POST", "/v1/trainings", body=request, headers=headers, repeatable=True)
         return TrainingPage.model_validate_json(response.content).items
@@ -184,13 +183,15 @@ class Trainings:
         path: str | os.PathLike[str],
         *,
         checkpoint: bool = False,
+        replace: bool = True,
         progress: FileProgress | None = None,
     ) -> tuple[Path, ...]:
         """Downloads the files of the result into the folder `path`, created if missing: weights, description,
         tokenizer.
 
         With `checkpoint`, those of the newest checkpoint instead. Interrupted downloads are resumed, and a file appears
-        only when its SHA-256 is correct. Raises `Conflict` if there are no files yet.
+        only when its SHA-256 is correct. Raises `Conflict` if there are no files yet, and without `replace` where
+        another file has the name of one.
         """
         listed = [file for file in self.files(training_id) if file.path.startswith(RESULT) != checkpoint]
         if not listed:
@@ -214,10 +215,39 @@ class Trainings:
                     target,
                     key=f"{segment(training_id)}-{target.name}",
                     otherwise=target.name,
+                    replace=replace,
                     progress=tell,
                 )
             )
         return tuple(fetched)
+
+    def download_model(
+        self,
+        training_id: str,
+        format: ModelFormat = "transformers",  # noqa: A002
+        path: str | os.PathLike[str] = ".",
+        *,
+        numbers: NumberFormat = "float32",
+        replace: bool = True,
+        progress: Progress | None = None,
+    ) -> Path:
+        """Fetches the trained model as one file and returns its path: `gguf` for llama.cpp and `transformers` have the
+        tokenizer inside.
+
+        `path`, `numbers` and `replace`: see `client.models.download`. Raises `Conflict` before it has a result,
+        `InvalidInput` for a format, number format or tokenizer that the file cannot have.
+        """
+        kind = format if numbers == "float32" else f"{format}-{numbers}"
+        return download(
+            self._transport,
+            f"{_path(training_id)}/model",
+            Path(path),
+            key=f"{segment(training_id)}-{kind}",
+            otherwise=training_id,
+            params={"format": format, "numbers": numbers},
+            replace=replace,
+            progress=progress,
+        )
 
     def _steer(self, training_id: str, verb: str) -> TrainingView:
         # Pausing a paused training changes nothing, likewise the others: they may be retried.

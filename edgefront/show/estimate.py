@@ -23,7 +23,9 @@ _SOURCES = {
 def show_estimate(out: Console, err: Console, found: JobEstimate) -> None:
     """Targets and totals to `out`; refusals and notes to `err`."""
     numbers = ("baselines", "candidates", "refinements", "launches", "s/launch", "time", "at most")
-    shown = table("target", *numbers, right=numbers)
+    shown = table(
+        "target", *numbers, right=numbers, less=("baselines", "refinements", "s/launch", "candidates", "at most")
+    )
     for one in found.targets:
         shown.add_row(
             one.name,

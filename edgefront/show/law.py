@@ -48,7 +48,9 @@ def show(view: JobLawView, console: Console) -> None:
     else:
         line("None of the job's candidates has been trained to a perplexity.", "dim")
     if view.moving_to is not None:
-        line(f"being moved to {view.moving_to}: a worker predicts the candidates anew", "yellow")
+        line(f"being moved to {view.moving_to}: a worker predicts the candidates again", "yellow")
+    if view.note:
+        line(view.note, "yellow")
     for one in view.newer:
         line(f"newer: {one.law}: {_about(one)}")
     if view.newer:
@@ -75,7 +77,12 @@ def _about(law: LawChoice) -> str:
 
 def _show_agreement(found: LawAgreement, console: Console) -> None:
     numbers = ("predicted", "from", "to", "trained")
-    shown = table("candidate", "architecture", *numbers, "holds", "", right=numbers)
+    shown = table(
+        *("candidate", "architecture", *numbers, "holds", ""),
+        right=numbers,
+        prose=("architecture", ""),
+        less=("architecture", "", "from", "to"),
+    )
     for row in found.rows:
         shown.add_row(
             row.candidate_id,

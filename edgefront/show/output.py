@@ -5,50 +5,69 @@ Standard output has only the result; notes, progress and errors go to standard e
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from pydantic import BaseModel
 
-from edgefront.core.units import MIB
+from edgefront.core.units import MB
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from edgefront.core.wire.jobs import Versus
+    from edgefront.show.fitting import FittingTable
 
 NONE = "–"
+_PLAIN = dict(zip("–—−·×°█≈", "---*xo#~", strict=True)) | {"±": "+-", "…": "...", "→": "->", "ρ": "rho", "ε": "epsilon"}
+UNBOUNDED = 100_000
+"""Columns of what has no width: a file or a pipe."""
 
 
-def console(*, stderr: bool = False) -> Console:
-    """A console that does not squeeze tables into 80 columns when its output goes to a file."""
+def console(*, stderr: bool = False, wide: bool = False) -> Console:
+    """A console as wide as its terminal, or as `COLUMNS` says; without either, or with `wide`, as wide as is needed."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else int(os.environ.get("COLUMNS", "160"))
+    given = os.environ.get("COLUMNS", "")
+    width = int(given) if given.isdecimal() and 0 < int(given) < UNBOUNDED else None
+    if wide or (width is None and not stream.isatty()):
+        width = UNBOUNDED
     return Console(stderr=stderr, width=width, highlight=False)
 
 
-_WHOLE = ("id", "job", "training", "model")
+def table(
+    *columns: str,
+    title: str | None = None,
+    right: Iterable[str] = (),
+    prose: Iterable[str] = (),
+    less: Sequence[str] = (),
+) -> FittingTable:
+    """An empty table in the house style: numbers in the columns `right`, text that may be wrapped in `prose`. The
+    columns `less` are left out first where it is narrow."""
+    from edgefront.show.fitting import FittingTable
+
+    return FittingTable(columns, title=title, right=right, prose=prose, less=less)
 
 
-def table(*columns: str, title: str | None = None, right: Iterable[str] = ()) -> Table:
-    """An empty table in the house style; the columns named in `right` are right-aligned numbers."""
-    from rich import box
-    from rich.table import Table
+def write_anywhere() -> None:
+    """Lets standard output and error take any text: a plain character stands for one that their encoding lacks."""
+    codecs.register_error("plain", _in_plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="plain")
 
-    made = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
-    numbers = set(right)
-    for column in columns:
-        whole = column in numbers or column in _WHOLE
-        # Long cells are wrapped, not truncated, so that ids can be copied.
-        made.add_column(column, justify="right" if column in numbers else "left", no_wrap=whole, overflow="fold")
-    return made
+
+def _in_plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_PLAIN.get(character, "?") for character in error.object[error.start : error.end]), error.end
 
 
 def plain(value: Any) -> Any:
@@ -64,9 +83,14 @@ def plain(value: Any) -> Any:
 
 def print_json(value: Any, *, line: bool = False) -> None:
     """One JSON document on standard output; `line` keeps it on one line, for streams."""
-    text = json.dumps(plain(value), indent=None if line else 2, ensure_ascii=False)
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(as_json(value, sys.stdout, line=line))
     sys.stdout.flush()
+
+
+def as_json(value: Any, stream: TextIO, *, line: bool = False) -> str:
+    """The value as a JSON document; escaped where the stream is not UTF-8."""
+    escaped = not (stream.encoding or "").lower().startswith("utf")
+    return json.dumps(plain(value), indent=None if line else 2, ensure_ascii=escaped, default=str) + "\n"
 
 
 def millions(count: int | float) -> str:
@@ -74,8 +98,13 @@ def millions(count: int | float) -> str:
     return f"{count / 1e6:.2f} M"
 
 
-def mebibytes(count: int | float | None) -> str:
-    return NONE if count is None else f"{count / MIB:.1f}"
+def megabytes(count: int | float | None) -> str:
+    return NONE if count is None else f"{count / MB:.1f}"
+
+
+def gigabytes(count: int) -> str:
+    """25.3 GB (10^9 bytes)."""
+    return f"{count / (1000 * MB):.1f} GB"
 
 
 def milliseconds(value: float | None, half_width: float | None = None) -> str:

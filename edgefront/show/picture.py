@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.units import MIB
+from edgefront.core.files import whole_file
+from edgefront.core.units import MB
 from edgefront.core.wire.jobs import CandidateView, FrontierView
 from edgefront.core.wire.recommendations import RecommendationView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-_FRONTIER, _BASELINE, _OTHER, _INK, _GRID = "#0f766e", "#b45309", "#94a3b8", "#1e293b", "#e2e8f0"
+FRONTIER, BASELINE, _OTHER, _INK, _GRID = "#0f766e", "#b45309", "#94a3b8", "#1e293b", "#e2e8f0"
 _CHOSEN = "#be123c"
 _ENDINGS = ("png", "svg", "pdf")
 STYLE = {
@@ -51,7 +53,7 @@ def draw(
 
     `others` are, by target id, the candidates that are shown faintly behind their frontier.
     """
-    with _panels(len(frontiers), 2, (11, 0.6 + 3.9 * len(frontiers)), path, title) as grid:
+    with panels(len(frontiers), 2, (11, 0.6 + 3.9 * len(frontiers)), path, title) as grid:
         for row, view in zip(grid, frontiers, strict=True):
             behind = [
                 point
@@ -59,7 +61,7 @@ def draw(
                 if point.latency_ms is not None and not point.on_frontier and point.role == "search"
             ]
             _panel(row[0], view, behind, "latency_ms", 1.0, "median latency (ms)")
-            _panel(row[1], view, behind, "memory_bytes", MIB, "peak memory (MiB)")
+            _panel(row[1], view, behind, "memory_bytes", MB, "peak memory (MB)")
             row[0].set_title(view.target, loc="left")
             row[0].legend(loc="upper left")
 
@@ -72,15 +74,15 @@ def draw_found(
 
     `frontiers` are those of the same targets, `searched` holds all candidates by target id.
     """
-    with _panels(1, len(views), (6 * len(views), 4.8), path, title) as (row,):
+    with panels(1, len(views), (6 * len(views), 4.8), path, title) as (row,):
         for axes, view, frontier in zip(row, views, frontiers, strict=True):
             _found_panel(axes, view, frontier, searched[view.target_id])
         row[0].legend(loc="best", fontsize=9)
 
 
 @contextmanager
-def _panels(rows: int, columns: int, inches: tuple[float, float], path: Path, title: str) -> Iterator[Any]:
-    """A grid of empty axes, (rows, columns), which are drawn into the file at the end."""
+def panels(rows: int, columns: int, inches: tuple[float, float], path: Path, title: str) -> Iterator[Any]:
+    """A grid of empty axes, (rows, columns), which are drawn into the PNG, SVG or PDF file at the end."""
     check_ending(path)
     import matplotlib
 
@@ -92,9 +94,14 @@ def _panels(rows: int, columns: int, inches: tuple[float, float], path: Path, ti
         yield grid
         if title:
             figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=160, facecolor="white")
+        save(figure, path)
         pyplot.close(figure)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes a figure in the format that its ending names."""
+    with whole_file(path) as file:
+        figure.savefig(file, format=path.suffix.lstrip(".").lower(), dpi=160, facecolor="white")
 
 
 def _found_panel(
@@ -104,9 +111,16 @@ def _found_panel(
     kept = {one.id for one in frontier.points}
     others = [one for one in searched if one.role == "search" and one.id not in kept]
     baseline = sorted(frontier.baseline, key=_size)
-    _predicted(axes, baseline, _BASELINE, "s", "baseline: the stock model, by layers", line=True)
+    _predicted(
+        axes,
+        baseline,
+        BASELINE,
+        "s",
+        _baseline_name(view),
+        line=True,
+    )
     _predicted(axes, others, _OTHER, "o", "searched")
-    _predicted(axes, frontier.points, _FRONTIER, "o", "frontier", bars=True)
+    _predicted(axes, frontier.points, FRONTIER, "o", "frontier", bars=True)
     if best is not None:
         _predicted(axes, [best], _CHOSEN, "*", "recommended", size=16, bars=True)
     if limits.latency_ms is not None:
@@ -180,12 +194,12 @@ def _panel(
     points = sorted(view.points, key=_size)
     axes.plot(
         *_columns(baseline, field, unit),
-        color=_BASELINE,
+        color=BASELINE,
         linestyle=(0, (4, 2)),
         linewidth=1.4,
         marker="s",
         markersize=5,
-        label="baseline: the stock model, by layers",
+        label=_baseline_name(view),
         zorder=2,
     )
     if behind:
@@ -194,7 +208,7 @@ def _panel(
         )
     axes.scatter(
         *_columns(points, field, unit),
-        color=_FRONTIER,
+        color=FRONTIER,
         s=42,
         edgecolors="white",
         linewidths=0.8,
@@ -205,13 +219,17 @@ def _panel(
         known = [point for point in points if point.latency_half_width_ms is not None]
         x, y = _columns(known, field, unit)
         widths = [point.latency_half_width_ms or 0.0 for point in known]
-        axes.errorbar(x, y, yerr=widths, fmt="none", ecolor=_FRONTIER, elinewidth=1, capsize=2, zorder=3)
+        axes.errorbar(x, y, yerr=widths, fmt="none", ecolor=FRONTIER, elinewidth=1, capsize=2, zorder=3)
     axes.set_xlabel("decoder parameters (millions), more is better")
     axes.set_ylabel(f"{label}, less is better")
     # Axis limits ignore the intervals, because a very wide one would compress everything else.
     highest = max((getattr(point, field) / unit for point in (*points, *baseline, *behind)), default=1.0)
     axes.set_xlim(left=0)
     axes.set_ylim(0, highest * 1.15)
+
+
+def _baseline_name(view: FrontierView | RecommendationView) -> str:
+    return "my model" if view.own_model else "baseline: the stock model, by layers"
 
 
 def _columns(points: Iterable[CandidateView], field: str, unit: float) -> tuple[list[float], list[float]]:

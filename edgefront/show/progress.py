@@ -11,7 +11,8 @@ from edgefront.show.output import duration, share, table
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
+
+    from edgefront.show.fitting import FittingTable
 
 # Without a terminal: minimum seconds between two lines of a target.
 _LINE_EVERY_S = 5.0
@@ -61,20 +62,18 @@ def progress_line(target: TargetView, goal: Goal = "frontier") -> str:
     return f"{target.name}: {target.state}: " + ", ".join(parts)
 
 
-def progress_table(job: JobView) -> Table:
+def progress_table(job: JobView) -> FittingTable:
     """All targets of a job, each with a bar."""
     from rich.progress_bar import ProgressBar
 
     whole_frontier = job.request.goal == "frontier"
     numbers = ("measured", "frontier", *(["hypervolume"] if whole_frontier else []), "measuring", "left")
     shown = table(
-        "target",
-        "state",
-        "",
-        *numbers,
-        "note",
+        *("target", "state", "progress", *numbers, "note"),
         title=f"{job.name}  {job.id}  {job.state}",
         right=numbers,
+        prose=("note",),
+        less=("progress", "measuring", "hypervolume", "note", "frontier"),
     )
     for target in job.targets:
         whole = target.planned or max(target.candidates, 1)

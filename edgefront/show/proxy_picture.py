@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefront.core.proxies.study import ProxyStudy, Study
-from edgefront.show.picture import STYLE, check_ending
+from edgefront.show.picture import STYLE, check_ending, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,8 +55,7 @@ def draw_study(studies: Mapping[str, Study], path: Path, *, title: str = "") -> 
                 row[1].legend(loc="lower left")
         if title:
             figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=160, facecolor="white")
+        save(figure, path)
         pyplot.close(figure)
 
 

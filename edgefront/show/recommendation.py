@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from edgefront.core.spaces.words import architecture_in_words
 from edgefront.core.wire.jobs import CandidateView
 from edgefront.core.wire.recommendations import RecommendationView
-from edgefront.show.output import NONE, mebibytes, millions, milliseconds, table
+from edgefront.show.output import NONE, megabytes, millions, milliseconds, table
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
+
+    from edgefront.show.fitting import FittingTable
 
 
 def show(view: RecommendationView, console: Console) -> None:
@@ -41,15 +42,22 @@ def commands(view: RecommendationView) -> dict[str, str]:
     if chosen is None:
         return {}
     return {
-        "download": f"edgefront model download {chosen.id} --format onnx",
+        "download": f"edgefront model download {chosen.id} {view.download}",
         "train": f"edgefront train submit --candidate {chosen.id} --watch",
     }
 
 
-def recommendation_table(view: RecommendationView) -> Table:
+def recommendation_table(view: RecommendationView) -> FittingTable:
     """The recommended model, the stock model under the same limits, and the runners-up."""
-    numbers = ("decoder parameters", "perplexity", "latency ms", "memory MiB")
-    shown = table("", "model", "architecture", *numbers, right=numbers)
+    generates = any(one is not None and one.token_ms is not None for one in (view.recommended, view.nearest))
+    times = ("first token ms", "further token ms") if generates else ()
+    numbers = ("parameters", "perplexity", "latency ms", *times, "memory MB")
+    shown = table(
+        *("", "model", "architecture", *numbers),
+        right=numbers,
+        prose=("architecture",),
+        less=("architecture", "parameters", "memory MB", "first token ms"),
+    )
     trained = {one.candidate_id: one.perplexity for one in view.trained}
 
     def row(name: str, one: CandidateView, style: str | None = None) -> None:
@@ -60,14 +68,15 @@ def recommendation_table(view: RecommendationView) -> Table:
             millions(one.decoder_parameters),
             _perplexity(one, trained.get(one.id)),
             milliseconds(one.latency_ms, one.latency_half_width_ms),
-            mebibytes(one.memory_bytes),
+            *((milliseconds(one.first_token_ms), milliseconds(one.token_ms)) if generates else ()),
+            megabytes(one.memory_bytes),
             style=style,
         )
 
     if view.recommended is not None:
         row("recommended", view.recommended, style="bold")
     if view.baseline is not None and view.baseline != view.recommended:
-        row("stock model", view.baseline)
+        row("my model" if view.own_model else "stock model", view.baseline)
     for one in view.runners_up:
         row("runner-up", one.candidate, style="dim")
     if view.nearest is not None:

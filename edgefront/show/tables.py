@@ -7,12 +7,13 @@ import io
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.spaces.words import layers_in_words, spread, stack_in_words
 from edgefront.core.wire.jobs import CandidateView, FrontierView
-from edgefront.show.output import NONE, mebibytes, millions, milliseconds, speedup, table, times
+from edgefront.show.output import NONE, megabytes, millions, milliseconds, speedup, table, times
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from edgefront.show.fitting import FittingTable
 
 _CSV = (
     "target",
@@ -24,6 +25,7 @@ _CSV = (
     "latency_ms",
     "latency_half_width_ms",
     "memory_bytes",
+    *MEASURED,
     "speedup",
     "speedup_low",
     "speedup_high",
@@ -33,9 +35,12 @@ _CSV = (
 )
 
 
-def frontier_table(view: FrontierView, *, baseline: bool = True) -> Table:
+def frontier_table(view: FrontierView, *, baseline: bool = True) -> FittingTable:
     """The points by rising decoder parameters, with the baseline beside them; perplexities where some were trained."""
-    numbers = ("latency ms", "memory MiB", "faster", "smaller", "launches", *(("perplexity",) if view.trained else ()))
+    generates = any(point.token_ms is not None for point in (*view.points, *view.baseline))
+    parts = ("first token ms", "further token ms", "tokens/s") if generates else ()
+    trained = ("perplexity",) if view.trained else ()
+    numbers = ("latency ms", *parts, "memory MB", "faster", "smaller", "launches", *trained)
     shown = table(
         "model",
         "parameters",
@@ -45,20 +50,31 @@ def frontier_table(view: FrontierView, *, baseline: bool = True) -> Table:
         *numbers,
         title=_title(view),
         right=("parameters", "d_model", *numbers),
+        less=(
+            "launches",
+            "d_inner",
+            "d_model",
+            "blocks",
+            "smaller",
+            "tokens/s",
+            "first token ms",
+            "parameters",
+            "faster",
+        ),
     )
     scores = {one.candidate_id: f"{one.perplexity:.4g}" for one in view.trained}
 
     def cells(point: CandidateView) -> list[str]:
-        return _cells(point) + ([scores.get(point.id, "")] if scores else [])
+        return _cells(point, generates) + ([scores.get(point.id, "")] if scores else [])
 
     for point in view.points:
         shown.add_row(point.id, *cells(point))
     if baseline and view.baseline:
         shown.add_section()
         for point in sorted(view.baseline, key=lambda item: item.decoder_parameters):
-            shown.add_row(
-                f"baseline, {layers_in_words(point.architecture.get('blocks', ()))}", *cells(point), style="dim"
-            )
+            name = "my model" if view.own_model else "baseline"
+            words = layers_in_words(point.architecture.get("blocks", ()))
+            shown.add_row(f"{name}, {words}", *cells(point), style="dim")
     return shown
 
 
@@ -70,7 +86,8 @@ def _title(view: FrontierView) -> str:
     return f"{view.target}: {len(view.points)} models on the frontier{alike}, hypervolume {view.hypervolume:.4f}"
 
 
-def _cells(point: CandidateView) -> list[str]:
+def _cells(point: CandidateView, generates: bool) -> list[str]:
+    rate = NONE if point.tokens_per_s is None else f"{point.tokens_per_s:.1f}"
     versus = point.versus_baseline if point.role == "search" else None
     mark = "*" if versus is not None and versus.extrapolated else ""
     return [
@@ -79,7 +96,8 @@ def _cells(point: CandidateView) -> list[str]:
         str(point.architecture.get("d_model", NONE)),
         spread(_inner_widths(point)),
         milliseconds(point.latency_ms, point.latency_half_width_ms),
-        mebibytes(point.memory_bytes),
+        *((milliseconds(point.first_token_ms), milliseconds(point.token_ms), rate) if generates else ()),
+        megabytes(point.memory_bytes),
         speedup(versus) + mark if versus else "",
         times(versus.memory_ratio) + mark if versus else "",
         str(point.launches),

@@ -13,7 +13,7 @@ from edgefront.core.wire.trainings import EvaluationView, MetricView, TrainingVi
 from edgefront.show.output import (
     NONE,
     duration,
-    mebibytes,
+    megabytes,
     millions,
     milliseconds,
     moment,
@@ -23,19 +23,24 @@ from edgefront.show.output import (
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from edgefront.client import Client
+    from edgefront.show.fitting import FittingTable
 
 _LOOK_S = 1.0
 # Without a terminal: minimum seconds between two lines of a training.
 _LINE_EVERY_S = 5.0
 
 
-def trainings_table(trainings: Iterable[TrainingView]) -> Table:
+def trainings_table(trainings: Iterable[TrainingView]) -> FittingTable:
     """One row per training: its progress, scores and measurements."""
-    numbers = ("parameters", "step", "loss", "perplexity", "latency ms", "memory MiB", "left")
-    shown = table("id", "name", "state", *numbers, "note", right=numbers)
+    numbers = ("parameters", "step", "loss", "perplexity", "latency ms", "memory MB", "left")
+    shown = table(
+        *("id", "name", "state", *numbers, "note"),
+        right=numbers,
+        prose=("note",),
+        less=("parameters", "memory MB", "latency ms", "loss", "left", "note", "perplexity"),
+    )
     for item in trainings:
         shown.add_row(
             item.id,
@@ -46,25 +51,35 @@ def trainings_table(trainings: Iterable[TrainingView]) -> Table:
             _number(item.last_metric.loss if item.last_metric else None),
             _number(best_perplexity(item)),
             milliseconds(item.measured.latency_ms if item.measured else None),
-            mebibytes(item.measured.memory_bytes if item.measured else None),
+            megabytes(item.measured.memory_bytes if item.measured else None),
             duration(item.seconds_left) if item.seconds_left is not None else "",
             item.reason or item.note,
         )
     return shown
 
 
-def recipes_table(recipes: Iterable[RecipeView]) -> Table:
+def recipes_table(recipes: Iterable[RecipeView]) -> FittingTable:
     """One row per recipe."""
-    shown = table("recipe", "what", "trains", "data", "steps", "tokens", right=("steps", "tokens"))
+    shown = table(
+        *("recipe", "what", "trains", "data", "steps", "tokens"),
+        right=("steps", "tokens"),
+        prose=("what",),
+        less=("what", "trains", "tokens"),
+    )
     for item in recipes:
         counts = (f"{item.steps:,}", millions(item.tokens))
         shown.add_row(item.name, item.title, item.task, item.dataset or NONE, *counts)
     return shown
 
 
-def datasets_table(datasets: Iterable[DatasetView]) -> Table:
+def datasets_table(datasets: Iterable[DatasetView]) -> FittingTable:
     """One row per data set."""
-    shown = table("data", "digest", "level", "vocabulary", "what", right=("vocabulary",))
+    shown = table(
+        *("data", "digest", "level", "vocabulary", "what"),
+        right=("vocabulary",),
+        prose=("digest", "what"),
+        less=("what", "vocabulary"),
+    )
     for item in datasets:
         digest = "prepared on first use" if item.digest is None else item.digest[:12]
         vocabulary = NONE if item.vocab_size is None else f"{item.vocab_size:,}"
@@ -72,7 +87,7 @@ def datasets_table(datasets: Iterable[DatasetView]) -> Table:
     return shown
 
 
-def layers_table(choices: Sequence[str], search: SearchProgress) -> Table:
+def layers_table(choices: Sequence[str], search: SearchProgress) -> FittingTable:
     """One row per layer: the current probability of each block in the search of one seed."""
     shown = table("layer", *choices, title=f"seed {search.seed}: {search.pattern} ({search.phase})", right=choices)
     for layer, row in enumerate(search.records[-1].probabilities, 1):
@@ -178,8 +193,8 @@ def _score(score: EvaluationView) -> str:
 def _measured(item: TrainingView) -> str | None:
     if item.measured is None or item.measured.latency_ms is None:
         return None
-    where, memory = item.measured.target, mebibytes(item.measured.memory_bytes)
-    said = f"{milliseconds(item.measured.latency_ms)} ms, peak {memory} MiB on {where}"
+    where, memory = item.measured.target, megabytes(item.measured.memory_bytes)
+    said = f"{milliseconds(item.measured.latency_ms)} ms, peak {memory} MB on {where}"
     sizes = [(one or {}).get("embedding", {}).get("vocab_size") for one in (item.architecture, item.trained)]
     if None not in sizes and sizes[0] != sizes[1]:
         said += f", over {sizes[0]:,} tokens (it is trained over {sizes[1]:,})"

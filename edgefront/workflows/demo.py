@@ -15,7 +15,7 @@ from edgefront import follow
 from edgefront.client import Client
 from edgefront.commands.base import Session
 from edgefront.core.errors import EdgefrontError
-from edgefront.core.units import MIB
+from edgefront.core.units import MB
 from edgefront.core.wire.jobs import FrontierView, JobRequest, JobView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.embedded.service import DEVICE, EmbeddedService
@@ -69,11 +69,10 @@ def run(session: Session, output: Path, *, once: bool, minutes: float, candidate
         up.announce(session, service, out)
         with Client(service.url, service.key) as client:
             result = Demo(client, service, folder, out, ending).show(minutes=minutes, candidates=candidates)
-        out.print(f"The live page: {up.login_link(service)}", markup=False, soft_wrap=True)
         if session.json:
             print_json(result)
         if stay:
-            out.print("It stays up until Ctrl-C.")
+            out.print(f"The live page, until Ctrl-C: {up.login_link(service)}", markup=False, soft_wrap=True)
             ending.wait()
 
 
@@ -106,7 +105,7 @@ class Demo:
             f"Searching {SPACE}, narrowed to small sizes, for the best model within what {LIMITED_BY} layers take"
         )
         for (title, _), one in zip(TARGETS, limits, strict=True):
-            self.out.print(f"  {title}: at most {one['latency_ms']:g} ms and {one['memory_mb']:g} MiB", soft_wrap=True)
+            self.out.print(f"  {title}: at most {one['latency_ms']:g} ms and {one['memory_mb']:g} MB", soft_wrap=True)
         left = minutes - (time.monotonic() - began) / 60
         job = self._search(job_request(limits, minutes=max(left, minutes / 4), candidates=candidates))
         self._say(f"Searched in {duration(time.monotonic() - began)}")
@@ -209,7 +208,7 @@ def limits_of(frontier: FrontierView) -> dict[str, float]:
     if not fitting:
         raise EdgefrontError(f"{frontier.target}: the stock model could not be measured; give --minutes more")
     latency, half = fitting[-1].latency_ms or 0.0, fitting[-1].latency_half_width_ms or 0.0
-    memory = (fitting[-1].memory_bytes or 0) / MIB
+    memory = (fitting[-1].memory_bytes or 0) / MB
     return {
         "latency_ms": round(latency * min(max(1 + half / latency, _ROOM_MS[0]), _ROOM_MS[1]), 1),
         "memory_mb": float(math.ceil(memory * _ROOM_MB)),

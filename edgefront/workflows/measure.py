@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgefront.core.errors import MeasurementError
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult, PeakMemory
 from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, half_width_ms, median, p90
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.models import resolve
+from edgefront.requests.jobs import described
+
+if TYPE_CHECKING:
+    from edgefront.agents.measuring.measure import Measurer
 
 
 def find_model(file_or_name: str) -> Architecture | Path:
-    """An ONNX file as its path; else the architecture of that JSON file or name."""
+    """An ONNX file as its path; else the architecture of that JSON file, folder (`requests.jobs.described`) or name."""
     path = Path(file_or_name)
     if path.suffix.lower() == ".onnx" and path.is_file():
         return path.resolve()
-    return resolve(file_or_name)
+    return described(file_or_name)
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,30 @@ class Measured:
             "latency_ms": middle,
             "latency_half_width_ms": half_width_ms(middle, len(medians), variance),
             "latency_p90_ms": p90([sample for latency in latencies for sample in latency.samples_ms]),
+            **({"generation": self.generation()} if self.protocol.mode == "generate" else {}),
             "memory": self._memory().model_dump(mode="json"),
             "protocol": self.protocol.model_dump(mode="json"),
             "launches": [launch.model_dump(mode="json") for launch in self.launches],
+        }
+
+    def generation(self) -> dict[str, float | str | None]:
+        """Of launches that generated: each time with half its interval, tokens a second, energy a token; the medians
+        over launches of their medians.
+        """
+        found: dict[str, float | str | None] = {}
+        made = [launch.generation for launch in self.launches if launch.generation is not None]
+        for name in ("first_token_ms", "token_ms", "total_ms"):
+            medians = [median(getattr(one, name)) for one in made]
+            spread = LogLaunches.of(medians)
+            variance = LaunchVariance.pooled([(spread.count, spread.sum_squares)])
+            found[name] = median(medians)
+            found[name.replace("_ms", "_half_width_ms")] = half_width_ms(median(medians), len(medians), variance)
+        total = float(found["total_ms"] or 0.0)
+        energies = [one.energy_token_mj for one in made if one.energy_token_mj is not None]
+        return found | {
+            "tokens_per_s": 1000 * self.protocol.new_tokens * self.protocol.batch / total,
+            "energy_token_mj": median(energies) if energies else None,
+            "energy": made[-1].energy,
         }
 
     def _memory(self) -> PeakMemory:
@@ -60,16 +85,27 @@ def run(subject: Architecture | Path, protocol: MeasurementProtocol, *, launches
     """Measures `launches` times, each in a fresh process. Raises `MeasurementError` with the reason if that is not
     possible on this machine.
     """
+    return run_all(subject, [protocol], launches=launches, seed=seed)[0]
+
+
+def run_all(
+    subject: Architecture | Path, protocols: Sequence[MeasurementProtocol], *, launches: int, seed: int
+) -> tuple[Measured, ...]:
+    """The same by several protocols, with the same weights."""
     from edgefront.agents.measuring.measure import Measurer
 
-    done: list[LaunchResult] = []
     with tempfile.TemporaryDirectory(prefix="edgefront-measure-") as folder, Measurer(Path(folder)) as measurer:
-        for _ in range(launches):
-            result = measurer.measure(subject, protocol, seed)
-            if result.outcome != "done":
-                raise MeasurementError(
-                    f"{result.outcome}, {(result.reason or '').replace('_', ' ')}: {result.message}",
-                    reason=result.reason or "run_error",
-                )
-            done.append(result)
-    return Measured(subject, protocol, tuple(done))
+        return tuple(
+            Measured(subject, one, tuple(_launch(measurer, subject, one, seed) for _ in range(launches)))
+            for one in protocols
+        )
+
+
+def _launch(measurer: Measurer, subject: Architecture | Path, protocol: MeasurementProtocol, seed: int) -> LaunchResult:
+    result = measurer.measure(subject, protocol, seed)
+    if result.outcome != "done":
+        raise MeasurementError(
+            f"{result.outcome}, {(result.reason or '').replace('_', ' ')}: {result.message}",
+            reason=result.reason or "run_error",
+        )
+    return result

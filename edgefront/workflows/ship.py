@@ -15,11 +15,11 @@ from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.validation import one_of
 from edgefront.core.wire.jobs import CandidateView, FrontierView
 from edgefront.core.wire.trainings import TrainingView
-from edgefront.show.output import NONE, mebibytes, millions, milliseconds, table
+from edgefront.show.output import NONE, megabytes, millions, milliseconds, table
 from edgefront.show.training_tables import best_perplexity
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from edgefront.show.fitting import FittingTable
 
 
 @dataclass(frozen=True)
@@ -99,26 +99,33 @@ def chosen(points: Sequence[CandidateView], trainings: Sequence[TrainingView]) -
     return [Shipped(one.candidate, one.training, one.perplexity, kept=index == best) for index, one in enumerate(found)]
 
 
-def shipped_table(shipped: Sequence[Shipped]) -> Table:
+def shipped_table(shipped: Sequence[Shipped]) -> FittingTable:
     """A table of measurements on the device and scores on held-out text."""
-    numbers = ("parameters", "latency ms", "memory MiB", "perplexity")
-    shown = table("", "model", "training", *numbers, right=numbers)
+    numbers = ("parameters", "latency ms", "memory MB", "perplexity")
+    shown = table(
+        *("", "model", "training", "state", *numbers),
+        right=numbers,
+        less=("state", "parameters", "memory MB", "training"),
+    )
     for one in shipped:
         shown.add_row(
             "kept" if one.kept else "",
             one.candidate.id,
-            one.training.id if one.training.state == "done" else f"{one.training.id} ({one.training.state})",
+            one.training.id,
+            one.training.state,
             millions(one.candidate.decoder_parameters),
             milliseconds(one.candidate.latency_ms),
-            mebibytes(one.candidate.memory_bytes),
+            megabytes(one.candidate.memory_bytes),
             NONE if one.perplexity is None else f"{one.perplexity:.4g}",
             style="bold" if one.kept else None,
         )
     return shown
 
 
-def fetch(client: Client, shipped: Sequence[Shipped], folder: Path, note: Callable[[str], None]) -> tuple[Path, ...]:
+def fetch(
+    client: Client, shipped: Sequence[Shipped], folder: Path, note: Callable[[str], None], *, force: bool
+) -> tuple[Path, ...]:
     """Downloads the chosen model."""
     kept = next(one for one in shipped if one.kept)
     note(f"downloading {kept.training.id} into {folder}")
-    return client.trainings.download(kept.training.id, folder)
+    return client.trainings.download(kept.training.id, folder, replace=force)

@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefront.client import Client
 from edgefront.commands.base import Session
 from edgefront.core.errors import EdgefrontError
 from edgefront.embedded.port import DEFAULT_PORT
@@ -20,6 +19,8 @@ from edgefront.show.output import print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from edgefront.client import Client
 
 _LOG_BYTES = 5 << 20
 _CHATTY = ("celery", "httpx", "alembic.runtime.plugins")
@@ -30,10 +31,14 @@ def run(
     session: Session, home: Path, *, host: str, port: int | None, agent: bool, cores: str | None, verbose: bool
 ) -> None:
     """Starts the service, prints its URL, and stops it on Ctrl-C or SIGTERM."""
+
+    def say_where(url: str) -> None:
+        session.note(f"starting at {url}, with its data in {home} …")
+
     with (
         log_to(home / "service.log", verbose=verbose),
         told_to_end() as ending,
-        EmbeddedService(home, host=host, port=port, agent=agent, cores=cores) as service,
+        EmbeddedService(home, host=host, port=port, agent=agent, cores=cores, on_bound=say_where) as service,
     ):
         if session.json:
             told = {"url": service.url, "home": str(service.home), "key_file": str(service.home / "key")}
@@ -41,6 +46,7 @@ def run(
         else:
             announce(session, service, session.out)
         if agent:
+            session.note("its agent is coming: it needs about ten seconds, and jobs wait for it")
             _say_when_ready(session, service, ending)
         ending.wait()
         session.note("stopping: the agent finishes its current launch (Ctrl-C again to stop at once) …")
@@ -59,6 +65,8 @@ def announce(session: Session, service: EmbeddedService, out: Console) -> None:
 
 
 def _say_when_ready(session: Session, service: EmbeddedService, ending: threading.Event) -> None:
+    from edgefront.client import Client  # takes a second to load: only after it is said where the service is
+
     with Client(service.url, service.key) as client:
         try:
             while not agent_is_ready(client, service):

@@ -12,14 +12,6 @@ from edgefront.agents.measuring.measure import Measurer
 from edgefront.core.wire.agent import DeviceFacts
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _own_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """These tests take turns with each other, not with agents that measure on this machine in earnest."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EDGEFRONT_MEASURE_LOCK", str(tmp_path_factory.mktemp("lock") / "measure.lock"))
-        yield
-
-
 @pytest.fixture(scope="session")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One weight cache for all tests: it fills once."""
@@ -27,7 +19,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def measurer(weights: Path, _own_lock: None) -> Iterator[Measurer]:
+def measurer(weights: Path, own_measuring_lock: None) -> Iterator[Measurer]:
     with Measurer(weights) as made:
         yield made
 

@@ -17,9 +17,10 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import uvicorn
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
 
 from edgefront.core.wire.agent import (
+    RENEW_HEADER,
     EnrolRequest,
     EnrolResponse,
     HeartbeatResponse,
@@ -27,6 +28,8 @@ from edgefront.core.wire.agent import (
     LeaseItem,
     LeaseRequest,
     LeaseResponse,
+    LogLine,
+    LogRequest,
     ReleaseRequest,
     ReportReceipt,
     ReportRequest,
@@ -51,6 +54,12 @@ class Script:
     heartbeat_s: float = 0.2
     cancelled: tuple[str, ...] = ()
     credential: str = CREDENTIAL
+    renewing: bool = False
+    """Whether answers to requests for work ask to replace the credential."""
+    gone: int = 0
+    """So many requests for work are still answered as those of a revoked device."""
+    renewed: str | None = None
+    """The new credential, until it is used: then it is the one that counts."""
     outcome: Callable[[LaunchReport], str] = lambda report: "accepted"
     away_after: int | None = None
     """From the answer with this lease on, the server is away (503): before the agent can do anything with it."""
@@ -63,6 +72,7 @@ class Script:
     released: list[str] = field(default_factory=list)
     reports: list[LaunchReport] = field(default_factory=list)
     busy_s: float = 0.0
+    log: list[LogLine] = field(default_factory=list)
     polls_cut_short: int = 0
     requests: list[str] = field(default_factory=list)
 
@@ -95,12 +105,12 @@ class ScriptedServer:
         self._socket.close()
 
 
-def wait_for(condition: Callable[[], Any], timeout_s: float = 120.0) -> None:
+def wait_for(condition: Callable[[], Any], timeout_s: float = 120.0, pause_s: float = 0.02) -> None:
     """Wait until something is so; fails the test if it never is."""
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "it did not come to be"
-        time.sleep(0.01)
+        time.sleep(pause_s)
 
 
 def _app(script: Script) -> FastAPI:
@@ -111,8 +121,11 @@ def _app(script: Script) -> FastAPI:
         script.requests.append(request.url.path)
         if script.garbage or any(request.url.path.startswith(prefix) for prefix in script.status):
             raise Refusal
+        given = request.headers.get("authorization")
+        if script.renewed is not None and given == f"Bearer {script.renewed}":
+            script.credential, script.renewed, script.renewing = script.renewed, None, False
         wanted = TOKEN if request.url.path == "/v1/agents/enrol" else script.credential
-        if request.headers.get("authorization") != f"Bearer {wanted}":
+        if given != f"Bearer {wanted}":
             raise Refusal
 
     app = FastAPI(dependencies=[Depends(behave)])
@@ -132,7 +145,12 @@ def _app(script: Script) -> FastAPI:
         return EnrolResponse(device_id="dev_1", credential=script.credential)
 
     @app.post("/v1/leases")
-    async def lease(body: LeaseRequest, request: Request) -> LeaseResponse:
+    async def lease(body: LeaseRequest, request: Request, response: Response) -> LeaseResponse:
+        if script.gone:
+            script.gone -= 1
+            raise HTTPException(410)
+        if script.renewing:
+            response.headers[RENEW_HEADER] = "true"
         if body.facts is not None:
             script.facts.append(body.facts)
         end = time.monotonic() + body.wait_s
@@ -155,6 +173,11 @@ def _app(script: Script) -> FastAPI:
             lease_id=lease_id, items=items, expires_at=expires, ttl_s=60, heartbeat_s=script.heartbeat_s
         )
 
+    @app.post("/v1/devices/{device_id}/rotate")
+    async def rotate(device_id: str) -> EnrolResponse:
+        script.renewed = f"efa_{len(script.requests):x<43}"
+        return EnrolResponse(device_id=device_id, credential=script.renewed)
+
     @app.post("/v1/leases/{lease_id}/heartbeat")
     async def heartbeat(lease_id: str) -> HeartbeatResponse:
         script.heartbeats.append(lease_id)
@@ -167,6 +190,10 @@ def _app(script: Script) -> FastAPI:
     @app.post("/v1/launches/{launch_id}/start", status_code=204)
     async def start(launch_id: str, body: StartRequest) -> None:
         script.started.append(launch_id)
+
+    @app.post("/v1/agents/log", status_code=204)
+    async def log(body: LogRequest) -> None:
+        script.log.extend(body.lines)
 
     @app.post("/v1/reports")
     async def report(body: ReportRequest) -> ReportResponse:

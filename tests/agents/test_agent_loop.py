@@ -17,7 +17,7 @@ from edgefront.agents.config import AgentConfig
 from edgefront.agents.loop import Agent
 from edgefront.agents.server.client import ProtocolMismatch
 from edgefront.agents.server.spool import Entry, Spool
-from edgefront.core.errors import Gone, InvalidInput, Unauthenticated
+from edgefront.core.errors import Conflict, Gone, InvalidInput, Unauthenticated
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.wire.agent import DeviceFacts, LaunchReport, LeaseItem
 
@@ -319,6 +319,60 @@ def test_enrols_again_where_the_server_does_not_know_the_device(config):
         script.items.append(item(0))
         with running(config(server.url)):
             wait_for(lambda: reported(script) == ["lau_0"])
+    assert len(script.enrolled) == 2
+
+
+def test_replaces_its_credential_when_asked_and_keeps_it_on_disk(config, folder):
+    script = Script(renewing=True)
+    script.items.extend(item(number) for number in range(3))
+    with ScriptedServer(script) as server:
+        with running(config(server.url)) as run:
+            wait_for(lambda: len(script.reports) == 3 and script.credential != CREDENTIAL)
+            script.items.append(item(3))
+            wait_for(lambda: len(script.reports) == 4)
+            assert run.error is None
+        assert script.credential in (folder / "credential.json").read_text()
+        assert stat.S_IMODE((folder / "credential.json").stat().st_mode) == 0o600
+        script.items.append(item(4))
+        with running(config(server.url, token_file=None)):  # and starts with it
+            wait_for(lambda: len(script.reports) == 5)
+    assert len(script.enrolled) == 1
+
+
+def test_keeps_its_credential_when_none_can_be_had(config, folder):
+    script = Script(renewing=True, status={"/v1/devices": 503})
+    script.items.extend(item(number) for number in range(2))
+    with ScriptedServer(script) as server, running(config(server.url)) as run:
+        wait_for(lambda: len(script.reports) == 2 and "/v1/devices/dev_1/rotate" in script.requests)
+        assert run.error is None
+        assert CREDENTIAL in (folder / "credential.json").read_text()
+        script.status.clear()
+        wait_for(lambda: script.credential != CREDENTIAL)
+
+
+def test_a_token_that_is_for_other_devices_leaves_the_credential_where_it_is(config, folder):
+    script = Script()
+    with ScriptedServer(script) as server:
+        with running(config(server.url)):
+            wait_for(lambda: script.requests.count("/v1/leases") == 1)
+        script.credential = "efa_" + "d" * 43
+        script.status = {"/v1/agents/enrol": 409}
+        with running(config(server.url)) as run:
+            assert run.ended()
+        assert isinstance(run.error, Conflict)
+        script.status["/v1/leases"] = 410
+        with running(config(server.url)) as run:
+            assert run.ended()
+        assert isinstance(run.error, Gone)
+    assert CREDENTIAL in (folder / "credential.json").read_text()
+
+
+def test_a_revoked_device_enrols_again_by_a_token_made_for_it(config):
+    script = Script(gone=1)
+    script.items.append(item(0))
+    with ScriptedServer(script) as server, running(config(server.url)) as run:
+        wait_for(lambda: len(script.reports) == 1)
+        assert run.error is None
     assert len(script.enrolled) == 2
 
 

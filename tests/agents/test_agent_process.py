@@ -23,19 +23,25 @@ from edgefront.agents.datafolder import own_folder
 from edgefront.core.measurement.protocol import MeasurementProtocol
 
 ROOT = Path(__file__).parents[2]
+KNOWN = Path(__file__).with_name("known_device.py")
 
 
 @pytest.fixture
-def start(tmp_path, weights):
-    """Starts `python -m edgefront.agents` processes; those that are left at the end are killed."""
+def start(tmp_path, weights, facts):
+    """Starts the agent's command as processes on a device whose facts are known; those that are left at the end are
+    killed. With `probes` it is `python -m edgefront.agents`, which finds them out.
+    """
     begun: list[subprocess.Popen[str]] = []
     folder = tmp_path / "agent"
     folder.mkdir()
     (folder / "weights").symlink_to(weights)
     (tmp_path / "token").write_text(TOKEN)
 
-    def begin(url: str, *options: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "edgefront.agents", "--server", url, "--data-dir", str(folder)]
+    (tmp_path / "facts.json").write_text(facts.model_dump_json())
+
+    def begin(url: str, *options: str, probes: bool = False) -> subprocess.Popen[str]:
+        module = ["-m", "edgefront.agents"] if probes else [str(KNOWN), str(tmp_path / "facts.json")]
+        command = [sys.executable, *module, "--server", url, "--data-dir", str(folder)]
         process = subprocess.Popen(
             [*command, "--token-file", str(tmp_path / "token"), *options], stderr=subprocess.PIPE, text=True, cwd=ROOT
         )
@@ -155,8 +161,8 @@ def test_a_real_job_survives_a_killed_agent(start, tmp_path, monkeypatch):
             "algorithm": {"name": "random"},
             "budget": {"candidates": 6},
         }
-        agent = start(service.url, "--name", "bench")
-        wait_for(lambda: api.get("/v1/devices").json()["items"])
+        agent = start(service.url, "--name", "bench", probes=True)
+        wait_for(lambda: api.get("/v1/devices").json()["items"], pause_s=0.2)
         answer = api.post("/v1/jobs", json=job)
         assert answer.status_code == 201, answer.text
         path = f"/v1/jobs/{answer.json()['id']}"
@@ -164,11 +170,11 @@ def test_a_real_job_survives_a_killed_agent(start, tmp_path, monkeypatch):
         def target():
             return api.get(path).raise_for_status().json()["targets"][0]
 
-        wait_for(lambda: target()["launches_done"] >= 3)
+        wait_for(lambda: target()["launches_done"] >= 3, pause_s=0.2)
         os.kill(agent.pid, signal.SIGKILL)
         agent.wait()
         start(service.url, "--name", "bench")
-        wait_for(lambda: target()["state"] == "finished", 120)
+        wait_for(lambda: target()["state"] == "finished", pause_s=0.2)
         found = target()
         candidates = api.get(f"{path}/candidates", params={"limit": 100}).raise_for_status().json()["items"]
         assert {candidate["state"] for candidate in candidates} == {"measured"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import count, takewhile
@@ -12,12 +13,13 @@ from running_api import Service, problem
 
 from edgefront.api.docs import examples
 from edgefront.api.http.auth import PUBLIC, is_public
-from edgefront.api.http.credentials import REMEMBERED_S, Credential, Credentials
+from edgefront.api.http.credentials import CHECKED_S, TRUSTED_S, Credential, Credentials
 from edgefront.core.errors import Unauthenticated
 from edgefront.core.services.access import keys
 from edgefront.core.store.database import Database
+from edgefront.core.wire.agent import RENEW_HEADER
 
-PAGES = {"/", "/new", "/trainings", "/login", "/favicon.ico"}
+PAGES = {"/", "/new", "/compare", "/trainings", "/devices", "/docs", "/login", "/favicon.ico"}
 
 
 def test_nothing_but_health_answers_without_a_key(sqlite_service: Service) -> None:
@@ -192,23 +194,74 @@ def test_guessing_keys_is_bounded_for_each_address(sqlite_service: Service) -> N
     assert known.get("/v1/me").status_code == 200, "a key that was just used is not looked up"
 
 
-@pytest.mark.anyio
-async def test_a_revocation_elsewhere_counts_within_seconds(database: Database) -> None:
-    clock = [0.0]
-    credentials = Credentials(database, clock=lambda: clock[0])
-    with database.write() as session:
-        now = database.now(session)
-        key, secret = keys.create_key(session, name="bob", owner="bob", role="user", now=now)
-    credential = Credential(secret)
-    assert (await credentials.resolve(credential)).owner == "bob"
+class Clock:
+    """A clock that stands until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def revoke(database: Database, key_id: str) -> None:
     with database.write() as session:
         admin = keys.Principal("key_test", "test", "ada", "admin")
-        keys.revoke_key(session, admin, key.id, now + timedelta(seconds=1))
-    clock[0] = REMEMBERED_S - 0.01
+        keys.revoke_key(session, admin, key_id, database.now(session) + timedelta(seconds=1))
+
+
+@pytest.mark.anyio
+async def test_a_revocation_elsewhere_counts_with_the_next_check(database: Database) -> None:
+    clock, changes = Clock(), []
+    credentials = Credentials(database, clock, changed=lambda: changes.append(clock.now))
+    with database.write() as session:
+        key, secret = keys.create_key(session, name="bob", owner="bob", role="user", now=database.now(session))
+    credential = Credential(secret)
+    await credentials.check()
     assert (await credentials.resolve(credential)).owner == "bob"
-    clock[0] = REMEMBERED_S
+    revoke(database, key.id)
+    assert credentials.remembered(credential) is not None, "no statement is made for each request"
+    clock.now = CHECKED_S
+    await credentials.check()
+    assert changes == [0.0, CHECKED_S]  # also the first check, for streams that began before it
     with pytest.raises(Unauthenticated):
         await credentials.resolve(credential)
+
+
+@pytest.mark.anyio
+async def test_without_checks_nothing_is_remembered_for_a_second(database: Database) -> None:
+    clock = Clock()
+    credentials = Credentials(database, clock)
+    with database.write() as session:
+        key, secret = keys.create_key(session, name="bob", owner="bob", role="user", now=database.now(session))
+    credential = Credential(secret)
+    assert (await credentials.resolve(credential)).owner == "bob"
+    assert credentials.remembered(credential) is None, "nothing was checked yet"
+    await credentials.check()
+    await credentials.resolve(credential)
+    assert credentials.remembered(credential) is not None
+    revoke(database, key.id)
+    clock.now = TRUSTED_S
+    assert TRUSTED_S < 1.0
+    with pytest.raises(Unauthenticated):
+        await credentials.resolve(credential)
+
+
+@pytest.mark.anyio
+async def test_a_key_is_not_remembered_beyond_its_end(database: Database) -> None:
+    clock = Clock()
+    credentials = Credentials(database, clock)
+    with database.write() as session:
+        now = database.now(session)
+        made = keys.create_key(
+            session, name="bob", owner="bob", role="user", now=now, expires_at=now + timedelta(seconds=20)
+        )
+    credential = Credential(made[1])
+    await credentials.check()
+    await credentials.resolve(credential)
+    clock.now = 20.0
+    await credentials.check()
+    assert credentials.remembered(credential) is None
 
 
 @pytest.mark.anyio
@@ -217,12 +270,72 @@ async def test_a_revocation_here_counts_at_once(database: Database) -> None:
     with database.write() as session:
         now = database.now(session)
         key, secret = keys.create_key(session, name="bob", owner="bob", role="user", now=now)
+    await credentials.check()
     await credentials.resolve(Credential(secret))
     with database.write() as session:
         keys.revoke_key(session, keys.Principal("key_test", "test", "ada", "admin"), key.id, now)
     credentials.forget()
     with pytest.raises(Unauthenticated):
         await credentials.resolve(Credential(secret))
+
+
+def test_a_key_ends_in_every_process_of_the_service(database: Database, start_service: Callable[..., Service]) -> None:
+    here, elsewhere = start_service(database), start_service(database)
+    made = elsewhere.client().post("/v1/keys", json={"name": "bob"}).json()
+    bob = here.client_with({"Authorization": f"Bearer {made['key']}"})
+    agent = here.agent("board")
+    browser = here.client_with({"Cookie": f"edgefront_session={login(here, made['key']).cookies['edgefront_session']}"})
+    for client in (bob, agent, browser):
+        assert client.get("/v1/me").status_code == 200
+    elsewhere.client().delete(f"/v1/keys/{made['id']}")
+    elsewhere.client().post("/v1/devices/board/revoke")
+    for client, code in ((bob, 401), (agent, 410), (browser, 401)):
+        while (answer := client.get("/v1/me")).status_code == 200:
+            time.sleep(0.02)
+        problem(answer, code)
+
+
+def test_the_last_admin_key_is_not_revoked_by_mistake(service: Service) -> None:
+    admin = service.client()
+    [key] = [key for key in admin.get("/v1/keys").json() if key["role"] == "admin"]
+    refused = problem(admin.delete(f"/v1/keys/{key['id']}"), 409)
+    assert refused["field"] == "force"
+    assert "last admin key" in refused["detail"]
+    assert admin.get("/v1/me").status_code == 200
+    assert admin.delete(f"/v1/keys/{key['id']}", params={"force": "true"}).status_code == 204
+    problem(admin.get("/v1/me"), 401)
+
+
+def test_a_device_renews_its_credential_over_http(database: Database, start_service: Callable[..., Service]) -> None:
+    service = start_service(database)
+    device, secret = service.enrol("board")
+    agent = service.client_with({"Authorization": f"Bearer {secret}"})
+    lease = {"wait_s": 0, "max_items": 1}
+    assert RENEW_HEADER not in agent.post("/v1/leases", json=lease).headers
+    service.settings.access.credential_days = 1e-9
+    assert agent.post("/v1/leases", json=lease).headers[RENEW_HEADER] == "true"
+    made = agent.post(f"/v1/devices/{device}/rotate").json()
+    assert agent.post("/v1/leases", json=lease).status_code == 200, "the old one counts until the new one is used"
+    renewed = service.client_with({"Authorization": f"Bearer {made['credential']}"})
+    assert renewed.post("/v1/leases", json=lease).status_code == 200
+    while (answer := agent.post("/v1/leases", json=lease)).status_code == 200:
+        time.sleep(0.02)
+    problem(answer, 401)
+
+
+def test_an_owner_makes_a_token_for_one_device(service: Service) -> None:
+    service.enrol("board", owner="bob")
+    owner, other = service.client("user", "bob"), service.client("user", "eve")
+    problem(other.post("/v1/devices/board/reenrol", json={}), 403)
+    problem(owner.post("/v1/devices/nothing/reenrol", json={}), 404)
+    made = owner.post("/v1/devices/board/reenrol", json={"minutes": 5})
+    assert made.status_code == 201
+    assert (made.json()["uses_left"], made.json()["name"]) == (1, "board")
+    asked = {**examples.ENROL_REQUEST, "name": "another"}
+    bearer = service.client_with({"Authorization": f"Bearer {made.json()['token']}"})
+    assert problem(bearer.post("/v1/agents/enrol", json=asked), 409)["field"] == "name"
+    answer = bearer.post("/v1/agents/enrol", json={**asked, "name": "board"})
+    assert answer.json()["device_id"] == made.json()["device_id"]
 
 
 def test_credentials_do_not_show_their_secret() -> None:

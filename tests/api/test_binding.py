@@ -13,7 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from edgefront.api.serve import check_bind, is_local, make_server
+from edgefront.api.binding import check_bind
+from edgefront.api.serve import make_server
+from edgefront.core.addresses import is_local
 from edgefront.core.errors import InvalidInput
 from edgefront.core.services.settings import HttpSettings, Settings
 from servers import free_port

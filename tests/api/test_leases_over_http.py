@@ -80,9 +80,10 @@ def test_devices_are_listed_drained_rotated_and_revoked(service: Service) -> Non
     assert lease(agent).state == "draining"
     assert admin.post(f"/v1/devices/{device}/activate").json()["state"] == "active"
     fresh = agent.post(f"/v1/devices/{device}/rotate").json()
-    problem(agent.post("/v1/leases", json={"wait_s": 0}), 401)
-    agent = service.client_with({"Authorization": f"Bearer {fresh['credential']}"})
+    assert lease(agent).items == ()  # until the new one is used
+    former, agent = agent, service.client_with({"Authorization": f"Bearer {fresh['credential']}"})
     assert lease(agent).items == ()
+    problem(former.post("/v1/leases", json={"wait_s": 0}), 401)
     assert admin.post(f"/v1/devices/{device}/revoke").json()["state"] == "revoked"
     assert problem(agent.post("/v1/leases", json={"wait_s": 0}), 410)["kind"] == "gone"
 

@@ -112,7 +112,6 @@ def test_a_model_that_transformers_has_comes_as_its_folder(
     refused = problem(client.get(path, params={"format": "transformers"}), 422)
     assert (refused["kind"], refused["field"]) == ("invalid-input", "format")
     assert "embedding.cutoffs" in refused["detail"]
-    sqlite_service.enrol("board", "simulated board")
     narrow = {"n_layer": [3], "d_model": [512], "n_head": [2], "d_inner": [1024]}
     made = sqlite_service.submit(client, space={"name": "lts-opt", "narrow": narrow}, baseline_layers=[3])
     [candidate, *_] = client.get(f"/v1/jobs/{made['id']}/candidates").json()["items"]

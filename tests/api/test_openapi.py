@@ -110,5 +110,5 @@ def test_the_document_is_served_with_a_key(sqlite_service: Service, document: di
 
 
 def test_no_page_loads_scripts_from_elsewhere(sqlite_service: Service) -> None:
-    for path in ("/docs", "/redoc", "/openapi.json"):
+    for path in ("/redoc", "/openapi.json"):
         assert sqlite_service.client().get(path).status_code == 404

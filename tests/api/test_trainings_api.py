@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import random
+import shutil
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from httpx_sse import EventSource
+from packages import Data, lively
 from running_api import Service, problem
 from simulated_agent import SimulatedAgent
 from simulated_pool import ARCHITECTURE, DATA, Pool, prepare, settings_for
 
+from edgefront.core.data.tokenizers.tokenizers import Bytes, Tokenizer
+from edgefront.core.evaluation.package import write_package
 from edgefront.core.recipes.papers import recipes as all_recipes
 from edgefront.core.services.trainings.claims import TrainingClaim
 from edgefront.core.services.trainings.files.removal import finish_deletions
 from edgefront.core.services.trainings.files.store import Publisher, training_store
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.tables import Training
 from edgefront.core.wire.trainings import MetricPage, TrainingEventView, TrainingPage, TrainingView
 from edgefront.workers.training.supervisor import Supervisor
 
@@ -288,3 +296,80 @@ def test_a_large_file_is_streamed_from_the_store(sqlite_service: Service, bob: h
     kept.write_bytes(content[:-1] + b"x")
     with pytest.raises(httpx.RemoteProtocolError):
         bob.get(url)
+
+
+def trained_in_earnest(service: Service, made: str, vocabulary: int | None = None) -> Tokenizer:
+    """Puts a real result where the one is that the pool's tests make."""
+    with service.database.read() as session:
+        row = session.get(Training, made)
+        assert row is not None
+        architecture = Architecture.parse(row.trained)
+    tokenizer = Bytes(range(vocabulary or architecture.embedding.vocab_size))
+    write_package(
+        service.settings.artifact_folder / "trainings" / made / "result",
+        lively(architecture.canonical),
+        Data(tokenizer),
+        {"name": "small", "level": "bytes"},
+    )
+    return tokenizer
+
+
+def test_a_trained_model_is_downloaded_as_one_file(sqlite_service: Service, bob: httpx.Client) -> None:
+    made = bob.post("/v1/trainings", json=training()).json()["items"][0]["id"]
+    path = f"/v1/trainings/{made}"
+    refused = problem(bob.get(f"{path}/model", params={"format": "gguf"}), 409)
+    assert "has no result yet" in refused["detail"]
+    train(sqlite_service)
+    trained_in_earnest(sqlite_service, made)
+    formats = bob.get(path).json()["formats"]
+    assert {"gguf", "transformers", "onnx", "onnx-decode", "safetensors"} <= set(formats)
+    found = bob.get(f"{path}/model", params={"format": "gguf", "numbers": "float16"})
+    assert (found.status_code, found.content[:4]) == (200, b"GGUF")
+    assert b"untrained" not in found.content
+    assert found.headers["etag"] == f'"{hashlib.sha256(found.content).hexdigest()}"'
+    assert found.headers["content-disposition"].endswith('-trained-float16.gguf"')
+    part = bob.get(f"{path}/model?format=gguf&numbers=float16", headers={"Range": "bytes=4-9"})
+    assert (part.status_code, part.content) == (206, found.content[4:10])
+    folder = bob.get(f"{path}/model")
+    with tarfile.open(fileobj=io.BytesIO(folder.content)) as archive:
+        assert {Path(name).name for name in archive.getnames()} >= {
+            "config.json",
+            "model.safetensors",
+            "tokenizer.json",
+        }
+    assert problem(bob.get(f"{path}/model?format=gguf&numbers=int8"), 422)["field"] == "numbers"
+    assert problem(bob.get(f"{path}/model?format=gguf&numbers=q9"), 422)["field"] == "numbers"
+    problem(sqlite_service.client("user", "eve").get(f"{path}/model"), 404)
+    kept = sqlite_service.settings.artifact_folder / "trainings" / made / "models"
+    assert sorted(file.name.rpartition("-trained-")[2] for file in kept.glob("*/[!.]*")) == [
+        "float16.gguf",
+        "transformers.tar",
+    ]
+    assert {file["path"].split("/")[0] for file in bob.get(f"{path}/files").json()} == {"result", "checkpoints"}
+    assert bob.delete(path).status_code == 204
+    assert not kept.exists()
+
+
+def test_a_damaged_result_leaves_no_file(sqlite_service: Service, bob: httpx.Client) -> None:
+    made = bob.post("/v1/trainings", json=training()).json()["items"][0]["id"]
+    train(sqlite_service)
+    trained_in_earnest(sqlite_service, made, vocabulary=40)
+    refused = problem(bob.get(f"/v1/trainings/{made}/model?format=gguf"), 422)
+    assert "has 40 tokens, the model" in refused["detail"]
+    kept = sqlite_service.settings.artifact_folder / "trainings" / made / "models"
+    assert [file for file in kept.rglob("*") if file.is_file() and file.name != ".lock"] == []
+
+
+def test_a_trained_model_is_built_from_the_store(sqlite_service: Service, bob: httpx.Client, tmp_path: Path) -> None:
+    sqlite_service.settings.artifacts = f"file://{tmp_path}/store"
+    made = bob.post("/v1/trainings", json=training()).json()["items"][0]["id"]
+    train(sqlite_service, tmp_path / "worker", artifacts=sqlite_service.settings.artifacts)
+    trained_in_earnest(sqlite_service, made)
+    folder = sqlite_service.settings.artifact_folder / "trainings" / made
+    stored = training_store(sqlite_service.settings, made)
+    assert stored is not None
+    Publisher(stored, 99).publish({f"result/{file.name}": file for file in (folder / "result").iterdir()})
+    shutil.rmtree(folder)
+    found = bob.get(f"/v1/trainings/{made}/model?format=gguf")
+    assert (found.status_code, found.content[:4]) == (200, b"GGUF")
+    assert [file.suffix for file in folder.rglob("*") if file.is_file() and file.name != ".lock"] == [".gguf"]

@@ -149,6 +149,8 @@ def test_candidates_come_over_all_pages_filtered_and_sorted(running: Running) ->
     assert sizes == sorted(sizes, reverse=True)
     assert len(sizes) == target.frontier_size
     assert running.client.candidates.get(frontier[0].id) == frontier[0]
+    assert list(listed(running.job.id, group="frontier", sort="-decoder_parameters")) == frontier
+    assert [candidate.number for candidate in listed(running.job.id, text="#5")] == [5]
 
 
 def test_a_number_can_be_traced_to_its_launches(running: Running) -> None:

@@ -136,7 +136,7 @@ def test_a_wrong_architecture_file_names_the_field(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("describe", "no-such-model"), exits.NOT_FOUND, "gpt2-small"),
+        (("describe", "no-such-model"), exits.NOT_FOUND, "edgefront model list"),
         (("describe", "gpt2-small", "--batch", "0"), exits.USAGE, "--batch"),
         (("describe", "gpt2-small", "--dtype", "int3"), exits.REFUSED, "int3"),
         (("describe",), exits.USAGE, "FILE_OR_NAME"),

@@ -157,7 +157,7 @@ def test_the_first_device_of_a_service_that_starts_is_waited_for(monkeypatch: py
     monkeypatch.setattr("edgefront.local.is_starting", lambda url, home: True)
     assert only_device(session) == "local"
     assert notes == ["waiting for the agent of `edgefront up` …"]
-    lists.append([])
+    lists += [[], []]
     monkeypatch.setattr("edgefront.local.is_starting", lambda url, home: False)
     with pytest.raises(InvalidInput, match="that of `edgefront up` needs about ten seconds"):
         only_device(session)
@@ -231,11 +231,26 @@ def test_devices_tokens_and_keys(running: Running) -> None:
     assert secret.startswith("efe_")
     (token,) = [item for item in read(running, "token", "list") if item["uses_left"] == 3]
     assert read(running, "token", "revoke", token["id"]) == {"revoked": token["id"]}
+    assert show(running, "device", "reenrol", running.board, "--minutes", "5").strip().startswith("efe_")
+    assert read(running, "device", "reenrol", running.board)["name"] == running.board
     key = read(running, "key", "create", "cora")
     assert key["key"].startswith("efk_")
     assert "cora" in show(running, "key", "list")
     assert read(running, "key", "revoke", key["id"]) == {"revoked": key["id"]}
     assert edgefront("--key", key["key"], "job", "list", home=running.home).returncode == exits.NO_ACCESS
+
+
+def test_owners(running: Running) -> None:
+    owner = read(running, "key", "create", "dora")["owner"]
+    found = read(running, "owner", "set", owner, "--running-jobs", "3", "--weight", "2", "--stored-mib", "5")
+    assert (found["running_jobs"]["most"], found["weight"], found["stored_bytes"]["most"]) == (3, 2.0, 5 << 20)
+    shown = show(running, "owner", "show", owner)
+    assert "for this owner" in shown
+    assert "running_jobs 3" in shown
+    assert owner in show(running, "owner", "list")
+    assert read(running, "owner", "reset", owner)["running_jobs"]["set_for_owner"] is False
+    assert "back to the settings" in show(running, "owner", "show", owner)
+    assert edgefront("owner", "set", owner, home=running.home).returncode == exits.USAGE
 
 
 def test_url_and_key_before_and_behind_the_command(running: Running, tmp_path: Path) -> None:
@@ -315,7 +330,7 @@ def test_an_estimate_submits_nothing(running: Running, tmp_path: Path) -> None:
         ("--epsilon", "nan", "epsilon"),
         ("--epsilon", "0.5", "epsilon"),
         ("--max-latency-ms", "-1", "targets.0.limits.latency_ms"),
-        ("--max-memory-mb", "0.01", "MiB of weights"),
+        ("--max-memory-mb", "0.01", "MB of weights"),
     ):
         refused = edgefront("job", "estimate", *flags, option, value, home=running.home)
         assert refused.returncode == exits.REFUSED, refused.stdout
@@ -346,3 +361,20 @@ def test_a_device_is_added_to_a_finished_job(running: Running) -> None:
     assert again.returncode == exits.REFUSED
     assert "already" in again.stderr
     assert "device_class" in again.stderr
+
+
+def test_a_frontier_and_an_added_device_have_limits_on_the_times_of_a_generation(running: Running) -> None:
+    place = ("--target", f"class={BOARD}", "--prompt", "32", "--new", "8", "--candidates", "6")
+    narrow = ("--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64")
+    made = edgefront("job", "submit", "--name", "talks", *place, *narrow, home=running.home)
+    assert made.returncode == exits.OK, made.stderr
+    job = running.client.jobs.wait(made.stdout.strip(), timeout_s=60)
+    points = running.client.frontier(job.id).points
+    least = min(point.token_ms or 0.0 for point in points)
+    shown = read(running, "frontier", job.id, "--max-token-ms", str(least), "--max-first-token-ms", "1000")
+    assert [point["token_ms"] for point in shown[0]["points"]] == [least]
+    limits = ("--max-first-token-ms", "900", "--max-token-ms", "90")
+    show(running, "job", "extend", job.id, "--target", f"class={BOARD}:pytorch", *limits)
+    added = running.client.jobs.wait(job.id, timeout_s=60).targets[-1]
+    assert (added.limits.first_token_ms, added.limits.token_ms, added.limits.latency_ms) == (900.0, 90.0, None)
+    assert added.protocol.new_tokens == 8

@@ -105,4 +105,60 @@ def test_models_that_cannot_be_measured_are_reported(description: Path, tmp_path
     missing = edgefront("measure", str(tmp_path / "missing.onnx"))
     assert missing.returncode == exits.NOT_FOUND
     assert "neither a file nor a named model" in missing.stderr
+    mistyped = edgefront("measure", "gpt2-smal")
+    assert mistyped.returncode == exits.NOT_FOUND
+    assert "the nearest are gpt2-small, " in mistyped.stderr
+    assert "`edgefront model list` lists all" in mistyped.stderr
     assert edgefront("measure", str(description), "--batch", "5000", *QUICK).returncode == exits.REFUSED
+
+
+def test_a_generation_at_several_contexts(description: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "curve.svg"
+    options = ("--prompt", "5", "--new", "4", "--context", "16,0", "--launches", "2", "--repeats", "2")
+    done = edgefront("measure", str(description), *options, "--output", str(picture), "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["contexts"]
+    assert [one["protocol"]["memory_length"] for one in found] == [0, 16]
+    for one in found:
+        made = one["generation"]
+        assert one["protocol"]["mode"] == "generate"
+        assert one["latency_ms"] == made["total_ms"] > made["first_token_ms"] > 0
+        assert made["token_half_width_ms"] > 0
+        assert made["tokens_per_s"] == pytest.approx(4000 / made["total_ms"])
+        assert (made["energy_token_mj"] is None) == made["energy"].startswith("no energy")
+    drawn = picture.read_text(encoding="utf-8")
+    assert "time to the first token (ms)" in drawn
+    assert "peak memory (MB)" in drawn
+
+
+def test_a_generation_in_words(description: Path) -> None:
+    done = edgefront("measure", str(description), "--new", "3", "--prompt", "8", "--launches", "1", "--repeats", "1")
+    assert done.returncode == 0, done.stderr
+    assert "3 tokens from a prompt of 8" in done.stdout
+    assert "tokens/s" in done.stdout
+    assert "█" in done.stdout
+    assert "energy" in done.stderr
+    assert "1 generations in 1 launch" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (
+            ("--prompt", "20", "--new", "8", "--context", "0,4,5"),
+            "5 of context and 20 of the prompt and 8 new ones are 33",
+        ),
+        (("--prompt", "20", "--context", "0;4"), "is not a list of lengths"),
+        (("--prompt", "20", "--mode", "decode"), "--prompt is of mode generate, not of decode"),
+        (("--mode", "generate", "--sequence-length", "20"), "a generation is given by --prompt"),
+        (("--output", "curve.png"), "--output draws a generation"),
+        (("--prompt", "8", "--output", "curve.gif"), "is not an image file"),
+    ],
+)
+def test_a_generation_that_makes_no_sense_is_refused_before_anything_runs(
+    description: Path, tmp_path: Path, options: tuple[str, ...], text: str
+) -> None:
+    done = edgefront("measure", str(description), *options)
+    assert done.returncode == exits.REFUSED, done.stderr
+    assert text in " ".join(done.stderr.split())
+    assert "measuring" not in done.stderr

@@ -125,7 +125,7 @@ def test_an_imported_folder_is_a_model_like_any_trained_one(tmp_path: Path) -> N
     with torch.inference_mode():
         torch.testing.assert_close(found.model()(tokens), theirs(tokens).logits, rtol=1e-5, atol=1e-5)
     write_model(found.architecture, "onnx", found.weights, tmp_path / "model.onnx")
-    write_model(found.architecture, "transformers", found.weights, tmp_path / "a.tar", files=found.transformers_files())
+    write_model(found.architecture, "transformers", found.weights, tmp_path / "a.tar", files=found.hugging_face_files())
     refused = edgefront("model", "import", str(tmp_path / "theirs"), "-o", str(out))
     assert refused.returncode != exits.OK
     assert "exists: name a folder that does not" in refused.stderr

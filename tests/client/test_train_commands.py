@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import edgefront
+from packages import Data, lively
 from running_client import Running
 from simulated_pool import ARCHITECTURE, DATA, prepare
 
 from edgefront import exits
+from edgefront.core.data.tokenizers.tokenizers import Characters
 from edgefront.core.errors import Conflict, InvalidInput, NotFound
+from edgefront.core.evaluation.package import write_package
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import lifecycle as trainings
+from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.store.database import Database
 from edgefront.requests import trainings as training_request
@@ -44,7 +49,7 @@ def test_two_models_of_a_frontier_from_the_submission_to_the_download(pool: Runn
     training = found[0]
     shown = edgefront("train", "show", training.id, home=pool.home).stdout
     assert "valid perplexity 12.5" in shown
-    assert "MiB on board" in shown
+    assert "MB on board" in shown
     events = edgefront("train", "watch", training.id, "--json", home=pool.home).stdout.splitlines()
     assert [json.loads(line)["number"] for line in events] == list(range(1, training.last_event + 1))
     folder = tmp_path / "mine"
@@ -55,6 +60,38 @@ def test_two_models_of_a_frontier_from_the_submission_to_the_download(pool: Runn
     assert [item.step for item in pool.client.trainings.metrics(training.id)] == [1, 2, 3, 4]
     (weights,) = pool.client.trainings.download(training.id, tmp_path / "step", checkpoint=True)
     assert weights.read_bytes() == b"after 4"
+
+
+def test_a_trained_model_is_downloaded_for_llama_cpp_and_transformers(pool: Running, tmp_path: Path) -> None:
+    (training,) = pool.client.trainings.create(
+        {"architecture": ARCHITECTURE, "dataset": DATA, "overrides": {"segment": 8, "schedule": {"warmup": 0}},
+         "budget": {"steps": 2}}
+    )  # fmt: skip
+    done = pool.client.trainings.wait(training.id, timeout_s=60)
+    assert done.trained is not None
+    model = lively(done.trained)
+    tokens = Characters("".join(map(chr, range(97, 97 + model.architecture.embedding.vocab_size))))
+    write_package(training_folder(Settings(home=pool.home), training.id) / "result", model, Data(tokens), {})
+    asked = ("train", "download", training.id, "--format", "gguf", "--weights", "f16", "--json")
+    made = edgefront(*asked, home=pool.home, cwd=tmp_path)
+    assert made.returncode == exits.OK, made.stderr
+    (path,) = json.loads(made.stdout)["files"]
+    assert path.endswith("-trained-float16.gguf")
+    assert (tmp_path / path).read_bytes()[:4] == b"GGUF"
+    fetched = edgefront(
+        "train", "download", training.id, "--format", "transformers", "-o", str(tmp_path / "a.tar"), home=pool.home
+    )
+    assert fetched.stdout.strip() == str(tmp_path / "a.tar")
+    assert tarfile.is_tarfile(tmp_path / "a.tar")
+    for words, said in (
+        (("--numbers", "q8_0"), "numbers needs --format"),
+        (("--format", "gguf", "--checkpoint"), "of the result, not of a checkpoint"),
+        (("--format", "gguf", "--numbers", "q8_0"), "d_model 16: q8_0"),
+    ):
+        refused = edgefront("train", "download", training.id, *words, home=pool.home, cwd=tmp_path)
+        assert refused.returncode == exits.REFUSED
+        assert said in refused.stderr
+    assert {file.suffix for file in tmp_path.iterdir()} == {".gguf", ".tar"}
 
 
 def test_steered_from_the_command_line(pool: Running, tmp_path: Path) -> None:

@@ -23,7 +23,10 @@ ROWS = [
 SETTINGS = {row[0].strip("`"): row[1:] for row in ROWS if len(row) == 4}
 OTHERS = {row[0].strip("`") for row in ROWS if len(row) == 2}
 
-_TYPES = {str: "text", int: "integer", float: "number", bool: "boolean", Path: "path", tuple: "JSON list"}
+_TYPES = {str: "text", int: "integer", float: "number", bool: "boolean", Path: "path"} | {
+    tuple: "JSON list",
+    dict: "JSON object",
+}
 
 
 def fields(model: type[BaseModel] = Settings, prefix: str = "EDGEFRONT_") -> dict[str, FieldInfo]:

@@ -43,7 +43,7 @@ def test_a_revoked_or_foreign_key_is_replaced(database: Database, tmp_path: Path
     key = (tmp_path / "admin-key").read_text()
     with database.write() as session:
         principal = authenticate(session, key.strip(), database.now(session))
-        revoke_key(session, principal, principal.key_id, database.now(session))
+        revoke_key(session, principal, principal.key_id, database.now(session), force=True)
     set_up(database, tmp_path)
     assert (tmp_path / "admin-key").read_text() != key
     (tmp_path / "admin-key").write_text("efk_of-another-database\n")

@@ -53,7 +53,7 @@ def started(*arguments: str, mark: str, log: Path, **options: object) -> Iterato
         process.wait()
 
 
-def until(what: Callable[[], object], seconds: float = 60.0, pause_s: float = 0.1) -> None:
+def until(what: Callable[[], object], seconds: float = 120.0, pause_s: float = 0.1) -> None:
     """Waits until `what()` is true; AssertionError after `seconds`."""
     end = time.monotonic() + seconds
     while not what():

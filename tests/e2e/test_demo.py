@@ -32,13 +32,12 @@ def check(output: Path, words: str) -> None:
         "Searching lts-gpt2",
         "this CPU, ONNX Runtime",
         "this CPU, PyTorch",
-        "baseline, 8 layers",
+        "baseline, 4 layers",
         "the largest difference of",
         "for the best model within what 4 layers take",
         "Results of the search",
         "Predicted perplexity is that of WikiText-103",
         "edgefront model download cnd_",
-        "The live page: http://127.0.0.1:",
     ):
         assert expected in words, words
     assert "Traceback" not in words
@@ -53,7 +52,9 @@ def test_once_it_ends_by_itself_and_leaves_no_process(tmp_path: Path, mark: str)
     with started(*tiny(output, "--once"), mark=mark, log=log) as demo:
         assert demo.wait(280) == exits.OK, log.read_text()
         assert marked(mark) == {}
-    check(output, log.read_text(encoding="utf-8"))
+    words = log.read_text(encoding="utf-8")
+    check(output, words)
+    assert "live page" not in words  # nothing serves it any more
 
     # Its own folder is used again; anybody else's is not touched.
     own = tmp_path / "own"
@@ -93,7 +94,7 @@ def test_in_a_terminal_it_stays_until_ctrl_c(tmp_path: Path, mark: str) -> None:
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     try:
-        until(lambda: b"stays up until Ctrl-C" in shown or process.poll() is not None, 280)
+        until(lambda: b"The live page, until Ctrl-C: http://127.0.0.1:" in shown or process.poll() is not None, 280)
         assert process.poll() is None, shown.decode()
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == exits.OK

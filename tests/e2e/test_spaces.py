@@ -24,6 +24,8 @@ TINY: dict[str, dict[str, Any]] = {
     "srupp": {"n_layer": [2, 3], "d_model": [256], "d_embed": [128]},
     "bert": {"n_block": [2, 3], "d_model": [128], "d_inner": [256]},
     "hybrid": {"n_block": [2, 3, 4], "d_model": [128], "d_inner": [256]},
+    "llama": {"n_layer": [2, 3], "d_model": [128], "d_inner": [0, 256], "n_head": [0, 2, 4], "vocab_size": 8192},
+    "lfm": {"n_layer": [2, 3], "d_model": [128], "d_inner": [256], "window": [0, 64], "vocab_size": 8192},
 }
 FORWARD = {"sequence_length": 16, "memory_length": 0}
 SEGMENT = {"sequence_length": 8, "memory_length": 16}

@@ -119,7 +119,7 @@ def test_decode_is_one_token_after_192_by_default() -> None:
         ({"mode": "decode", "memory_length": 0}, "memory_length", "1 to 65536"),
         ({"mode": "prefill", "memory_length": 64}, "memory_length", "0, or mode forward or decode"),
         ({"weights": "int8", "dtype": "bfloat16"}, "weights", "full, or dtype float32"),
-        ({"mode": "backward"}, "mode", "'forward', 'prefill' or 'decode'"),
+        ({"mode": "backward"}, "mode", "'forward', 'prefill', 'decode' or 'generate'"),
         ({"memory_length": -1}, "memory_length", "greater than or equal to 0"),
         ({"dtype": "float64"}, "dtype", "'float32', 'bfloat16' or 'float16'"),
         ({"weights": "int3"}, "weights", "'full', 'int8', 'int4', 'q8_0' or 'q4_0'"),
@@ -176,7 +176,7 @@ def test_and_which_not(architecture: Architecture, fields: dict[str, Any], field
     [
         ("llamacpp", UNBOUNDED, "positions.kind none"),
         ("llamacpp", TRANSLATION, "positions.kind none"),
-        ("llamacpp", GPT, "blocks 1"),
+        ("llamacpp", GPT, "blocks.0.kind attention"),
         ("openvino", UNBOUNDED, "recurrence of SRU"),
         ("openvino", TRANSLATION, "recurrence of SRU"),
     ],

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from tiny_models import as_tensors, lively_weights
+from in_llama_cpp import error_of, generated, in_torch
+from tiny_models import lively_weights
 
 from edgefront.core.cost.costs import costs
 from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.formats import encode
 from edgefront.core.graph.gguf import cached_gguf, write_gguf
 from edgefront.core.graph.model_file import file_name, formats_of, write_model
 from edgefront.core.graph.parameter_values import GivenValues
 from edgefront.core.graph.weights import WeightCache
-from edgefront.core.nn.model import LanguageModel
 from edgefront.core.number_formats import GgufFormat
 from edgefront.core.spaces.architecture import Architecture
 
@@ -40,39 +43,9 @@ def gpt2(**fields: Any) -> Architecture:
     )
 
 
-def generated(path: Path, prompt: list[int], count: int) -> tuple[list[int], dict[int, float]]:
-    """Greedy tokens of llama.cpp, and the log-probabilities of the likeliest first ones."""
-    import xllamacpp
-
-    parameters = xllamacpp.CommonParams()
-    parameters.model.path = str(path)
-    parameters.n_ctx, parameters.n_parallel, parameters.verbosity = 48, 1, 1
-    parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-    parameters.warmup = parameters.fit_params = False
-    request = {
-        "prompt": prompt,
-        "n_predict": count,
-        "samplers": ["top_k"],
-        "top_k": 1,
-        "n_probs": 50,
-        "ignore_eos": True,
-    }
-    answer = xllamacpp.Server(parameters).handle_completions(request)
-    tokens = answer["choices"][0]["logprobs"]["content"]
-    return [one["id"] for one in tokens], {one["id"]: one["logprob"] for one in tokens[0]["top_logprobs"]}
-
-
-def in_torch(model: Architecture, weights: dict[str, Any], prompt: list[int], count: int) -> tuple[list[int], Any]:
-    module = LanguageModel(model)
-    module.load_state_dict(as_tensors(weights))
-    tokens = list(prompt)
-    first = None
-    with torch.inference_mode():
-        for _ in range(count):
-            scores = module.eval()(torch.tensor([tokens]))[0, -1].log_softmax(-1)
-            first = scores if first is None else first
-            tokens.append(int(scores.argmax()))
-    return tokens[len(prompt) :], first
+def of_heads(count: int) -> Architecture:
+    """Models of the same size."""
+    return gpt2(blocks=[{**ATTENTION, "n_head": count}, FEED_FORWARD] * 3)
 
 
 @pytest.mark.parametrize(
@@ -94,14 +67,7 @@ def test_greedy_tokens_are_those_of_pytorch(tmp_path: Path, model: Architecture)
 
 @pytest.mark.parametrize(("numbers", "bound"), [("float16", 0.02), ("q8_0", 0.05), ("q4_0", 0.6)])
 def test_the_error_of_each_format_is_bounded(tmp_path: Path, numbers: GgufFormat, bound: float) -> None:
-    model = gpt2()
-    weights = lively_weights(model, 5)
-    prompt = np.random.default_rng(1).integers(0, 331, 12).tolist()
-    write_gguf(model, GivenValues(weights, {}), tmp_path / "model.gguf", numbers)
-    _, scores = generated(tmp_path / "model.gguf", prompt, 1)
-    _, first = in_torch(model, weights, prompt, 1)
-    exact = np.array([float(first[token]) for token in scores])
-    assert np.abs(np.array(list(scores.values())) - exact).mean() < bound * np.std(first.numpy())
+    assert error_of(gpt2(), numbers, tmp_path / "model.gguf") < bound
 
 
 @pytest.mark.parametrize("numbers", ["float32", "q8_0", "q4_0"])
@@ -156,3 +122,56 @@ def test_quantised_rows_are_whole_blocks(tmp_path: Path) -> None:
     write_gguf(model, 1, tmp_path / "model.gguf")
     with pytest.raises(InvalidInput, match="d_inner 100: q4_0"):
         write_gguf(model, 1, tmp_path / "small.gguf", "q4_0")
+
+
+@pytest.mark.parametrize("numbers", ["q8_0", "q4_0"])
+def test_quantised_blocks_are_those_of_gguf(numbers: Any) -> None:
+    import gguf
+
+    rng = np.random.default_rng(0)
+    signs = np.tile(np.array([1, -1], np.float32), 16)
+    edges = np.stack([signs, -signs, np.zeros(32, np.float32), np.ones(32, np.float32), -np.ones(32, np.float32)])
+    blocks = np.concatenate([edges, rng.uniform(-0.03, 0.03, (5000, 32)), rng.normal(size=(5000, 32))])
+    values = blocks.astype(np.float32)
+    expected = gguf.quantize(values, getattr(gguf.GGMLQuantizationType, numbers.upper()))
+    assert np.array_equal(encode(values, numbers), expected.reshape(-1))
+
+
+def test_processes_that_write_files_of_one_cache_at_once_all_get_whole_ones(tmp_path: Path) -> None:
+    """Two agents of a host that measure different models, and the same one."""
+    program = (
+        "import sys, gguf\n"
+        "from edgefront.core.graph.gguf import cached_gguf\n"
+        "from edgefront.core.graph.weights import WeightCache\n"
+        "from edgefront.core.spaces.architecture import Architecture\n"
+        "for turn in range(3):\n"
+        "    for text in sys.argv[2:]:\n"
+        "        path = cached_gguf(WeightCache(sys.argv[1]), Architecture.parse(text), 7, 'float32')\n"
+        "        assert len(gguf.GGUFReader(path).tensors) > 4\n"
+    )
+    models = [of_heads(4).canonical_json, of_heads(2).canonical_json]
+    started = [
+        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), *order], stderr=subprocess.PIPE)
+        for order in (models, models[::-1], models)
+    ]
+    for process in started:
+        errors = process.communicate(timeout=120)[1]
+        assert process.returncode == 0, errors.decode()
+    assert len(list((tmp_path / "gguf").glob("*.gguf"))) == 2
+    assert not list((tmp_path / "gguf").glob("*.part"))
+
+
+def test_the_latest_files_stay_within_a_share_of_the_cache(tmp_path: Path) -> None:
+    models = [of_heads(count) for count in (2, 4, 8)]
+    first = cached_gguf(WeightCache(tmp_path), models[0], 7, "float32")
+    cache = WeightCache(tmp_path, max_bytes=4 * 5 * first.stat().st_size // 2)
+    second = cached_gguf(cache, models[1], 7, "float32")
+    os.utime(second, (0, 0))
+    os.utime(first, (1, 1))
+    left = first.with_name("left-by-a-crash.part")
+    left.write_bytes(b"half")
+    third = cached_gguf(cache, models[2], 7, "float32")
+    assert {path.name for path in third.parent.glob("*.*")} - {".lock"} == {first.name, third.name}
+    before = first.stat().st_mtime
+    assert cached_gguf(cache, models[0], 7, "float32") == first
+    assert first.stat().st_mtime > before

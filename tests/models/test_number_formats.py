@@ -332,3 +332,11 @@ def test_int8_goes_with_float32_alone() -> None:
     with pytest.raises(InvalidInput) as caught:
         build(architecture(), dtype="float16", quantisation="int8")
     assert caught.value.field == "quantisation"
+
+
+def test_q8_0_is_what_the_gguf_package_makes() -> None:
+    gguf = pytest.importorskip("gguf")
+    values = np.random.default_rng(3).normal(0, 0.02, 1 << 16).astype(np.float32)
+    values[:64] = np.r_[np.zeros(32), np.full(32, -1e-3)]
+    expected = gguf.quantize(values.reshape(-1, 32), gguf.GGMLQuantizationType.Q8_0).reshape(-1)
+    assert (encode(values, "q8_0") != expected).sum() <= 1  # one that is a half but for its last bit

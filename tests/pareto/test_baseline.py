@@ -192,3 +192,22 @@ def test_versus_holds_the_interval_of_the_ratio() -> None:
 def test_the_sentence_names_the_proxy() -> None:
     assert summary([(10e6, 20.0, 60 * MIB)], Baseline(DEPTHS), "snip").startswith("At equal snip up to 1.5× faster")
     assert summary([(90e6, 1.0, 1.0)], Baseline(DEPTHS), "total_parameters").endswith("range of total parameters.")
+
+
+@pytest.mark.parametrize(
+    ("frontier", "sentence"),
+    [
+        (
+            [(10e6, 10.0, 40 * MIB), (20e6, 20.0, 65 * MIB), (40e6, 20.0, 130 * MIB)],
+            "At equal or better decoder parameters up to 2.0× faster and 2.0× smaller in peak memory than my model; "
+            "median 2.0× faster and 1.5× smaller (2 of 3 frontier points, 1 both faster and smaller; no intervals "
+            "yet).",
+        ),
+        ([(10e6, 10.0, 40 * MIB)], "No frontier point is as good as my model by decoder parameters."),
+    ],
+)
+def test_against_a_model_of_ones_own_stand_those_that_are_as_good(
+    frontier: list[tuple[float, ...]], sentence: str
+) -> None:
+    mine = Baseline([(20e6, 40.0, 130 * MIB)])
+    assert summary(np.array(frontier), mine, own=True) == sentence

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edgefront.core.pareto.ratio import Figure
 from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Limits, Option, recommend
-from edgefront.core.units import MIB
+from edgefront.core.units import MB
 
 
 def option(
@@ -33,7 +33,7 @@ def option(
         parameters=parameters,
         score=score if score is not None else -math.log(perplexity or 1.0),
         latency=Figure.plus_minus(latency_ms, half_width_ms),
-        memory=Figure(memory_mb * MIB, MEMORY_SPREAD),
+        memory=Figure(memory_mb * MB, MEMORY_SPREAD),
         predicted=None if perplexity is None else Figure(perplexity, spread),
         trained=trained,
     )
@@ -58,7 +58,7 @@ def test_the_best_within_the_limits_beside_the_largest_stock_model_within_them()
     assert found.baseline is not None
     assert found.baseline.id == "stock 4"
     assert found.sentence == (
-        "Within 50 ms and 300 MiB a model of predicted perplexity 30.0 ± 0.6. Against the largest stock model within "
+        "Within 50 ms and 300 MB a model of predicted perplexity 30.0 ± 0.6. Against the largest stock model within "
         "the limits (4 layers): predicted perplexity 11.8 ± 2.5 % lower, latency 11.1 ± 1.2 % lower, no measurable "
         "difference in peak memory (± 0.7 %)."
     )
@@ -148,13 +148,13 @@ def test_other_proxies_are_spoken_of_as_what_they_are() -> None:
             Limits(30.0, 100.0),
             "small",
             [("latency_ms", 40.5), ("memory_mb", 202.0)],
-            "raise the latency limit from 30 to 40.5 ms or raise the memory limit from 100 to 202 MiB.",
+            "raise the latency limit from 30 to 40.5 ms or raise the memory limit from 100 to 202 MB.",
         ),
         (
             Limits(10.0, 50.0),
             "small",
             [("latency_ms", 40.5), ("memory_mb", 80.5)],
-            "raise the latency limit from 10 to 40.5 ms and raise the memory limit from 50 to 80.5 MiB.",
+            "raise the latency limit from 10 to 40.5 ms and raise the memory limit from 50 to 80.5 MB.",
         ),
     ],
 )
@@ -178,9 +178,7 @@ def test_where_nothing_fits_the_nearest_and_the_limits_to_move(
 def test_limits_in_other_units_are_recognised_by_what_was_measured() -> None:
     options = [option("only", 30.0, 40.0, 200.0)]
     assert recommend(options, Limits(0.05), "x").sentence.endswith("If the latency was meant in seconds, it is 50 ms.")
-    assert recommend(options, Limits(None, 0.3), "x").sentence.endswith(
-        "If the memory was meant in GiB, it is 307.2 MiB."
-    )
+    assert recommend(options, Limits(None, 0.3), "x").sentence.endswith("If the memory was meant in GB, it is 300 MB.")
     assert "meant" not in recommend(options, Limits(5.0), "x").sentence
 
 
@@ -196,5 +194,5 @@ def test_without_limits_and_beyond_them() -> None:
 
 
 def test_large_limits_are_written_out() -> None:
-    assert str(Limits(0.05, 300e6)) == "0.05 ms and 300000000 MiB"
-    assert str(Limits(1234.5, 1e30)) == "1234.5 ms and 1e+30 MiB"
+    assert str(Limits(0.05, 300e6)) == "0.05 ms and 300000000 MB"
+    assert str(Limits(1234.5, 1e30)) == "1234.5 ms and 1e+30 MB"

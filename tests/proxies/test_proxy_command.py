@@ -24,7 +24,7 @@ def run(*arguments: str) -> str:
 
 
 def test_a_study_prints_saves_and_draws_what_it_finds(tmp_path: Path) -> None:
-    picture, saved = tmp_path / "out" / "study.png", tmp_path / "scores.jsonl"
+    picture, saved = tmp_path / "study.png", tmp_path / "scores.jsonl"
     told = json.loads(run("study", str(GOLDEN), "--by", "set", "-o", str(picture), "--save", str(saved), "--json"))
     over_all = {name: one["proxies"][0]["slices"][0]["spearman"] for name, one in told.items()}
     assert round(over_all["random_GPT2_wt103"], 3) == 0.967

@@ -29,16 +29,16 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
-def told(*arguments: str) -> Any:
+def result_of(*arguments: str) -> Any:
     return json.loads(run(*arguments, "--json"))
 
 
 def test_laws_are_listed_and_shown() -> None:
-    listed = told("quality", "list")
+    listed = result_of("quality", "list")
     assert [one["name"] for one in listed] == list(NAMES)
     assert all(one["data"] and one["trained"] and one["features"] for one in listed)
     assert "WikiText-103" in run("quality", "list")
-    whole = told("quality", "show", NAMES[0])
+    whole = result_of("quality", "show", NAMES[0])
     assert len(whole["models"]) == 200
     shown = run("quality", "show", NAMES[0])
     assert "40,000 steps" in shown
@@ -46,12 +46,12 @@ def test_laws_are_listed_and_shown() -> None:
 
 
 def test_a_model_is_predicted_with_what_it_is_of() -> None:
-    found = told("quality", "predict", "gpt2-small")
+    found = result_of("quality", "predict", "gpt2-small")
     assert found["law"] == NAMES[0]
     assert found["low"] < found["perplexity"] < found["high"]
     assert found["extrapolated"]
     assert "log_d_model" in found["beyond"]
-    other = told("quality", "predict", "gpt2-small", "--law", NAMES[2])
+    other = result_of("quality", "predict", "gpt2-small", "--law", NAMES[2])
     assert other["data"] == "OpenWebText"
     assert not {"log_d_model", "log_depth", "log_embedding"} & set(other["beyond"])
     assert "on OpenWebText" in run("quality", "predict", "gpt2-small", "--law", NAMES[2])
@@ -61,11 +61,11 @@ def test_a_model_is_predicted_with_what_it_is_of() -> None:
 
 def test_describe_tells_the_predicted_quality() -> None:
     assert (
-        told("describe", "gpt2-small")["quality"]["perplexity"]
-        == told("quality", "predict", "gpt2-small")["perplexity"]
+        result_of("describe", "gpt2-small")["quality"]["perplexity"]
+        == result_of("quality", "predict", "gpt2-small")["perplexity"]
     )
     assert "predicted perplexity" in run("describe", "gpt2-small")
-    assert told("describe", "bert-base")["quality"] is None
+    assert result_of("describe", "bert-base")["quality"] is None
 
 
 def test_a_law_is_fitted_kept_and_used(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_law_is_fitted_kept_and_used(tmp_path: Path) -> None:
     lines = [line for line in Path(LTS).read_text().splitlines() if '"backbone":"txl"' in line][:25]
     some.write_text("\n".join(lines))
     law = tmp_path / "mine.json"
-    found = told(
+    found = result_of(
         "quality", "fit", str(some), "--prior", NAMES[0], "--out", str(law), "--name", "mine", "--data", "WikiText-103"
     )
     assert (found["name"], found["prior"], found["table_models"], found["family"]) == (
@@ -85,12 +85,12 @@ def test_a_law_is_fitted_kept_and_used(tmp_path: Path) -> None:
     assert found["folds"]["models"] == 25
     assert found["folds"]["spearman"] > 0.95
     assert 0 < found["folds"]["held"] <= 1
-    assert told("quality", "show", str(law))["prior"]["name"] == NAMES[0]
+    assert result_of("quality", "show", str(law))["prior"]["name"] == NAMES[0]
     shown = run("quality", "show", str(law))
     assert "data: WikiText-103" in shown
     assert "The law does not state its split, tokens, trained, licence." in shown
     assert "not stated" not in shown
-    judged = told("proxy", "study", LTS, "--where", "backbone=txl", "--proxy", "quality_law", "--law", str(law))
+    judged = result_of("proxy", "study", LTS, "--where", "backbone=txl", "--proxy", "quality_law", "--law", str(law))
     assert judged["proxies"][0]["slices"][3]["spearman"] > 0.85
     (one,) = judged["laws"]
     assert (one["law"], one["models"], one["learnt_from"]) == ("mine", 200, 25)
@@ -112,16 +112,16 @@ def test_a_prediction_says_of_what_it_is_as_far_as_its_law_does(stated: dict[str
 
 
 def test_laws_are_judged_on_any_table() -> None:
-    both = told("proxy", "study", LTS, "--proxy", "quality_law", "--by", "backbone")
+    both = result_of("proxy", "study", LTS, "--proxy", "quality_law", "--by", "backbone")
     for backbone, least in (("gpt2", 0.92), ("txl", 0.94)):
         found = both[backbone]
         assert found["proxies"][0]["slices"][3]["spearman"] >= least
         assert (found["laws"][0]["models"], found["laws"][0]["learnt_from"]) == (200, 200)  # each without itself
         assert 0.90 <= found["laws"][0]["held"] <= 0.97
-    other = told("proxy", "study", LTS, "--where", "backbone=txl", "--proxy", "quality_law", "--law", NAMES[0])
+    other = result_of("proxy", "study", LTS, "--where", "backbone=txl", "--proxy", "quality_law", "--law", NAMES[0])
     assert other["proxies"][0]["slices"][3]["spearman"] >= 0.93
     assert other["laws"][0]["learnt_from"] == 0
-    hwgpt = told("proxy", "study", str(HWGPT), "--proxy", "quality_law")
+    hwgpt = result_of("proxy", "study", str(HWGPT), "--proxy", "quality_law")
     assert hwgpt["laws"][0]["law"] == NAMES[2]
     assert hwgpt["proxies"][0]["slices"][3]["spearman"] >= 0.85
     assert "of its own table, each predicted without it" in run(
@@ -136,7 +136,7 @@ def test_a_study_by_default_leaves_out_laws_that_are_about_nothing(tmp_path: Pat
         for width in (16, 32, 48):
             model = {"d_model": width, "causal": False, "embedding": {"vocab_size": 99}, "blocks": blocks}
             file.write(json.dumps({"architecture": model, "ppl": 100 / width}) + "\n")
-    assert "quality_law" not in {one["proxy"] for one in told("proxy", "study", str(table))["proxies"]}
+    assert "quality_law" not in {one["proxy"] for one in result_of("proxy", "study", str(table))["proxies"]}
     with pytest.raises(InvalidInput, match="quality_law has a value for 0 of 3 models"):
         run("proxy", "study", str(table), "--proxy", "quality_law")
 
@@ -193,8 +193,8 @@ def test_compressed_tables_are_read(tmp_path: Path) -> None:
     packed = tmp_path / "packed.csv.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     assert (
-        told("quality", "fit", str(packed), "--name", "x")["folds"]
-        == told("quality", "fit", str(plain), "--name", "x")["folds"]
+        result_of("quality", "fit", str(packed), "--name", "x")["folds"]
+        == result_of("quality", "fit", str(plain), "--name", "x")["folds"]
     )
     packed.write_bytes(b"no gzip")
     with pytest.raises(InvalidInput, match=r"packed\.csv\.gz: "):

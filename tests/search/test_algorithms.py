@@ -27,6 +27,8 @@ from edgefront.core.spaces.sandwich import SANDWICH
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.spaces.stacks import BERT, HYBRID, PAR_32, SRUPP
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["lts", "random", "nsga2"]
 SMALL = LTS_GPT2.narrow({"n_layer": [2, 3, 4], "d_model": [128, 192, 256], "d_inner": {"max": 1024}})
 TINY = LTS_GPT2.narrow({"n_layer": 2, "d_model": [128, 192], "n_head": 2, "d_inner": [512, 1024, 2048]})

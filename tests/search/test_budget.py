@@ -64,6 +64,7 @@ def search(name: str, problem: Problem, limit_ms: float, candidates: int, seed: 
     return Snapshot(tuple(results))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_nearest_to_the_limits_leads_there(name: str) -> None:
     """Hardly one of four hundred samples is within this limit: told of it, a search has many more."""

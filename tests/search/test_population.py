@@ -10,11 +10,16 @@ import pytest
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.search.population import Population
+from edgefront.core.spaces.around import space_around
 from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.spaces.decoders import LFM, LLAMA
 from edgefront.core.spaces.lts import LTS_GPT2
+from edgefront.core.spaces.models import named_model
 from edgefront.core.spaces.sandwich import SANDWICH
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.spaces.stacks import BERT, HYBRID, PAR_32, SRUPP
+
+pytestmark = pytest.mark.slow
 
 FREE: dict[str, Any] = {"div": [1, 2, 4], "d_embed": ["d_model", 128, 512]}
 SPACES = [
@@ -26,12 +31,20 @@ SPACES = [
     BERT.narrow({"kind": ["feed_forward", "identity"], "min_attention_percent": 0}),
     HYBRID.narrow({"kind": ["srupp", "identity"], "min_attention_percent": 40, "attends": ["none", "self"]}),
     HYBRID.narrow({**FREE, "min_mixing_percent": [0, 80], "attends": "none", "n_block": {"max": 8}}),
+    LLAMA.narrow({"layers": ["own", "alike"], "min_attention_percent": [0, 40, 100], "d_head": [32, 64]}),
+    LLAMA.narrow({"output": ["tied", "untied"], "vocab_size": [8192, 49_152], "n_head": 0, "min_attention_percent": 0}),
+    LLAMA.narrow({"d_inner": [0, 256], "n_head": [0, 2, 3], "n_kv_head": [1, 2], "n_layer": [1, 5]}),
+    LFM.narrow({"layers": "alike", "min_attention_percent": [0, 60], "n_layer": [1, 3]}),
+    space_around(named_model("smollm2-135m").architecture, "llama"),
+    space_around(named_model("lfm2-350m").architecture, "lfm").narrow({"n_layer": {"max": 10}}),
 ]
 ENDING = [
     LTS_GPT2.narrow({"n_layer": 2, "d_model": [128, 192], "n_head": 2, "d_inner": [512, 1024]}),
     PAR_32.narrow({"n_block": 4}),
     SANDWICH.narrow({"d_model": 128, "n_head": 4, "d_inner": 512, "pairs": [2, 3]}),
     HYBRID.narrow({"d_model": 128, "n_head": 4, "d_inner": 512, "n_block": 2, "attn_ratio": 4}),
+    LLAMA.narrow({"d_model": 128, "n_layer": [1, 2], "n_head": [0, 2], "n_kv_head": [1, 2], "d_inner": [0, 256]}),
+    LFM.narrow({"d_model": 128, "n_layer": [2], "n_head": [4], "n_kv_head": [2, 4], "d_inner": [256, 512]}),
 ]
 
 
@@ -54,6 +67,7 @@ def test_every_row_is_a_genome_that_its_space_would_make(space: SearchSpace) -> 
     assert all(space.contains(architecture) for architecture in architectures)
     assert same(population.shapes(made), Shapes.of(architectures))
     assert np.array_equal(population.encode(genomes), made)
+    assert len(population.shapes(made[:0])) == 0
 
 
 @pytest.mark.parametrize("space", SPACES, ids=lambda space: space.name)

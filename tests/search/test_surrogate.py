@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,12 @@ from edgefront.core.spaces.lts import LTS_GPT2
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.units import MIB
 
+pytestmark = pytest.mark.slow
+
 BEST = Problem(
     goal="best_within_limits", latency_ms=1.5, memory_bytes=120 * MIB, proxy="quality_law", scores=perplexity
 )
+FRONTIER = replace(BEST, goal="frontier")
 ENDLESS = {**QUICK, "least_gain": 0.0}
 
 
@@ -52,6 +56,16 @@ def run() -> Run:
     return search(Device(BEST), settings=ENDLESS, candidates=40)
 
 
+@cache
+def whole_frontier(seed: int) -> Run:
+    return search(Device(FRONTIER), settings=ENDLESS, seed=seed, candidates=40)
+
+
+@cache
+def until_it_ends(seed: int, jump: float = 1.0) -> Run:
+    return search(Device(BEST, jump=jump), seed=seed, candidates=60)
+
+
 def asked(run: Run, candidates: int) -> Snapshot:
     return replace(run.snapshot, results=run.snapshot.results[:candidates])
 
@@ -67,25 +81,25 @@ def test_it_learns_from_spread_out_candidates_then_predicts(run: Run) -> None:
 
 def test_one_in_ten_of_what_is_predicted_is_an_audit() -> None:
     """While measuring is worth it, as it long is for a whole frontier."""
-    results = search(Device(replace(BEST, goal="frontier")), settings=ENDLESS, candidates=40).snapshot.results
+    results = whole_frontier(0).snapshot.results
     assert len(results) == 40
     assert sum(one.operator == AUDIT for one in results[10:]) == math.ceil(30 / 10)
 
 
 def test_predictions_come_with_intervals_that_hold(run: Run) -> None:
     results = [*run.snapshot.results, *search(Device(BEST), settings=ENDLESS, seed=1, candidates=40).snapshot.results]
-    told = [(one, one.predicted) for one in results if one.predicted is not None]
+    predicted = [(one, one.predicted) for one in results if one.predicted is not None]
     held = [
         guess.latency_low_ms <= one.latency_ms <= guess.latency_high_ms
         and guess.memory_low_bytes <= one.memory_bytes <= guess.memory_high_bytes
-        for one, guess in told
+        for one, guess in predicted
         if one.latency_ms is not None and one.memory_bytes is not None
     ]
-    assert len(told) == len(results) - 20
+    assert len(predicted) == len(results) - 20
     assert sum(held) >= 0.8 * len(held)  # latency and memory, where predictions were best
 
 
-@pytest.mark.parametrize("candidates", [0, 10, 20])
+@pytest.mark.parametrize("candidates", [0, 10, 15])
 def test_the_same_question_has_the_same_answer(run: Run, candidates: int) -> None:
     snapshot, generation = asked(run, candidates), candidates // 10
     first = surrogate(least_gain=0.0).answer(3, generation, snapshot)
@@ -156,7 +170,7 @@ def test_nothing_is_proposed_that_is_heavier_than_what_the_device_refused() -> N
 
 
 def test_it_ends_by_itself_and_says_why() -> None:
-    found = search(Device(BEST), candidates=200)
+    found = until_it_ends(0)
     last = found.answers[-1]
     assert last.proposals == ()
     assert last.gain is not None
@@ -171,16 +185,14 @@ def test_it_beats_random_search_at_25_launches(seed: int) -> None:
         search(Device(BEST), name, settings, seed=seed, candidates=22)
         for name, settings in (("surrogate", ENDLESS), ("random", {}))
     )
-    assert found.best > drawn.best * 0.95  # both are negative: a perplexity that is 5 % lower and more
+    assert found.best > drawn.best * 0.96  # both are negative: a perplexity that is 4 % lower and more
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_its_frontier_is_larger_than_that_of_random_search(seed: int) -> None:
-    problem = replace(BEST, goal="frontier")
-    device = Device(problem)
+    drawn = search(Device(FRONTIER), "random", {}, seed=seed, candidates=40)
     volumes = []
-    for name, settings in (("surrogate", ENDLESS), ("random", {})):
-        snapshot = search(device, name, settings, seed=seed, candidates=40).snapshot
+    for snapshot in (whole_frontier(seed).snapshot, drawn.snapshot):
         shapes = Shapes.of([one.architecture for one in snapshot.baselines])
         figures = [(one.latency_ms, one.memory_bytes) for one in snapshot.baselines]
         corner = reference(np.column_stack([perplexity(shapes), figures]))
@@ -209,9 +221,7 @@ def test_a_small_space_is_searched_without_repetition_and_ends(goal: Any) -> Non
 
 
 def test_intervals_widen_until_they_hold_on_a_device_that_jumps() -> None:
-    calm, jumping = (
-        [search(Device(BEST, jump=factor), candidates=60, seed=seed) for seed in range(2)] for factor in (1.0, 2.0)
-    )
+    calm, jumping = ([until_it_ends(seed, factor) for seed in range(2)] for factor in (1.0, 2.0))
     launches = [sum(len(run.snapshot.results) for run in runs) for runs in (calm, jumping)]
     assert launches[1] > launches[0] + 20
     later = [one for run in jumping for one in run.snapshot.results[20:] if one.predicted is not None]

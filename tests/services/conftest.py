@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from lease_world import World
+from simulated_pool import Pool, settings_for
 from simulated_service import Service
+from simulated_trainings import Trainings
 
 from edgefront.core.store.database import Database
 
@@ -22,3 +25,11 @@ def service(database: Database) -> Service:
 @pytest.fixture
 def sqlite_service(sqlite_url: str, open_database: Callable[..., Database]) -> Service:
     return Service(open_database(sqlite_url))
+
+
+@pytest.fixture
+def trainings(service: Service, tmp_path: Path) -> Trainings:
+    url = service.database.url.render_as_string(hide_password=False)
+    pool = Pool(service.database, settings_for(url, tmp_path))
+    pool.user = service.user
+    return Trainings(pool)

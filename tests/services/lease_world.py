@@ -282,7 +282,7 @@ class World:
 
     def rows(self, table: type[Base]) -> list[Any]:
         with self.database.read() as session:
-            return list(session.scalars(select(table)))
+            return list(session.scalars(select(table).order_by(*table.__table__.primary_key)))
 
     def set_job(self, target_id: str, state: str) -> None:
         with self.write() as session:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -31,7 +32,7 @@ from edgefront.core.services.jobs.candidates import (
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
-from edgefront.core.wire.jobs import CandidateView, JobView
+from edgefront.core.wire.jobs import GROUPS, CandidateView, Group, JobView
 
 
 @pytest.fixture
@@ -74,10 +75,16 @@ def test_pages_hold_every_candidate_once_in_every_order(measured: tuple[Service,
             found = pages(service, job.id, sort=sort)
             assert {view.id for view in found} == {view.id for view in everything}
             assert len(found) == len(everything)
-            values = [getattr(view, name) for view in found]
+            values = [_figure(view, name) for view in found]
             known = [value for value in values if value is not None]
             assert values[: len(known)] == known  # the unmeasured come last
             assert known == sorted(known, reverse=sort.startswith("-"))
+
+
+def _figure(view: CandidateView, name: str) -> Any:
+    if name == "predicted_perplexity":
+        return None if view.predicted is None else view.predicted.perplexity
+    return getattr(view, name)
 
 
 def test_a_page_holds_its_place_while_candidates_are_added(service: Service) -> None:
@@ -105,7 +112,7 @@ def test_filters(measured: tuple[Service, JobView]) -> None:
         (CandidateFilter(max_latency_ms=2.0), lambda view: view.latency_ms is not None and view.latency_ms <= 2.0),
         (
             CandidateFilter(max_memory_mb=25.0),
-            lambda view: view.memory_bytes is not None and view.memory_bytes <= 25 << 20,
+            lambda view: view.memory_bytes is not None and view.memory_bytes <= 25 * 10**6,
         ),
         (
             CandidateFilter(min_decoder_parameters=500_000, max_decoder_parameters=800_000),
@@ -114,10 +121,75 @@ def test_filters(measured: tuple[Service, JobView]) -> None:
         (CandidateFilter(max_memory_mb=1e300, min_decoder_parameters=-(1 << 80)), lambda view: bool(view.memory_bytes)),
         (CandidateFilter(target=target.id), lambda view: True),
         (CandidateFilter(target=target.name, state="failed", role="search"), lambda view: view.state == "failed"),
+        (CandidateFilter(group="frontier"), lambda view: view.on_frontier),
+        (CandidateFilter(group="unusable"), lambda view: view.role == "search" and view.state == "failed"),
+        (CandidateFilter(group="baseline"), lambda view: view.role == "baseline"),
+        (CandidateFilter(group="waiting", target=target.id), lambda view: _is_of(view, "waiting")),
+        (CandidateFilter(group="dominated"), lambda view: _is_of(view, "measured") and not view.on_frontier),
+        (CandidateFilter(text=" #12 "), lambda view: view.number == 12),
+        (CandidateFilter(text=everything[7].id[-6:].upper()), lambda view: view.id == everything[7].id),
+        (CandidateFilter(text=everything[7].digest[:12]), lambda view: view.digest == everything[7].digest),
+        (CandidateFilter(text="RUN_ERR", group="unusable"), lambda view: "run_err" in (view.reason or "").lower()),
+        (CandidateFilter(text="%"), lambda view: False),
+        (CandidateFilter(ids=(everything[3].id, "cnd_nobody")), lambda view: view.id == everything[3].id),
     ]
     for filters, expected in checks:
         found = pages(service, job.id, filters=filters)
         assert [view.id for view in found] == [view.id for view in everything if expected(view)], filters
+
+
+def _is_of(view: CandidateView, state: str) -> bool:
+    return view.role == "search" and view.state == state
+
+
+def test_a_list_is_sorted_by_what_is_derived(measured: tuple[Service, JobView]) -> None:
+    service, job = measured
+    (target,) = job.targets
+    for name in ("speedup", "memory_ratio"):
+        for sort in (name, f"-{name}"):
+            found = pages(service, job.id, filters=CandidateFilter(target=target.id), sort=sort)
+            values = [getattr(view.versus_baseline, name) for view in found if view.versus_baseline]
+            assert len(values) > 10
+            assert all(view.versus_baseline for view in found[: len(values)])  # the others come last
+            assert values == pytest.approx(sorted(values, reverse=sort.startswith("-")), rel=1e-9)
+    ranks = [GROUPS.index(_group(view)) for view in pages(service, job.id, sort="group")]
+    assert ranks == sorted(ranks)
+    assert len(set(ranks)) > 3
+    assert len(pages(service, job.id, sort="perplexity")) == len(ranks)  # nothing was trained
+
+
+def _group(view: CandidateView) -> Group:
+    if view.role == "baseline":
+        return "baseline"
+    if view.state == "measured":
+        return "frontier" if view.on_frontier else "dominated"
+    return "waiting" if view.state == "waiting" else "unusable"
+
+
+def test_a_page_by_number_knows_its_place(measured: tuple[Service, JobView]) -> None:
+    service, job = measured
+    everything = pages(service, job.id, sort="-latency_ms")
+    groups = Counter(map(_group, everything))
+    with service.database.read() as session:
+        for offset in range(0, len(everything), 7):
+            page = list_candidates(session, service.user, job.id, sort="-latency_ms", limit=7, offset=offset)
+            assert page.place is not None
+            assert (page.place.offset, page.place.total) == (offset, len(everything))
+            assert {name: count for name, count in page.place.groups.items() if count} == groups
+            assert [view.id for view in page.items] == [view.id for view in everything[offset : offset + 7]]
+            numbers = {view.id: view.number for view in everything}
+            assert page.place.numbers == {id_: numbers[id_] for view in page.items for id_ in view.parents}
+            for view in page.items:
+                around = list_candidates(session, service.user, job.id, sort="-latency_ms", limit=7, around=view.id)
+                assert around == page
+        beyond = list_candidates(session, service.user, job.id, limit=7, offset=10_000).place
+        assert beyond is not None
+        assert beyond.offset == (len(everything) - 1) // 7 * 7
+        filters = CandidateFilter(group="frontier")
+        dominated = next(view for view in everything if _group(view) == "dominated")
+        page = list_candidates(session, service.user, job.id, filters, limit=7, around=dominated.id)
+        assert page.place is not None
+        assert (page.place.offset, page.place.total) == (0, groups["frontier"])
 
 
 def test_what_is_wrong_is_named(measured: tuple[Service, JobView]) -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from lease_world import START, World, facts
+from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, Forbidden, Gone, NotFound, Unauthenticated
 from edgefront.core.services.access import keys
+from edgefront.core.services.access import queries as access
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.fleet import devices
+from edgefront.core.services.fleet import credentials, devices
 from edgefront.core.services.measuring import handover
 from edgefront.core.store.tables import Device
 from edgefront.core.wire.agent import PROTOCOL_VERSION, EnrolRequest, EnrolResponse
-from edgefront.core.wire.service import EnrolmentTokenRequest
+from edgefront.core.wire.service import EnrolmentTokenRequest, ReenrolRequest
+from edgefront.embedded.service import DEVICE, EmbeddedService
 
 ROOT = Principal("key_r", "root", "root", "admin")
 ADA = Principal("key_a", "ada", "ada", "user")
@@ -79,40 +83,88 @@ def test_only_admins_make_tokens(world: World) -> None:
         devices.list_enrolment_tokens(session, ADA)
 
 
-def test_a_lost_credential_is_replaced_by_enrolling_under_the_same_name(world: World) -> None:
+def again(world: World, device: str, by: Principal = ROOT) -> str:
+    """A token that enrols this device again."""
+    with world.write() as session:
+        return credentials.reenrolment_token(session, by, device, ReenrolRequest(), world.now)[1]
+
+
+def use(world: World, secret: str) -> Principal:
+    """What the first request with a credential does."""
+    found = whoami(world, secret)
+    if found.pending:
+        with world.write() as session:
+            credentials.first_used(session, found.key_id, world.now)
+    return found
+
+
+def test_a_token_takes_over_no_device(world: World) -> None:
     first = enrol(world, token(world)[1])
-    world.claim(first.device_id)  # seen now
-    _, secret = token(world)
-    with pytest.raises(Conflict, match="online"):
-        enrol(world, secret)
-    world.tick(61)
-    second = enrol(world, secret)  # the refused try used nothing up
-    assert second.device_id == first.device_id
-    assert whoami(world, second.credential).device_id == first.device_id
-    with pytest.raises(Unauthenticated):
-        whoami(world, first.credential)
-
-
-def test_another_owners_name_is_not_taken_over(world: World) -> None:
-    enrol(world, token(world)[1])
-    other = Principal("key_o", "other", "other", "admin")
+    use(world, first.credential)
     world.tick(1000)
-    with pytest.raises(Conflict, match="another owner"):
-        enrol(world, token(world, by=other)[1])
-
-
-def test_a_revoked_device_comes_back_by_enrolment(world: World) -> None:
-    first = enrol(world, token(world)[1])
+    id_, secret = token(world)
+    with pytest.raises(Conflict, match="device reenrol") as refused:
+        enrol(world, secret)
+    assert refused.value.field == "name"
+    with pytest.raises(Conflict):
+        enrol(world, token(world, by=Principal("key_o", "other", "other", "admin"))[1])
     with world.write() as session:
         handover.revoke_device(session, ROOT, first.device_id, world.now)
-        for verb in (devices.drain_device, devices.activate_device, devices.rotate_credential):
+    with pytest.raises(Conflict):
+        enrol(world, secret)
+    enrol(world, secret, "another name")  # the refused tries used nothing up
+    with world.database.read() as session:
+        assert {view.id: view.uses_left for view in devices.list_enrolment_tokens(session, ROOT)}[id_] == 0
+
+
+def test_a_lost_credential_is_replaced_by_a_token_for_the_device(world: World) -> None:
+    first = enrol(world, token(world)[1])
+    use(world, first.credential)
+    world.claim(first.device_id)  # seen now
+    secret = again(world, "pi")
+    with pytest.raises(Conflict, match="online"):
+        enrol(world, secret)
+    with pytest.raises(Conflict, match="for the device 'pi'"):
+        enrol(world, secret, "another")
+    world.tick(61)
+    second = enrol(world, secret)  # the refused tries used nothing up
+    assert second.device_id == first.device_id
+    assert use(world, second.credential).device_id == first.device_id
+    with pytest.raises(Unauthenticated):
+        whoami(world, first.credential)
+    with pytest.raises(Unauthenticated, match="used up"):
+        enrol(world, secret)
+
+
+def test_an_enrolment_whose_answer_was_lost_is_answered_again(world: World) -> None:
+    id_, secret = token(world)
+    lost = enrol(world, secret)
+    found = enrol(world, secret)
+    assert found.device_id == lost.device_id
+    with pytest.raises(Unauthenticated):
+        whoami(world, lost.credential)
+    with pytest.raises(Conflict):
+        enrol(world, token(world)[1])  # only for the same token
+    use(world, found.credential)
+    with pytest.raises(Unauthenticated, match="used up"):
+        enrol(world, secret)
+    with world.database.read() as session:
+        assert {view.id: view.uses_left for view in devices.list_enrolment_tokens(session, ROOT)}[id_] == 0
+
+
+def test_a_revoked_device_comes_back_by_a_token_for_it(world: World) -> None:
+    first = enrol(world, token(world)[1])
+    use(world, first.credential)
+    with world.write() as session:
+        handover.revoke_device(session, ROOT, first.device_id, world.now)
+        for verb in (devices.drain_device, devices.activate_device, credentials.rotate):
             with pytest.raises(Gone):
                 verb(session, ROOT, first.device_id, world.now)
     with pytest.raises(Gone):
         whoami(world, first.credential)
-    second = enrol(world, token(world)[1])
+    second = enrol(world, again(world, "pi"))
     assert second.device_id == first.device_id
-    assert whoami(world, second.credential).device_id == first.device_id
+    assert use(world, second.credential).device_id == first.device_id
 
 
 def test_revoking_releases_its_launches_without_an_attempt(world: World) -> None:
@@ -124,14 +176,76 @@ def test_revoking_releases_its_launches_without_an_attempt(world: World) -> None
     assert (world.launch(launch).state, world.launch(launch).attempts) == ("wanted", 0)
 
 
-def test_a_rotated_credential_ends_the_old_one(world: World) -> None:
+def test_a_device_renews_its_credential_and_loses_none_on_the_way(world: World) -> None:
     first = enrol(world, token(world)[1])
-    itself = whoami(world, first.credential)
+    itself = use(world, first.credential)
+
+    def renewed() -> EnrolResponse:
+        with world.write() as session:
+            return credentials.rotate(session, itself, first.device_id, world.now)
+
+    lost = renewed()  # its answer never came: the old one works on
+    assert use(world, first.credential) == itself
+    second = renewed()
+    with pytest.raises(Unauthenticated):
+        whoami(world, lost.credential)
+    assert use(world, first.credential) == itself  # the agent died before it used the new one
+    assert use(world, second.credential).device_id == first.device_id
+    with pytest.raises(Unauthenticated, match="revoked"):
+        whoami(world, first.credential)
+    assert use(world, second.credential).device_id == first.device_id
+
+
+def test_an_owner_replaces_a_credential_at_once(world: World) -> None:
+    first = enrol(world, token(world)[1])
+    use(world, first.credential)
     with world.write() as session:
-        second = devices.rotate_credential(session, itself, first.device_id, world.now)
+        second = credentials.rotate(session, ROOT, "pi", world.now)
     with pytest.raises(Unauthenticated):
         whoami(world, first.credential)
-    assert whoami(world, second.credential).device_id == first.device_id
+    assert use(world, second.credential).device_id == first.device_id
+
+
+def test_a_credential_that_ended_before_its_first_use_ends_no_other(world: World) -> None:
+    first = enrol(world, token(world)[1])
+    itself = use(world, first.credential)
+    with world.write() as session:
+        second = whoami_in(session, credentials.rotate(session, itself, first.device_id, world.now).credential, world)
+        credentials.rotate(session, itself, first.device_id, world.now)
+        with pytest.raises(Unauthenticated):
+            credentials.first_used(session, second.key_id, world.now)
+    assert whoami(world, first.credential) == itself
+
+
+def whoami_in(session: Session, secret: str, world: World) -> Principal:
+    return keys.authenticate(session, secret, world.now)
+
+
+def test_a_credential_is_old_after_the_days_that_are_set(world: World) -> None:
+    found = use(world, enrol(world, token(world)[1]).credential)
+    assert not credentials.is_old(found, 30.0, world.now + timedelta(days=29))
+    assert credentials.is_old(found, 30.0, world.now + timedelta(days=30))
+    assert not credentials.is_old(ROOT, 1.0, world.now)
+
+
+def test_what_ends_is_counted(world: World) -> None:
+    def count() -> int:
+        with world.database.read() as session:
+            return access.version(session)
+
+    assert count() == 0
+    first = enrol(world, token(world)[1])
+    assert count() == 0
+    use(world, first.credential)
+    before = count()
+    with world.write() as session:
+        handover.revoke_device(session, ROOT, "pi", world.now)
+    assert count() == before + 1
+    with world.write() as session:
+        key, _ = keys.create_key(session, name="a", owner="a", role="user", now=world.now)
+        keys.revoke_key(session, ROOT, key.id, world.now)
+        keys.revoke_key(session, ROOT, key.id, world.now)
+    assert count() == before + 2
 
 
 def test_who_may_do_what_to_a_device(world: World) -> None:
@@ -142,7 +256,10 @@ def test_who_may_do_what_to_a_device(world: World) -> None:
         assert devices.drain_device(session, ADA, device, world.now).state == "draining"
         assert devices.activate_device(session, ROOT, "bench", world.now).state == "active"
         assert devices.get_device(session, bob, device).id == device
-        for verb in (devices.drain_device, devices.revoke_device, devices.rotate_credential):
+        with pytest.raises(Forbidden):
+            credentials.reenrolment_token(session, bob, device, ReenrolRequest(), world.now)
+        assert credentials.reenrolment_token(session, ADA, device, ReenrolRequest(), world.now)[0].device_id == device
+        for verb in (devices.drain_device, devices.revoke_device, credentials.rotate):
             with pytest.raises(Forbidden):
                 verb(session, bob, device, world.now)
             with pytest.raises(NotFound):
@@ -176,3 +293,16 @@ def test_agents_of_this_protocol_version_and_the_one_before_are_served(world: Wo
     with pytest.raises(Conflict):
         enrol(world, token(world)[1], protocol_version=99)
     assert world.rows(Device) == []
+
+
+def test_the_embedded_agent_gets_a_token_for_its_device(world: World, tmp_path: Path) -> None:
+    def given() -> str:
+        EmbeddedService._enrolment_token(world.database, ROOT, tmp_path / "token")
+        return (tmp_path / "token").read_text().strip()
+
+    with world.database.read() as session:
+        world.now = world.database.now(session)
+    first = enrol(world, given(), DEVICE)
+    use(world, first.credential)
+    second = enrol(world, given(), DEVICE)  # its folder was lost
+    assert second.device_id == first.device_id

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from databases import ON_SQLITE
 from simulated_agent import CLASS, SimulatedAgent, by_work
 from simulated_service import Service, request
 from sqlalchemy import select
@@ -16,6 +17,8 @@ from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.jobs.plan import SearchPlan
 from edgefront.core.store.tables import Candidate, Target
 from edgefront.core.wire.jobs import AddedTargetRequest, JobRequest, JobView
+
+pytestmark = pytest.mark.slow
 
 TABLET = "simulated tablet"
 
@@ -88,6 +91,7 @@ def test_it_measures_few_and_comes_to_the_same_frontier(
             assert known.recommendation().note == expected
 
 
+@ON_SQLITE
 def test_the_best_within_limits_there(service: Service, board: SimulatedAgent, tablet: SimulatedAgent) -> None:
     limits = {"latency_ms": 6.0}
     place = {"device_class": CLASS, "limits": limits}

@@ -136,6 +136,7 @@ _RESULT = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(
     rounds=st.lists(st.dictionaries(st.integers(0, 11), _RESULT, min_size=1, max_size=5), min_size=1, max_size=14),
     limit=st.sampled_from([None, 5.0]),
@@ -210,8 +211,8 @@ def test_the_baseline_is_shown_beside_the_frontier(database: Database) -> None:
 
 def test_the_best_under_limits(database: Database) -> None:
     world = World(database, 6)
-    mib = 1 << 20
-    world.settle({id_: ("measured", 10.0 * (n + 1), (n + 1) * mib) for n, id_ in enumerate(world.ids)})
+    mb = 10**6
+    world.settle({id_: ("measured", 10.0 * (n + 1), (n + 1) * mb) for n, id_ in enumerate(world.ids)})
     with database.read() as session:
         whole = frontier_view(session, USER, world.job_id, world.target_id)
         small = frontier_view(session, USER, world.job_id, "t", max_latency_ms=40.0, max_memory_mb=3)
@@ -224,9 +225,9 @@ def test_the_best_under_limits(database: Database) -> None:
 
 def test_by_perplexity_it_is_the_frontier_of_the_models_trained_in_the_same_way(database: Database) -> None:
     world = World(database, 6)
-    mib = 1 << 20
-    world.settle({id_: ("measured", 10.0 * (n + 1), (n + 1) * mib) for n, id_ in enumerate(world.ids)})
-    world.settle({world.baseline: ("measured", 5.0, mib)})
+    mb = 10**6
+    world.settle({id_: ("measured", 10.0 * (n + 1), (n + 1) * mb) for n, id_ in enumerate(world.ids)})
+    world.settle({world.baseline: ("measured", 5.0, mb)})
 
     def score(
         number: int, value: float, dataset: str = "python", split: str = "test", metric: str = "perplexity", **how: str

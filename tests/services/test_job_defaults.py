@@ -27,7 +27,7 @@ def test_for_the_best_within_limits_depths_whose_weights_alone_are_too_large_are
     largest = space("lts-gpt2").baselines([len(found), len(found) + 1])
     assert list(found) == list(range(1, len(found) + 1))
     inside, beyond = (4 * costs(one).total_parameters for one in largest)
-    assert inside <= 200 << 20 < beyond
+    assert inside <= 200 * 10**6 < beyond
     assert depths({"memory_mb": 1.0}) == (1,)
     assert depths({"memory_mb": 1.0}, {"memory_mb": 200.0}) == found
 

@@ -1,14 +1,13 @@
-"""A job keeps its quality law until its owner moves it: then it is predicted anew, and nothing is measured."""
+"""A job keeps its quality law until its owner moves it: then it is predicted again, and nothing is measured."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
+from databases import ON_SQLITE
 from simulated_agent import CLASS, SimulatedAgent, by_work, principal
-from simulated_pool import Pool, settings_for
 from simulated_service import SMALL, Service
 from simulated_trainings import BASE, Trainings
 from sqlalchemy import func, select
@@ -31,13 +30,7 @@ from edgefront.core.store.tables import Candidate, Job, Launch, Target
 from edgefront.core.wire.jobs import EventView, JobRequest, JobView
 from edgefront.core.wire.laws import JobLawView, LawRequest
 
-
-@pytest.fixture
-def trainings(service: Service, tmp_path: Path) -> Trainings:
-    url = service.database.url.render_as_string(hide_password=False)
-    pool = Pool(service.database, settings_for(url, tmp_path))
-    pool.user = service.user
-    return Trainings(pool)
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -149,6 +142,22 @@ def test_a_job_keeps_its_law_until_it_is_moved(service: Service, job: JobView, r
     assert "recipe quick" in known.recommendation().perplexity_of
 
 
+@ON_SQLITE
+def test_a_law_of_other_data_is_accepted_with_a_warning(service: Service, job: JobView) -> None:
+    assert law.law_view(service.database, service.user, job.id).note == ""
+    other = "hwgpt-gpt2-openwebtext"
+    warned = move(service, job.id, other).note
+    assert warned.startswith(f"The law {other} predicts the perplexity of models trained on OpenWebText")
+    assert f"{BASE} that of models trained on WikiText-103" in warned
+    work(service)
+    assert law.law_view(service.database, service.user, job.id).note == warned
+    assert move(service, job.id, other).note == warned, "the law that it has"
+    move(service, job.id, BASE)
+    work(service)
+    assert "cannot be compared" in law.law_view(service.database, service.user, job.id).note
+
+
+@ON_SQLITE
 def test_moving_to_the_own_law_changes_nothing(service: Service, job: JobView, refined: str) -> None:
     count = len(events(service, job.id))
     assert move(service, job.id, BASE).moving_to is None
@@ -166,6 +175,7 @@ def test_moving_to_the_own_law_changes_nothing(service: Service, job: JobView, r
     assert {one.predicted["law"] for one in rows(service, job.id)} == {BASE}  # type: ignore[index]
 
 
+@ON_SQLITE
 def test_what_cannot_be_moved_to_is_refused(service: Service, job: JobView, refined: str) -> None:
     for name, version in (("nothing", None), (refined.partition("@")[0], 2), (BASE, 1)):
         with pytest.raises(InvalidInput, match=f"there are {BASE}.*{refined}") as error:
@@ -179,6 +189,7 @@ def test_what_cannot_be_moved_to_is_refused(service: Service, job: JobView, refi
     assert law.law_view(service.database, service.user, encoders.id).law is None
 
 
+@ON_SQLITE
 def test_only_the_owner_moves_a_job(service: Service, job: JobView, refined: str) -> None:
     eve = principal(service.database, owner="eve")
     for call in (
@@ -292,6 +303,7 @@ def test_a_move_whose_task_was_lost_is_sent_again(service: Service, job: JobView
     assert {one.predicted["law"] for one in rows(service, job.id)} == {refined}  # type: ignore[index]
 
 
+@ON_SQLITE
 def test_a_move_that_fails_leaves_the_job_as_it_is(service: Service, job: JobView, refined: str) -> None:
     move(service, job.id, refined)
     law.give_up(service.database, job.id, "no reason")
@@ -302,6 +314,7 @@ def test_a_move_that_fails_leaves_the_job_as_it_is(service: Service, job: JobVie
         assert session.get_one(Job, job.id).wanted_law is None
 
 
+@ON_SQLITE
 def test_a_job_by_parameters_keeps_its_frontier(
     service: Service, trainings: Trainings, agent: SimulatedAgent, job: JobView, refined: str
 ) -> None:

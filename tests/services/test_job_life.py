@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
+from databases import ON_SQLITE
 from simulated_agent import CLASS, SimulatedAgent, by_size, done, facts, failing, principal
 from simulated_service import Service, request
 from sqlalchemy import func, select
@@ -116,6 +118,7 @@ def test_every_generation_follows_from_its_snapshot(service: Service) -> None:
         assert len(snapshot.results) == 10 + 8 + 8
 
 
+@ON_SQLITE
 def test_proposals_depend_only_on_seed_and_results(service: Service) -> None:
     """Without noise two services, and batches of any size, come to the same candidates; another seed to others."""
     agent = SimulatedAgent(service.database)
@@ -250,7 +253,7 @@ def test_weights_beyond_the_memory_are_infeasible_without_a_launch(service: Serv
     heavy = [row for row in settled if row.weight_bytes > 23 << 20]
     assert heavy
     assert len(heavy) < len(settled)
-    assert all(row.state == "infeasible" and "23 MiB" in str(row.reason) for row in heavy)
+    assert all(row.state == "infeasible" and "24 MB" in str(row.reason) for row in heavy)
     assert not any(row.measurement_id for row in heavy)
     assert service.get(job.id).targets[0].settled == len(settled)
 
@@ -279,11 +282,11 @@ def test_a_later_launch_moves_a_candidate_in_or_out(service: Service) -> None:
     """The second launch of a baseline is slower than the limit allows the median to be."""
 
     def slower(architecture: Architecture, protocol: MeasurementProtocol, before: int) -> LaunchResult:
-        return done(10.0 if before == 0 else 30.0, 30 << 20)
+        return done(10.0 if before == 0 else 19.0, 30 << 20)
 
     agent = SimulatedAgent(service.database, slower)
     asked = request(
-        targets=[{"device_class": CLASS, "limits": {"latency_ms": 15.0}}], baseline_layers=[1], budget={"candidates": 1}
+        targets=[{"device_class": CLASS, "limits": {"latency_ms": 14.0}}], baseline_layers=[1], budget={"candidates": 1}
     )
     job = service.submit(asked)
     service.work()
@@ -292,7 +295,7 @@ def test_a_later_launch_moves_a_candidate_in_or_out(service: Service) -> None:
     assert (baseline.state, baseline.latency_ms, baseline.launches) == ("measured", 10.0, 1)
     agent.step(1)
     (baseline,) = candidates(service, job.id, "baseline")
-    assert (baseline.state, baseline.latency_ms, baseline.launches) == ("out_of_bounds", 20.0, 2)
+    assert (baseline.state, baseline.latency_ms, baseline.launches) == ("out_of_bounds", 14.5, 2)
 
 
 def test_weights_alone_beyond_the_memory_limit_are_never_proposed(service: Service) -> None:
@@ -302,7 +305,7 @@ def test_weights_alone_beyond_the_memory_limit_are_never_proposed(service: Servi
     service.run(agent)
     rows = candidates(service, job.id)
     assert rows
-    assert all(row.weight_bytes <= 18 << 20 for row in rows)
+    assert all(row.weight_bytes <= 18 * 10**6 for row in rows)
 
 
 def test_parameter_limits_are_settled_before(service: Service) -> None:
@@ -347,12 +350,12 @@ def test_some_baselines_may_fail(service: Service) -> None:
 def test_failures_are_no_parents_and_do_not_stop_a_search(service: Service) -> None:
     plain = by_size()
 
-    def narrow_ones_crash(architecture: Architecture, protocol: MeasurementProtocol, before: int) -> LaunchResult:
-        if architecture.d_model == 128:
+    def some_crash(architecture: Architecture, protocol: MeasurementProtocol, before: int) -> LaunchResult:
+        if architecture.d_model == 128 and int(architecture.digest[:8], 16) % 2:  # never five one after another
             return failing("crashed")(architecture, protocol, before)
         return plain(architecture, protocol, before)
 
-    agent = SimulatedAgent(service.database, narrow_ones_crash)
+    agent = SimulatedAgent(service.database, some_crash)
     job = service.submit()
     service.run(agent)
     rows = candidates(service, job.id)
@@ -404,6 +407,24 @@ def test_refinement_stays_within_its_budget(service: Service) -> None:
     assert len(refined) == targets[job.id].refinements
     assert targets[none.id].refinements == 0
     assert service.get(none.id).state == "finished"
+
+
+def test_the_minutes_of_targets_on_one_device_begin_with_the_first_launch_there(service: Service) -> None:
+    agent = SimulatedAgent(service.database)
+    targets = [{"device_class": CLASS, "protocol": {"threads": threads}} for threads in (1, 2)]
+    service.submit(request(budget={"minutes": 5.0}, targets=targets))
+    with service.database.read() as session:
+        begin = service.database.now(session)
+    agent.step(1)
+    service.work()
+    with service.database.write() as session:
+        first, second = session.scalars(select(Target).order_by(Target.position)).all()
+        assert second.started_at is None
+        assert first.started_at is not None
+        assert begin - first.started_at > timedelta(seconds=0.5), "the launch itself took a second, by its report"
+        first.started_at -= timedelta(minutes=5)
+    with service.database.write() as session:
+        assert set(stalled(session, service.database.now(session))) == {first.id, second.id}
 
 
 @pytest.mark.parametrize(("minutes", "words"), [(5.0, "of 5 minutes was"), (1.0, "of 1 minute was")])

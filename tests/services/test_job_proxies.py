@@ -317,11 +317,11 @@ def test_a_frontier_says_how_the_proxy_ranked_what_was_trained(service: Service)
     target = job.targets[0].id
     assert "200 fully trained models" in job.proxy_trust.sentence
 
-    def told() -> ProxyTrust:
+    def trust() -> ProxyTrust:
         with service.database.read() as session:
             return frontier_view(session, service.user, job.id, target).proxy_trust
 
-    assert told() == job.proxy_trust
+    assert trust() == job.proxy_trust
     models = rows(service, job)
     assert len(models) >= 4
     with service.database.write() as session:
@@ -338,11 +338,11 @@ def test_a_frontier_says_how_the_proxy_ranked_what_was_trained(service: Service)
                         details=details, created_at=now,
                     )
                 )  # fmt: skip
-    live = told().live
+    live = trust().live
     assert live is not None
     assert (live.dataset, live.metric, live.models) == ("stdlib", "perplexity", len(models))
     assert live.spearman == pytest.approx(1.0)
-    assert told().sentence.startswith(f"Decoder parameters rank the {len(models)} models of this job")
+    assert trust().sentence.startswith(f"Decoder parameters rank the {len(models)} models of this job")
 
 
 # The worker's side -------------------------------------------------------------------------------------------------
@@ -376,7 +376,21 @@ def test_a_child_that_is_killed_costs_an_attempt(
     }
 
 
-@pytest.mark.parametrize("name", ["nothing", "../elsewhere", "./other", "python"])
+@pytest.mark.parametrize("exists", [True, False], ids=["data folder here", "no data folder here"])
+@pytest.mark.parametrize("name", ["../elsewhere", "./other", "/etc/passwd", "a/b", "a\\b", ".hidden"])
+def test_a_path_on_the_server_is_no_name_of_data(
+    sqlite_service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, exists: bool
+) -> None:
+    SimulatedAgent(sqlite_service.database, by_size())
+    monkeypatch.setenv("EDGEFRONT_TRAINING__DATA", str(tmp_path / "data"))
+    if exists:
+        prepare(tmp_path / "data", "other")
+    with pytest.raises(InvalidInput, match="is a path") as caught:
+        sqlite_service.create(asking("snip", proxy_settings={**TINY, "data": name}))
+    assert caught.value.field == "proxy_settings.data"
+
+
+@pytest.mark.parametrize("name", ["nothing", "python"])
 def test_data_that_is_not_in_the_services_folder_is_reported(
     sqlite_service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -393,6 +407,7 @@ def test_data_that_is_not_in_the_services_folder_is_reported(
     assert caught.value.field == "proxy_settings.data"
 
 
+@pytest.mark.slow
 def test_a_child_answers_whatever_it_is_asked() -> None:
     model = {
         "d_model": 8,

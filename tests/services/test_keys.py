@@ -9,7 +9,7 @@ import pytest
 from lease_world import START, World
 from sqlalchemy import text
 
-from edgefront.core.errors import Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
+from edgefront.core.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
 from edgefront.core.services.access import keys
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.store.tables import Device
@@ -102,6 +102,24 @@ def test_keys_are_their_owners_and_the_admins(world: World) -> None:
             keys.revoke_key(session, bob, ada_key, START)
         keys.revoke_key(session, ADMIN, ada_key, START)
         assert [view.revoked for view in keys.list_keys(session, ADMIN)] == [True, False]
+
+
+def test_the_last_admin_key_is_revoked_only_if_that_is_meant(world: World) -> None:
+    first, _ = make(world, name="root", owner="root", role="admin")
+    make(world, name="old", owner="old", role="admin", expires_at=START + DAY)
+    make(world)
+    later = START + 2 * DAY  # the other admin's key has expired
+    with world.write() as session, pytest.raises(Conflict, match="last admin key") as refused:
+        keys.revoke_key(session, ADMIN, first, later)
+    assert refused.value.field == "force"
+    second, _ = make(world, name="second", owner="second", role="admin")
+    with world.write() as session:
+        keys.revoke_key(session, ADMIN, first, later)
+        keys.revoke_key(session, ADMIN, first, later)
+        with pytest.raises(Conflict):
+            keys.revoke_key(session, ADMIN, second, later)
+        keys.revoke_key(session, ADMIN, second, later, force=True)
+        assert [view.revoked for view in keys.list_keys(session, ADMIN)] == [True, False, False, True]
 
 
 def test_device_credentials_go_with_their_device(world: World) -> None:

@@ -263,6 +263,7 @@ def _run(database: Database, **options: int) -> None:
     run_state_machine_as_test(machine, settings=settings(settings.default, **options))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_lease_life_on_sqlite(sqlite_url: str) -> None:
     database = Database(sqlite_url)
     try:

@@ -11,7 +11,7 @@ from edgefront.core.services.fleet import devices
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import leases
 from edgefront.core.store.tables import Device
-from edgefront.core.wire.agent import PROTOCOL_VERSION, SEVEN_BIT_WEIGHTS, DeviceFacts
+from edgefront.core.wire.agent import DeviceFacts
 
 
 def test_a_claim_takes_the_oldest_wanted_launches(world: World) -> None:
@@ -195,22 +195,8 @@ def test_new_facts_change_what_a_device_takes(world: World) -> None:
     world.launches(1, world.target(protocol=MeasurementProtocol(threads=8)))
     assert not world.claim(device).items
     with world.write() as session:
-        devices.update_facts(session, device, DeviceFacts.model_validate(facts(cores=8)), PROTOCOL_VERSION)
+        devices.update_facts(session, device, DeviceFacts.model_validate(facts(cores=8)))
     assert len(world.claim(device).items) == 1
-
-
-def test_int8_of_an_agent_that_means_eight_bits_is_not_leased(world: World) -> None:
-    device = world.device()
-    runtime = {"runtime": "onnxruntime", "version": "1", "providers": ["cpu"], "memory_methods": ["anonymous"]}
-    capable = DeviceFacts.model_validate(facts(runtimes=[{**runtime, "numbers": {"cpu": ["float32", "int8"]}}]))
-    int8 = world.launches(1, world.target(protocol=MeasurementProtocol(weights="int8")))
-    full = world.launches(1)
-    with world.write() as session:
-        devices.update_facts(session, device, capable, SEVEN_BIT_WEIGHTS - 1)
-    assert [item.launch_id for item in world.claim(device, 8).items] == full
-    with world.write() as session:
-        devices.update_facts(session, device, capable, SEVEN_BIT_WEIGHTS)
-    assert [item.launch_id for item in world.claim(device, 8).items] == int8
 
 
 def test_claims_and_reports_show_that_the_device_is_there(world: World) -> None:

@@ -20,7 +20,7 @@ from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.prediction.limits import check_limits
 from edgefront.core.spaces.catalogue import space, spaces
 from edgefront.core.spaces.space import SearchSpace
-from edgefront.core.units import MIB
+from edgefront.core.units import MB
 from edgefront.core.wire.jobs import AddedTargetRequest, JobRequest, Limits
 
 
@@ -65,9 +65,9 @@ def test_a_memory_in_bytes_is_refused_by_what_the_device_has(service: Service) -
         check(service, limited(memory_mb=300e6))
     assert raised.value.field == "targets.0.limits.memory_mb"
     assert raised.value.detail.endswith(
-        f"memory_mb 300000000 is no limit: {CLASS!r} has 8192 MiB of memory; if it was meant in bytes, it is 286 MiB"
+        f"memory_mb 300000000 is no limit: {CLASS!r} has 8590 MB of memory; if it was meant in bytes, it is 300 MB"
     )
-    assert raised.value.allowed == "MiB, at most about 8192"
+    assert raised.value.allowed == "MB, at most about 8590"
     (refusal,) = estimate(service.database, service.user, limited(memory_mb=300e6), Fits()).refusals
     assert (refusal.field, refusal.value) == ("targets.0.limits.memory_mb", 300e6)
     with pytest.raises(InvalidInput) as raised:
@@ -96,9 +96,9 @@ def test_a_memory_below_the_smallest_model_names_the_smallest() -> None:
     with pytest.raises(InvalidInput) as raised:
         checked(limited(memory_mb=5))
     assert raised.value.field == "targets.0.limits.memory_mb"
-    least = costs(smallest(space("lts-gpt2").narrow(SMALL), weights)).weight_bytes / MIB
-    assert f"the smallest {least:.1f} MiB" in raised.value.detail
-    assert raised.value.extra["allowed"] == f"more than {least:.1f} MiB, or another space"
+    least = costs(smallest(space("lts-gpt2").narrow(SMALL), weights)).weight_bytes / MB
+    assert f"the smallest {least:.1f} MB" in raised.value.detail
+    assert raised.value.extra["allowed"] == f"more than {least:.1f} MB, or another space"
 
 
 def weights(architectures: object) -> list[int]:

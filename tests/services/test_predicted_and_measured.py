@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+from databases import ON_SQLITE
 from simulated_agent import CLASS, SimulatedAgent, by_work, done
 from simulated_service import SMALL, Service
 
@@ -11,6 +13,8 @@ from edgefront.core.services.jobs import agreement
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.jobs import JobRequest
 from edgefront.core.wire.predictions import JobAgreementView
+
+pytestmark = pytest.mark.slow
 
 
 def by_whim(architecture: Architecture, protocol: MeasurementProtocol, before: int) -> LaunchResult:
@@ -47,6 +51,7 @@ def test_a_steady_device(service: Service) -> None:
     assert view.sentence.startswith(f"Within the 95 % interval that was predicted before are {view.latency.held} of")
 
 
+@ON_SQLITE
 def test_a_device_that_jumps_says_so_and_where(service: Service) -> None:
     view = asked(service, SimulatedAgent(service.database, measure=by_whim))
     assert view.hard_to_predict
@@ -58,6 +63,7 @@ def test_a_device_that_jumps_says_so_and_where(service: Service) -> None:
     assert "Mean error by predicted latency: " in view.sentence
 
 
+@ON_SQLITE
 def test_a_search_that_predicts_nothing_has_nothing_to_agree_with(service: Service) -> None:
     view = asked(service, SimulatedAgent(service.database, measure=by_work), algorithm={"name": "random"})
     assert (view.latency, view.memory, view.sentence, view.hard_to_predict) == (None, None, "", False)

@@ -47,12 +47,12 @@ def test_latency_memory_quality_and_where_the_time_goes(measured: Service) -> No
     assert found.learnt_from == found.measurements == 3 + 10 + 8
     assert 0 < found.latency_error < 0.5
     for one in found.predictions:
-        told = one.predicted
-        rising(told.latency_low_ms, told.latency_ms, told.latency_high_ms)
-        rising(one.weight_bytes, told.memory_low_bytes, told.memory_bytes, told.memory_high_bytes)
-        rising(told.perplexity_low, told.perplexity, told.perplexity_high)
-        assert told.law == "lts-gpt2-wikitext103"
-        assert sum(part.ms for part in one.parts) == pytest.approx(told.latency_ms)
+        predicted = one.predicted
+        rising(predicted.latency_low_ms, predicted.latency_ms, predicted.latency_high_ms)
+        rising(one.weight_bytes, predicted.memory_low_bytes, predicted.memory_bytes, predicted.memory_high_bytes)
+        rising(predicted.perplexity_low, predicted.perplexity, predicted.perplexity_high)
+        assert predicted.law == "lts-gpt2-wikitext103"
+        assert sum(part.ms for part in one.parts) == pytest.approx(predicted.latency_ms)
         assert [part.block for part in one.parts] == [*range(len(one.parts) - 1), None]
     stock, large = found.predictions
     assert [part.kind for part in stock.parts] == ["attention", "feed_forward"] * 2 + ["ends"]
@@ -82,6 +82,7 @@ def test_no_session_is_open_while_it_learns(measured: Service, monkeypatch: pyte
     assert held == [0]
 
 
+@pytest.mark.slow
 def test_a_fit_is_kept_until_something_is_measured(measured: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     fits, read = Fits(), []
     of_device = device_data.of_device

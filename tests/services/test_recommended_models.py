@@ -6,11 +6,12 @@ import math
 from typing import Any
 
 import pytest
-from simulated_agent import CLASS, SimulatedAgent, done, principal
+from databases import ON_SQLITE
+from simulated_agent import CLASS, SimulatedAgent, done, facts, principal
 from simulated_service import SMALL, Service
 from sqlalchemy import select, update
 
-from edgefront.core.errors import NotFound
+from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
@@ -20,9 +21,11 @@ from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.quality.expected import law_note
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Evaluation
-from edgefront.core.units import MIB
-from edgefront.core.wire.jobs import JobRequest, JobView
-from edgefront.core.wire.recommendations import RecommendationView
+from edgefront.core.units import MB
+from edgefront.core.wire.agent import RuntimeFacts
+from edgefront.core.wire.jobs import JobRequest
+
+pytestmark = pytest.mark.slow
 
 NARROW = {**SMALL, "div": [1, 2, 4], "d_embed": ["d_model", 128]}
 
@@ -31,7 +34,7 @@ def by_work(architecture: Architecture, protocol: MeasurementProtocol, before: i
     """A device whose latency and memory follow what a pass does; launches differ by 2 %."""
     found = protocol_costs(architecture, protocol)
     latency = 0.5 + found.flops / 1e9 + 0.05 * len(architecture.blocks)
-    return done(latency * (1 + 0.02 * (before % 2)), int(found.weight_bytes * 1.1) + 5 * MIB)
+    return done(latency * (1 + 0.02 * (before % 2)), int(found.weight_bytes * 1.1) + 5 * MB)
 
 
 @pytest.fixture
@@ -53,26 +56,12 @@ def asked(latency_ms: float = 1.34, memory_mb: float = 36.0, **changes: Any) -> 
     )
 
 
-def finished(service: Service, agent: SimulatedAgent, request: JobRequest) -> JobView:
-    job = service.submit(request)
-    service.run(agent)
-    job = service.get(job.id)
-    assert job.state == "finished", job.targets[0].note
-    return job
-
-
-def recommended(service: Service, job: JobView, **limits: float) -> RecommendationView:
-    with service.database.read() as session:
-        known = recommendation.read(session, service.user, job.id, **limits)  # type: ignore[arg-type]
-    return known.recommendation()
-
-
 def test_the_best_measured_model_within_the_limits(service: Service, agent: SimulatedAgent) -> None:
-    job = finished(service, agent, asked())
-    view = recommended(service, job)
+    job = service.finish(agent, asked())
+    view = service.recommended(job)
     with service.database.read() as session:
         rows = session.scalars(select(Candidate).where(Candidate.latency_ms.is_not(None))).all()
-        within = [one for one in rows if one.latency_ms <= 1.34 and one.memory_bytes <= 36 * MIB]  # type: ignore[operator]
+        within = [one for one in rows if one.latency_ms <= 1.34 and one.memory_bytes <= 36 * MB]  # type: ignore[operator]
         best = max(within, key=lambda one: one.proxy)
         stock = [one for one in within if one.role == "baseline"]
         largest = max((one.decoder_parameters for one in stock), default=None)
@@ -85,7 +74,7 @@ def test_the_best_measured_model_within_the_limits(service: Service, agent: Simu
     assert view.recommended.predicted is not None
     assert view.recommended.predicted.perplexity == pytest.approx(math.exp(-view.recommended.proxy))
     assert "WikiText-103" in view.perplexity_of
-    assert view.sentence.startswith("Within 1.34 ms and 36 MiB a model of predicted perplexity")
+    assert view.sentence.startswith("Within 1.34 ms and 36 MB a model of predicted perplexity")
     assert len(view.runners_up) == 3
     shown = [one.candidate for one in view.runners_up]
     assert {one.id for one in shown}.isdisjoint({best.id})
@@ -93,43 +82,44 @@ def test_the_best_measured_model_within_the_limits(service: Service, agent: Simu
         assert one.latency_ms is not None
         assert one.memory_bytes is not None
         assert one.latency_ms <= 1.34
-        assert one.memory_bytes <= 36 * MIB
+        assert one.memory_bytes <= 36 * MB
         assert one.proxy <= view.recommended.proxy
     assert all("predicted perplexity" in one.trade for one in view.runners_up)
 
 
 def test_other_limits_are_answered_from_what_is_known(service: Service, agent: SimulatedAgent) -> None:
-    job = finished(service, agent, asked())
+    job = service.finish(agent, asked())
     launches = agent.launches.total()
-    tight = recommended(service, job, max_latency_ms=1.0)
+    tight = service.recommended(job, max_latency_ms=1.0)
     assert tight.limits.latency_ms == 1.0
     assert tight.limits.memory_mb == 36.0  # the target's own
-    assert "The search looked within 1.34 ms and 36 MiB" in tight.note
+    assert "The search looked within 1.34 ms and 36 MB" in tight.note
     shown = tight.recommended or tight.nearest
     assert shown is not None
-    wide = recommended(service, job, max_latency_ms=1e6, max_memory_mb=1e6)
+    wide = service.recommended(job, max_latency_ms=1e6, max_memory_mb=1e6)
     assert wide.recommended is not None
-    assert wide.recommended.latency_ms > 1.34 or wide.recommended.memory_bytes > 36 * MIB  # type: ignore[operator]
+    assert wide.recommended.latency_ms > 1.34 or wide.recommended.memory_bytes > 36 * MB  # type: ignore[operator]
     assert agent.launches.total() == launches
 
 
 def test_where_nothing_fits_the_answer_says_what_to_move(service: Service, agent: SimulatedAgent) -> None:
-    job = finished(service, agent, asked(latency_ms=0.00134))
-    view = recommended(service, job)
+    job = service.finish(agent, asked(latency_ms=0.00134))
+    view = service.recommended(job)
     assert view.recommended is None
     assert view.nearest is not None
     assert view.runners_up == ()
     assert "If the latency was meant in seconds, it is 1.34 ms." in view.sentence
     move = view.moves[0]
     assert move.limit == "latency_ms"
-    moved = recommended(service, job, max_latency_ms=move.to)
+    moved = service.recommended(job, max_latency_ms=move.to)
     assert moved.recommended is not None, moved.sentence
 
 
+@ON_SQLITE
 def test_epsilon_takes_no_model_from_the_answer(service: Service, agent: SimulatedAgent) -> None:
     """With the coarsest of all frontiers the best is still the best of all that were measured."""
-    job = finished(service, agent, asked(epsilon=0.49))
-    view = recommended(service, job)
+    job = service.finish(agent, asked(epsilon=0.49))
+    view = service.recommended(job)
     assert view.recommended is not None
     with service.database.read() as session:
         rows = session.scalars(select(Candidate).where(Candidate.state == "measured")).all()
@@ -139,10 +129,11 @@ def test_epsilon_takes_no_model_from_the_answer(service: Service, agent: Simulat
     assert job.request.epsilon == 0.49
 
 
+@ON_SQLITE
 def test_a_law_of_other_data_says_so(service: Service, agent: SimulatedAgent) -> None:
-    job = finished(service, agent, asked(proxy="quality_law", proxy_settings={"data": "letters"}))
+    job = service.finish(agent, asked(proxy="quality_law", proxy_settings={"data": "letters"}))
     said = "Predicted perplexity is that of models trained on WikiText-103 (law lts-gpt2-wikitext103), not on letters"
-    assert said in recommended(service, job).note
+    assert said in service.recommended(job).note
     assert said in job.proxy_trust.sentence
     assert said in estimate(service.database, service.user, job.request, Fits()).note
     for agrees in ({}, {"data": "wikitext-103"}, {"data": "WikiText103_bpe"}):
@@ -153,9 +144,10 @@ def test_a_law_of_other_data_says_so(service: Service, agent: SimulatedAgent) ->
     assert law_note(asked(space={"name": "bert"}), ["letters"]) == "", "no law is about encoders"
 
 
+@ON_SQLITE
 def test_data_that_models_were_trained_on_count_too(service: Service, agent: SimulatedAgent) -> None:
-    job = finished(service, agent, asked())
-    best = recommended(service, job).recommended
+    job = service.finish(agent, asked())
+    best = service.recommended(job).recommended
     assert best is not None
     with service.database.write() as session:
         session.add(
@@ -164,24 +156,25 @@ def test_data_that_models_were_trained_on_count_too(service: Service, agent: Sim
                 details={"recipe": "quick"}, created_at=best.created_at,
             )
         )  # fmt: skip
-    assert "not on letters" in recommended(service, job).note
-    assert recommended(service, job).by == "trained"
+    assert "not on letters" in service.recommended(job).note
+    assert service.recommended(job).by == "trained"
 
 
 def test_while_a_job_runs_and_before_anything_is_measured(service: Service, agent: SimulatedAgent) -> None:
     job = service.submit(asked())
-    view = recommended(service, job)
+    view = service.recommended(job)
     assert view.sentence == "Nothing has been measured yet."
     assert "not finished" in view.note
     agent.step(3)
-    assert recommended(service, job).sentence != view.sentence
+    assert service.recommended(job).sentence != view.sentence
 
 
+@ON_SQLITE
 def test_intervals_of_latency_enter_the_claims(service: Service, agent: SimulatedAgent) -> None:
-    job = finished(service, agent, asked())
+    job = service.finish(agent, asked())
     with service.database.write() as session:
         session.execute(update(Candidate).values(latency_half_width_ms=2.0))
-    assert "no measurable difference in latency" in recommended(service, job).sentence
+    assert "no measurable difference in latency" in service.recommended(job).sentence
 
 
 def test_it_is_the_owners(service: Service, agent: SimulatedAgent) -> None:
@@ -191,3 +184,35 @@ def test_it_is_the_owners(service: Service, agent: SimulatedAgent) -> None:
         recommendation.read(session, eve, job.id)
     with service.database.read() as session, pytest.raises(NotFound):
         recommendation.read(session, service.user, job.id, "elsewhere")
+
+
+@ON_SQLITE
+def test_times_that_are_not_measured_have_no_limit(service: Service, agent: SimulatedAgent) -> None:
+    job = service.submit(asked())
+    with service.database.read() as session, pytest.raises(InvalidInput, match="measures no generations") as refused:
+        recommendation.read(session, service.user, job.id, max_token_ms=50.0)
+    assert refused.value.field == "max_token_ms"
+
+
+@ON_SQLITE
+@pytest.mark.parametrize(
+    ("protocol", "options"),
+    [
+        ({}, "--format onnx"),
+        ({"runtime": "llamacpp"}, "--format gguf"),
+        ({"runtime": "llamacpp", "weights": "q8_0"}, "--format gguf --weights q8_0"),
+    ],
+)
+def test_the_file_to_download_is_the_one_that_is_measured(
+    service: Service, protocol: dict[str, Any], options: str
+) -> None:
+    numbers = {"cpu": ("float32", "q8_0")}
+    runtimes = [
+        RuntimeFacts(runtime=name, version="1", providers=("cpu",), memory_methods=("anonymous",), numbers=numbers)
+        for name in ("onnxruntime", "llamacpp")
+    ]
+    SimulatedAgent(service.database, device_facts=facts().model_copy(update={"runtimes": tuple(runtimes)}))
+    target = {"device_class": CLASS, "limits": {"latency_ms": 1000.0}, "protocol": protocol}
+    space = {"name": "llama", "narrow": {"n_layer": [2]}}
+    job = service.submit(asked(space=space, targets=[target], baseline_layers=[2]))
+    assert service.recommended(job).download == options

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from databases import ON_SQLITE
 from simulated_agent import SimulatedAgent
-from simulated_pool import Pool, settings_for
 from simulated_service import SMALL, Service, request
 from simulated_trainings import BASE, Trainings, perplexity_of
 from sqlalchemy import delete, func, select, update
@@ -25,13 +24,7 @@ from edgefront.core.services.tasks import REFIT
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Evaluation, LawVersion, Training, WantedRefit
 
-
-@pytest.fixture
-def trainings(service: Service, tmp_path: Path) -> Trainings:
-    url = service.database.url.render_as_string(hide_password=False)
-    pool = Pool(service.database, settings_for(url, tmp_path))
-    pool.user = service.user
-    return Trainings(pool)
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -72,6 +65,7 @@ def test_from_five_models_on_each_training_makes_a_version(
     assert len(trainings.versions()) == 2
 
 
+@ON_SQLITE
 def test_a_refined_law_predicts_what_its_trainings_come_to(
     service: Service, trainings: Trainings, candidates: list[Candidate]
 ) -> None:
@@ -100,7 +94,7 @@ def test_the_same_trainings_give_the_same_bytes_once(
     assert [one.id for one in trainings.versions()] == [row.id]
     with service.database.write() as session:
         session.execute(delete(LawVersion))
-        # Rows come in another order: the first training is stored anew.
+        # Rows come in another order: the first training is stored again.
         session.execute(update(Evaluation).where(Evaluation.value == perplexity(candidates[0])).values(id="evl_z"))
     refits.refit(service.database, wanted(service, trainings))
     (again,) = trainings.versions()
@@ -173,6 +167,7 @@ def test_failed_trainings_and_endless_perplexities_teach_nothing(
     assert len(trainings.versions()) == 1  # four are left
 
 
+@ON_SQLITE
 def test_models_of_one_shape_make_no_law(service: Service, trainings: Trainings, candidates: list[Candidate]) -> None:
     for candidate in candidates[:5]:
         trainings.end(candidate, 50.0)

@@ -19,10 +19,10 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.services.jobs import lifecycle
 from edgefront.core.services.jobs.dominance import dominance_of
 from edgefront.core.services.jobs.frontier import frontier_view
-from edgefront.core.services.stored import JOB_REQUEST, TRAINING_REQUEST, VERSION, Stored
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, TRAINING_REQUEST, VERSION, Stored
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Job, Target
-from edgefront.core.wire.jobs import JobRequest, SpaceRequest
+from edgefront.core.wire.jobs import JobRequest, Limits, SpaceRequest
 from edgefront.workers.tasks import sweep_once
 
 DUMP = Path(__file__).parent.parent / "golden" / "store_0005.sql.gz"
@@ -58,7 +58,7 @@ def old_request(store: sqlite3.Connection, name: str) -> dict[str, Any]:
 def test_values_in_the_current_form_are_read_unchanged() -> None:
     asked = request(budget={"minutes": 2.0}, proxy="snip")
     stored = JOB_REQUEST.versioned(asked.model_dump(mode="json"))
-    assert stored == {**asked.model_dump(mode="json"), "stored_version": 3}
+    assert stored == {**asked.model_dump(mode="json"), "stored_version": 4}
     assert JOB_REQUEST.read(json.loads(json.dumps(stored))) == asked
 
 
@@ -84,6 +84,18 @@ def test_requests_from_before_epsilon_count_every_difference(store: sqlite3.Conn
     assert JOB_REQUEST.read(old).epsilon == 0
     assert dominance_of(Job(request=old)).epsilon == 0
     assert JobRequest.model_validate(request().model_dump(exclude={"epsilon"})).epsilon == 0.02, "of a new one"
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_memory_limits_from_before_megabytes_stay_as_many_bytes(store: sqlite3.Connection, version: int) -> None:
+    old = old_request(store, "under way") | ({} if version == 1 else {VERSION: version})
+    old["targets"] = [{**old["targets"][0], "limits": {"latency_ms": 5.0, "memory_mb": 300.0}}]
+    if version > 1:
+        old = {"proxy": "quality_law", "algorithm": {"name": "surrogate"}, "epsilon": 0.0, **old}
+    assert JOB_REQUEST.read(old).targets[0].limits == Limits(latency_ms=5.0, memory_mb=314.5728)
+    assert LIMITS.read({"latency_ms": 5.0, "memory_mb": 300.0}).memory_mb == 314.5728
+    asked = Limits(memory_mb=300.0)
+    assert LIMITS.read(LIMITS.versioned(asked.model_dump(mode="json"))) == asked
 
 
 @pytest.mark.parametrize("wrong", [-0.01, 0.5, float("nan"), float("inf"), "0.1", True, None])
@@ -142,9 +154,9 @@ def test_a_value_that_was_renamed_is_upgraded_inside_too(store: sqlite3.Connecti
     assert kind.read({**old_request(store, "int8"), VERSION: 2}).targets[0].protocol.weights == "int8"
 
 
-@pytest.mark.parametrize("version", [4, 0, "1", True, None])
+@pytest.mark.parametrize("version", [5, 0, "1", True, None])
 def test_a_version_that_is_not_known_is_named(version: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"request\.stored_version: this release reads 1 to 3, not") as caught:
+    with pytest.raises(InvalidInput, match=r"request\.stored_version: this release reads 1 to 4, not") as caught:
         JOB_REQUEST.read({**request().model_dump(mode="json"), VERSION: version})
     assert caught.value.field == "request.stored_version"
 

@@ -38,7 +38,7 @@ def pool(database: Database, tmp_path: Path) -> Pool:
 
 @pytest.fixture
 def sqlite_pool(sqlite_url: str, tmp_path: Path, open_database: Callable[..., Database]) -> Pool:
-    return Pool(open_database(sqlite_url), settings_for(sqlite_url, tmp_path))
+    return Pool(open_database(sqlite_url), settings_for(sqlite_url, tmp_path, gpus=4))
 
 
 def say(pool: Pool, claim: TrainingClaim, said: Report) -> str:
@@ -75,11 +75,11 @@ def test_nothing_is_held_while_trainings_are_planned(pool: Pool, monkeypatch: py
         candidate = session.scalars(select(Candidate.id)).first()
     seen: list[int] = []
 
-    def check(*arguments: Any) -> str | None:
+    def check(*arguments: Any, **options: Any) -> str | None:
         seen.append(pool.database.engine.pool.checkedout())  # type: ignore[attr-defined]
         if len(seen) == 2:
             service.act("delete", job.id)
-        return check_dataset(*arguments)
+        return check_dataset(*arguments, **options)
 
     monkeypatch.setattr(plan, "check_dataset", check)
     request = asked(architecture=None, candidate=candidate)
@@ -169,6 +169,22 @@ def test_queues_by_what_is_needed(sqlite_pool: Pool) -> None:
     team = Settings(home=sqlite_pool.settings.home, broker={"url": "redis://somewhere/0"})
     assert queue_of(team, "edgefront.train", {"queue": "gpus"}) == "edgefront-train-gpus"
     assert queue_of(team, "edgefront.sweep", {}) == "edgefront"
+
+
+def test_gpus_that_the_only_worker_lacks_are_refused(sqlite_pool: Pool) -> None:
+    for has, wanted in ((0, 1), (0, 2), (1, 2)):
+        sqlite_pool.settings.training.gpus = has
+        with pytest.raises(InvalidInput, match=f"this service's worker has {'one' if has else 'none'}") as caught:
+            sqlite_pool.create(asked(requires={"device": "cuda", "gpus": wanted}))
+        assert caught.value.field == "requires.device"
+    sqlite_pool.settings.broker.url = "redis://somewhere/0"  # workers of their own may come later
+    assert sqlite_pool.create(asked(requires={"device": "cuda", "gpus": 2}))[0].queue == "train-gpus"
+
+
+def test_data_that_is_not_prepared_is_refused_where_it_would_be(tmp_path: Path) -> None:
+    assert check_dataset("enwik8", tmp_path / "data") is None  # on the workers' machines, perhaps
+    with pytest.raises(InvalidInput, match="no data set 'enwik8' is prepared here"):
+        check_dataset("enwik8", tmp_path / "data", elsewhere=False)
 
 
 # Claims --------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.spaces.layers import ENDS, LayeredSpace
 from edgefront.core.spaces.space import Genome, SearchSpace
 
 SPACES = tuple(spaces().values())
@@ -51,6 +52,9 @@ def tiny_spaces(draw: st.DrawFn, most: int) -> SearchSpace:
     changes = {}
     for gene in space.gene_list:
         values = gene.options[:3] if gene.name in SHORT else gene.options
+        if isinstance(space, LayeredSpace):
+            # They have more genes than others: else hardly any part of them would be tiny.
+            values = gene.options[:2] if gene.name in ENDS or gene.name == "n_layer" else gene.options[:5]
         size = 3 if gene.name == "kind" else 2
         changes[gene.name] = draw(st.lists(st.sampled_from(values), min_size=1, max_size=size, unique=True))
     tiny = narrowed_or_rejected(space, changes)

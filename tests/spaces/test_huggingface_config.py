@@ -173,4 +173,4 @@ def test_what_transformers_cannot_express_is_named_with_the_nearest() -> None:
     ):
         with pytest.raises(InvalidInput, match=said) as raised:
             to_config(Architecture.parse({**model, **changes}))
-        assert "lts-opt, narrowed to one n_head and one d_inner" in raised.value.allowed
+        assert "llama and lfm with layers alike" in raised.value.allowed

@@ -60,11 +60,11 @@ def test_resolving_a_name_or_a_file(tmp_path: Path) -> None:
 
 
 def test_an_unknown_model_is_not_found(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="gpt2-small"):
+    with pytest.raises(NotFound, match="gpt2-xl"):
         resolve("gpt3")
     with pytest.raises(NotFound, match="neither a file"):
         resolve(str(tmp_path))
-    with pytest.raises(NotFound, match="gpt2-medium"):
+    with pytest.raises(NotFound, match="gpt2-xl"):
         named_model("gpt5")
 
 

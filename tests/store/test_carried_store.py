@@ -127,6 +127,7 @@ def test_int8_of_eight_bits_is_shown_and_not_measured_further(service: Service) 
     assert set(digests) == {target.protocol.digest} != {MeasurementProtocol(weights="int8").digest}
 
 
+@pytest.mark.slow
 def test_a_training_is_carried_over_and_finished(service: Service, url: str, tmp_path: Path) -> None:
     pool = Pool(service.database, settings_for(url, tmp_path / "home"))
     pool.user = ADMIN

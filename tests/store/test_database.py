@@ -228,6 +228,22 @@ def _cut(database: Database) -> None:
         )
 
 
+def test_a_connection_that_comes_back_to_a_disposed_database_is_closed(database: Database) -> None:
+    """A thread may outlast the service that it belongs to."""
+    with database.read() as session:
+        used = session.connection().connection.dbapi_connection
+        assert used is not None
+        database.dispose()
+        assert session.execute(text("SELECT 1")).scalar_one() == 1
+    with pytest.raises(Exception, match="closed"):
+        used.cursor().execute("SELECT 1")
+    with database.read() as session:
+        opened = session.connection().connection.dbapi_connection
+        assert opened is not None
+    with pytest.raises(Exception, match="closed"):
+        opened.cursor().execute("SELECT 1")
+
+
 def test_a_file_that_is_no_database_is_distinguished_from_an_unavailable_one(
     tmp_path: Path, open_database: Callable[..., Database]
 ) -> None:

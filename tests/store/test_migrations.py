@@ -97,6 +97,7 @@ def test_several_may_start_at_once(
     assert database.is_current()
 
 
+@pytest.mark.slow
 def test_migrations_do_not_depend_on_the_folder_one_is_in(tmp_path: Path) -> None:
     code = f"from edgefront.core.store.database import Database; d = Database('sqlite:///{tmp_path}/x.db'); d.migrate()"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})

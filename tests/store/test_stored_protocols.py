@@ -8,7 +8,8 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import select
+from sqlalchemy import MetaData, Table, select
+from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.store.database import MIGRATIONS, Database
@@ -25,54 +26,36 @@ def _config(database: Database) -> Config:
     return config
 
 
-def _store(database: Database, protocol: dict[str, Any], digest: str) -> None:
+def _insert(session: Session, table: str, **values: Any) -> None:
+    """Into a table as it was then: it has got more columns since."""
+    session.execute(Table(table, MetaData(), autoload_with=session.connection()).insert().values(**values))
+
+
+def _measured(session: Session, protocol: dict[str, Any], digest: str, *, seed: int) -> None:
+    _insert(
+        session, "measurement", id=f"mea_{seed}", digest="a" * 64, architecture={"version": 1}, seed=seed,
+        device_key="class:lab", protocol=protocol, protocol_digest=digest, state="measured", launches=1, latency_ms=5.0,
+    )  # fmt: skip
+
+
+def _device(session: Session, database: Database) -> None:
     numbers = {"cpu": ["float32", "int8"]}
     facts = {"cores": 4, "memory_bytes": 1, "runtimes": [{**RUNTIME, "numbers": numbers}, RUNTIME]}
-    with database.write() as session:
-        session.add(
-            Measurement(
-                digest="a" * 64,
-                architecture={"version": 1},
-                seed=1,
-                device_key="class:lab",
-                protocol=protocol,
-                protocol_digest=digest,
-                state="measured",
-                latency_ms=5.0,
-            )
-        )
-        session.add(
-            Device(
-                name="bench",
-                device_class="lab",
-                owner="ada",
-                state="active",
-                facts=facts,
-                protocol_version=2,
-                enrolled_at=NOW,
-            )
-        )
+    now = f"{NOW:%Y-%m-%d %H:%M:%S.%f}" if database.sqlite else NOW
+    _insert(
+        session, "device", id="dev_1", name="bench", device_class="lab", owner="ada", state="active", facts=facts,
+        protocol_version=2, enrolled_at=now, busy_s=0.0, measuring_s=0.0,
+    )  # fmt: skip
 
 
 def test_stored_int8_is_read_as_the_format_it_was_measured_in(database: Database) -> None:
     command.downgrade(_config(database), "0005")
     stored = {**OLD.model_dump(mode="json"), "weights": "int8"}
     full = MeasurementProtocol()
-    _store(database, stored, OLD.digest)
     with database.write() as session:
-        known = session.scalars(select(Measurement)).one()
-        session.add(
-            Measurement(
-                digest=known.digest,
-                architecture=known.architecture,
-                seed=2,
-                device_key="class:lab",
-                protocol=full.model_dump(mode="json"),
-                protocol_digest=full.digest,
-                state="measured",
-                latency_ms=7.0,
-            )
-        )
+        _device(session, database)
+        _measured(session, stored, OLD.digest, seed=1)
+        _measured(session, full.model_dump(mode="json"), full.digest, seed=2)
     database.migrate()
     with database.read() as session:
         found = {row.seed: row for row in session.scalars(select(Measurement))}

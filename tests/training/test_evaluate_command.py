@@ -157,7 +157,7 @@ def test_an_encoder_is_tuned_on_files(tmp_path: Path) -> None:
     }
     (tmp_path / "rows.json").write_text(json.dumps(squad))
     for form, scores in (("tsv", {"accuracy", "f1", "matthews"}), ("json", {"exact_match", "f1"})):
-        path, output = tmp_path / f"rows.{form}", tmp_path / "result.json"
+        path, output = tmp_path / f"rows.{form}", tmp_path / f"result_{form}.json"
         arguments = ("--train", path, "--test", path, "--epochs", 6, "--rows", 6, "--lr", 0.01, "--output", output)
         found = told("finetune", tmp_path / "model", *arguments)
         assert set(found["scores"]) == scores

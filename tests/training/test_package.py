@@ -192,7 +192,7 @@ def test_the_card_tells_what_is_known_and_what_is_not(tmp_path: Path) -> None:
     card = (package(tmp_path / "a", **FACTS, measurements=[measured]).folder / "README.md").read_text()
     for text in ("wikitext-103", "123,456,789", "24.53", "22.2", "| steps | 4,000 |", "1.50", "adamw, lr 0.001"):
         assert text in card
-    assert "| Pi \\| 5 | forward 192 | 12.3 | 3.0 |" in card
+    assert "| Pi \\| 5 | forward 192 | 12.3 | 3.1 |" in card
     assert "Measured untrained, with a vocabulary of 50,264; these weights have " in card
     assert "Not recorded. The weights were made from the data" in card
     assert "bits per character" not in card

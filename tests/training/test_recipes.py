@@ -239,9 +239,10 @@ def test_tokens_a_step_are_the_papers() -> None:
     assert 28e9 < pile.steps * pile.rows * pile.segment < 29e9
 
 
-def test_an_unknown_one_lists_those_that_there_are() -> None:
-    with pytest.raises(NotFound, match=r"no recipe named 'gpt-5'; there are quick, transformer-xl-base"):
-        recipe("gpt-5")
+def test_of_an_unknown_one_the_nearest_are_named() -> None:
+    listed = rf"`edgefront train recipes` lists all {len(recipes())}"
+    with pytest.raises(NotFound, match=rf"no recipe named 'quik'; the nearest is quick; {listed}"):
+        recipe("quik")
 
 
 def test_overrides_are_checked() -> None:

@@ -12,7 +12,9 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ViewportSize, sync_playwright
 from simulated_agent import RemoteAgent
 from watched_page import WatchedPage
+from worked_trainings import Pool
 
+from edgefront.core.store.database import Database
 from edgefront.embedded.service import EmbeddedService
 
 FIND_BROWSER = Path(__file__).parents[2] / "scripts" / "find_browser.py"
@@ -41,9 +43,12 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedService]:
-    home = tmp_path_factory.mktemp("service")
-    with EmbeddedService(home, port=0, agent=False, isolated=True) as service:
-        yield service
+    """One whose own worker trains nothing: `pool` does."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("EDGEFRONT_TRAINING__SLOTS", "0")
+        home = tmp_path_factory.mktemp("service")
+        with EmbeddedService(home, port=0, agent=False, isolated=True) as service:
+            yield service
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +58,17 @@ def agent(service: EmbeddedService) -> Iterator[RemoteAgent]:
     agent.close()
 
 
+def finish(service: EmbeddedService, agent: RemoteAgent, request: dict[str, Any]) -> dict[str, Any]:
+    """Submits a job and measures it to its end."""
+    headers = {"Authorization": f"Bearer {service.key}"}
+    with httpx.Client(base_url=service.url, headers=headers, timeout=60) as client:
+        job = client.post("/v1/jobs", json=request).raise_for_status().json()
+        return agent.finish(client, job["id"])
+
+
 @pytest.fixture(scope="module")
 def finished(service: EmbeddedService, agent: RemoteAgent) -> dict[str, Any]:
     """A finished job of two targets on the same board, one of them with limits."""
-    headers = {"Authorization": f"Bearer {service.key}"}
     request = {
         "name": "two targets",
         "space": {"narrow": {"n_layer": [2, 3, 4], "d_model": {"min": 64, "max": 256, "step": 64}}},
@@ -68,15 +80,12 @@ def finished(service: EmbeddedService, agent: RemoteAgent) -> dict[str, Any]:
         "budget": {"candidates": 20, "refinement": 0},
         "seed": 5,
     }
-    with httpx.Client(base_url=service.url, headers=headers, timeout=60) as client:
-        job = client.post("/v1/jobs", json=request).raise_for_status().json()
-        return agent.finish(client, job["id"])
+    return finish(service, agent, request)
 
 
 @pytest.fixture(scope="module")
 def predicted(service: EmbeddedService, agent: RemoteAgent) -> dict[str, Any]:
     """A finished job that searched by prediction, on one target without limits."""
-    headers = {"Authorization": f"Bearer {service.key}"}
     request = {
         "name": "by prediction",
         "space": {"narrow": {"n_layer": [2, 3], "d_model": {"min": 64, "max": 192, "step": 64}}},
@@ -85,9 +94,27 @@ def predicted(service: EmbeddedService, agent: RemoteAgent) -> dict[str, Any]:
         "budget": {"candidates": 22, "refinement": 0},
         "seed": 3,
     }
-    with httpx.Client(base_url=service.url, headers=headers, timeout=60) as client:
-        job = client.post("/v1/jobs", json=request).raise_for_status().json()
-        return agent.finish(client, job["id"])
+    return finish(service, agent, request)
+
+
+@pytest.fixture(scope="module")
+def generation(service: EmbeddedService, agent: RemoteAgent) -> dict[str, Any]:
+    """A finished job whose passes are generations."""
+    request = {
+        "name": "answers",
+        "space": {"narrow": {"n_layer": [2, 3], "d_model": {"min": 64, "max": 192, "step": 64}}},
+        "targets": [
+            {
+                "device": agent.name,
+                "protocol": {"mode": "generate", "sequence_length": 64, "new_tokens": 16},
+                "limits": {"first_token_ms": 5.0},
+            }
+        ],
+        "algorithm": {"name": "random"},
+        "budget": {"candidates": 12, "refinement": 0},
+        "seed": 4,
+    }
+    return finish(service, agent, request)
 
 
 @pytest.fixture
@@ -96,6 +123,16 @@ def api(service: EmbeddedService) -> Iterator[httpx.Client]:
     headers = {"Authorization": f"Bearer {service.key}"}
     with httpx.Client(base_url=service.url, headers=headers, timeout=60) as client:
         yield client
+
+
+@pytest.fixture
+def pool(service: EmbeddedService, api: httpx.Client) -> Iterator[Pool]:
+    """Whoever works on its trainings."""
+    database = Database(f"sqlite:///{service.home / 'edgefront.db'}")
+    try:
+        yield Pool(service, database, api)
+    finally:
+        database.dispose()
 
 
 @pytest.fixture

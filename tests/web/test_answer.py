@@ -8,7 +8,10 @@ from typing import Any
 
 import httpx
 from playwright.sync_api import BrowserContext, expect
+from simulated_agent import RemoteAgent
 from watched_page import WatchedPage
+
+from edgefront.embedded.service import EmbeddedService
 
 Watch = Callable[..., WatchedPage]
 MARKED = "document.getElementById('chart').data?.find((trace) => trace.uid === 'recommended')?.customdata[0]"
@@ -122,8 +125,9 @@ def test_predicted_against_measured_is_drawn_with_what_missed(
     watch: Watch, member: BrowserContext, predicted: dict[str, Any], api: httpx.Client
 ) -> None:
     view = api.get(f"/v1/jobs/{predicted['id']}/agreement").raise_for_status().json()
+    names = ("latency", "memory")
     counts = [
-        {"equal": 2, "held": view[name]["held"], "outside": len(view[name]["missed"])} for name in ("latency", "memory")
+        {"equal": 2, "held": view[name]["held"], "outside": len(view[name]["missed"]), "selected": 0} for name in names
     ]
     assert view["latency"]["measured"] > 0
     seen = watch(member, f"/jobs/{predicted['id']}")
@@ -140,3 +144,54 @@ def test_a_search_without_predictions_has_no_such_chart(
     seen = watch(member, f"/jobs/{finished['id']}")
     expect(seen.page.locator("#answer")).to_be_visible()
     expect(seen.page.locator("#agreement")).not_to_be_visible()
+
+
+def test_a_generation_has_limits_on_its_times(
+    watch: Watch, member: BrowserContext, generation: dict[str, Any], predicted: dict[str, Any], api: httpx.Client
+) -> None:
+    items = api.get(f"/v1/jobs/{generation['id']}/candidates", params={"limit": 500}).json()["items"]
+    limit = sorted(item["token_ms"] for item in items)[len(items) // 2]
+    seen = watch(member, f"/jobs/{generation['id']}")
+    first, each = (seen.page.get_by_role("spinbutton", name=name) for name in ("First token after", "Each further"))
+    expect(first).to_have_value("5")  # the target's own
+    expect(seen.page.get_by_role("slider", name="Whole generation at most")).to_be_visible()
+    each.fill(f"{limit:.6g}")
+    view = recommendation(api, generation, max_token_ms=float(f"{limit:.6g}"))
+    expect(seen.page.locator("#answer-sentence")).to_have_text(view["sentence"])
+    expect(seen.page).to_have_url(re.compile(r"\?max_token_ms="))
+    slider = seen.page.get_by_role("slider", name="Each further token at most")
+    slider.press("Home")
+    least = float(each.input_value())
+    assert least < min(item["token_ms"] for item in items)
+    expect(seen.page.locator("#answer-title")).to_have_text("No model within the limits")
+    seen.page.locator("#limits-reset").click()
+    expect(each).to_have_value("")
+    other = watch(member, f"/jobs/{predicted['id']}?max_token_ms=3")  # an address of another job
+    expect(other.page.locator("#answer-sentence")).not_to_have_text("")
+    expect(other.page.get_by_role("slider", name="Each further token at most")).not_to_be_visible()
+    other.until("location.search", "")
+
+
+def test_the_recommended_model_is_predicted_for_another_device(
+    watch: Watch,
+    member: BrowserContext,
+    predicted: dict[str, Any],
+    service: EmbeddedService,
+    submit: Callable[..., dict[str, Any]],
+    api: httpx.Client,
+) -> None:
+    known, fresh = (RemoteAgent(service.url, service.key, name=name) for name in ("board-known", "board-fresh"))
+    known.finish(api, submit("board-known", seed=9, candidates=20)["id"])
+    seen = watch(member, f"/jobs/{predicted['id']}")
+    choice, says = seen.page.get_by_label("Predict for"), seen.page.locator("#elsewhere-says")
+    choice.select_option("board-known")
+    expect(says).to_have_text(re.compile(r"^On board-known: (predicted|measured) [\d.]+ ms"))
+    choice.select_option("board-fresh")
+    expect(says).to_have_text(re.compile("^No prediction for board-fresh: "))
+    expect(says).to_contain_text(f"edgefront job extend {predicted['id']} --target board-fresh")
+    seen.forgive(409)
+    choice.select_option("")
+    expect(says).not_to_be_visible()
+    for agent in (known, fresh):
+        api.post(f"/v1/devices/{agent.device_id}/revoke").raise_for_status()
+        agent.close()

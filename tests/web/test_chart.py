@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 from watched_page import EYE, POINTS, WatchedPage
 
@@ -15,7 +16,7 @@ ROWS = "document.querySelectorAll('#candidates tbody tr').length"
 def test_chart_is_really_drawn_and_turns_by_mouse_and_keyboard(
     watch: Watch, member: BrowserContext, finished: dict[str, Any]
 ) -> None:
-    seen = watch(member, f"/jobs/{finished['id']}")
+    seen = watch(member, f"/jobs/{finished['id']}#chart=3d")
     seen.until("document.querySelectorAll('#chart canvas').length > 0")
     _wait_for_frontier(seen, finished)
     chart = seen.page.locator("#chart")
@@ -43,10 +44,44 @@ def test_chart_is_really_drawn_and_turns_by_mouse_and_keyboard(
     seen.until(EYE, start)
 
 
-def test_a_phone_shows_the_whole_chart(watch: Watch, member: BrowserContext, finished: dict[str, Any]) -> None:
+def test_the_wheel_scrolls_the_page_until_the_chart_has_the_focus(
+    watch: Watch, member: BrowserContext, finished: dict[str, Any]
+) -> None:
+    seen = watch(member, f"/jobs/{finished['id']}#chart=3d")
+    _wait_for_frontier(seen, finished)
+    chart = seen.page.locator("#chart")
+    chart.scroll_into_view_if_needed()
+    start, before = seen.eye(), seen.page.evaluate("scrollY")
+    _wheel(seen.page, chart, -120)
+    seen.until(f"scrollY < {before}")
+    assert seen.eye() == start
+    chart.focus()
+    chart.scroll_into_view_if_needed()
+    before = seen.page.evaluate("scrollY")
+
+    def is_nearer() -> bool:
+        _wheel(seen.page, chart, -120)
+        return seen.eye() != start
+
+    seen.eventually(is_nearer, True)
+    assert seen.page.evaluate("scrollY") == before
+
+
+def _wheel(page: Page, chart: Locator, by: int) -> None:
+    box = chart.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.wheel(0, by)
+    page.wait_for_timeout(300)
+
+
+@pytest.mark.parametrize("kind", ["", "#chart=3d"])
+def test_a_phone_shows_the_whole_chart(
+    watch: Watch, member: BrowserContext, finished: dict[str, Any], kind: str
+) -> None:
     seen = watch(member, "/")
     seen.page.set_viewport_size({"width": 390, "height": 844})
-    seen.page.goto(f"/jobs/{finished['id']}")
+    seen.page.goto(f"/jobs/{finished['id']}{kind}")
     _wait_for_frontier(seen, finished)
     width, height, left, top, right, bottom = seen.page.evaluate(INK)
     assert 0 < left < right < width - 1  # no axis, word or point is cut off at an edge
@@ -80,7 +115,7 @@ def _drag(page: Page, chart: Locator) -> None:
 def test_a_point_that_is_clicked_is_marked_in_the_table(
     watch: Watch, member: BrowserContext, finished: dict[str, Any]
 ) -> None:
-    seen = watch(member, f"/jobs/{finished['id']}")
+    seen = watch(member, f"/jobs/{finished['id']}#chart=3d")
     _wait_for_frontier(seen, finished)
     seen.page.locator("#chart").scroll_into_view_if_needed()
     seen.until("Boolean(document.getElementById('chart')._fullLayout?.scene?._scene?.glplot?.cameraParams)")

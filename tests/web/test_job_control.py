@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -92,6 +93,44 @@ def test_list_shows_jobs_and_leads_to_them(
     link.click()
     seen.page.wait_for_url(f"{seen.origin}/jobs/{job['id']}")
     seen.until(STATE, "cancelled")
+
+
+def test_a_copy_of_a_job_takes_over_what_the_form_does_not_show(
+    watch: Watch, member: BrowserContext, finished: dict[str, Any], api: httpx.Client
+) -> None:
+    seen = watch(member, f"/jobs/{finished['id']}")
+    seen.page.get_by_role("link", name="Duplicate…").click()
+    expect(seen.page.locator("#origin")).to_contain_text("so is the other target")
+    expect(seen.page.get_by_label("Name")).to_have_value("copy of two targets")
+    expect(seen.page.get_by_label("Candidates at most")).to_have_value("20")
+    seen.page.get_by_label("Candidates at most").fill("3")
+    submit = seen.page.get_by_role("button", name="Start the search")
+    expect(submit).to_be_enabled()
+    submit.click()
+    seen.page.wait_for_url(re.compile("/jobs/job_"))
+    copy = api.get(f"/v1/jobs/{seen.page.url.rpartition('/')[2]}").json()
+    assert copy["id"] != finished["id"]
+    wanted = {**finished["request"], "name": "copy of two targets"}
+    wanted["budget"] = {**wanted["budget"], "candidates": 3}
+    assert copy["request"] == wanted
+    seen.page.goto("/new?from=job_nothing")
+    expect(seen.page.locator("#notice")).to_contain_text("The job to begin from does not exist")
+    expect(submit).to_be_enabled()
+    seen.forgive(404)
+
+
+def test_a_job_is_deleted_once_that_is_confirmed(
+    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: RemoteAgent
+) -> None:
+    job = submit(agent.name, candidates=4, seed=36)
+    seen = watch(member, f"/jobs/{job['id']}")
+    seen.page.get_by_role("button", name="Delete…").click()
+    seen.page.get_by_role("button", name="Keep it").click()
+    assert api.get(f"/v1/jobs/{job['id']}").status_code == 200
+    seen.page.get_by_role("button", name="Delete…").click()
+    seen.page.get_by_role("button", name="Delete the job").click()
+    seen.page.wait_for_url(f"{seen.origin}/")
+    assert api.get(f"/v1/jobs/{job['id']}").status_code == 404
 
 
 def test_narrow_screen_and_dark_scheme(

@@ -21,16 +21,6 @@ from edgefront.embedded.service import EmbeddedService
 FACTS = "document.getElementById('law-facts').textContent"
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedService]:
-    """One whose own worker trains nothing."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("EDGEFRONT_TRAINING__SLOTS", "0")
-        home = tmp_path_factory.mktemp("service")
-        with EmbeddedService(home, port=0, agent=False, isolated=True) as service:
-            yield service
-
-
 @pytest.fixture
 def trainings(service: EmbeddedService) -> Iterator[Trainings]:
     settings = Settings(home=service.home, database=DatabaseSettings())

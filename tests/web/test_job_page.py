@@ -218,6 +218,20 @@ def test_shape_and_downloads_are_in_sight_at_1280_pixels(
         seen.eventually(lambda heading=heading: heading.evaluate(IN_SIGHT), True, name)
 
 
+def test_every_column_is_in_sight_at_1440_pixels(
+    watch: Watch, member: BrowserContext, predicted: dict[str, Any]
+) -> None:
+    seen = watch(member, f"/jobs/{predicted['id']}")
+    seen.page.set_viewport_size({"width": 1440, "height": 900})
+    seen.page.locator("#filter").select_option("all")
+    seen.until(ROWS, predicted["targets"][0]["candidates"])
+    heading = seen.page.locator("#candidates").get_by_role("columnheader").last
+    expect(heading).to_have_text("Digest")
+    seen.eventually(lambda: heading.evaluate(IN_SIGHT), True)
+    beyond = "(box) => box.scrollWidth - box.clientWidth"
+    seen.eventually(lambda: seen.page.locator("#candidates").locator("..").evaluate(beyond), 0)
+
+
 def test_an_encoder_is_not_offered_the_files_that_generate(
     watch: Watch, member: BrowserContext, api: httpx.Client, agent: RemoteAgent
 ) -> None:
@@ -228,7 +242,7 @@ def test_an_encoder_is_not_offered_the_files_that_generate(
     links = seen.page.locator("#candidates tbody tr").first.locator("a[href*='format=']")
     expect(links).to_have_text(["ONNX", "safetensors", "architecture"])
     expect(seen.page.locator("#target-facts")).to_contain_text("output pooled at the first token")
-    seen.until("document.getElementById('chart').layout?.scene.zaxis.title.text", "encoder parameters (M)")
+    seen.until("document.getElementById('chart').layout?.yaxis.title.text", "encoder parameters (M)")
     expect(seen.page.locator("#table-note")).to_contain_text("at equal encoder parameters", use_inner_text=True)
     expect(seen.page.locator("#encoder-note")).to_be_visible()
     with seen.page.expect_download() as download:
@@ -257,11 +271,14 @@ def test_lineage_names_the_parents_by_number(
     numbers = {item["id"]: item["number"] for item in items}
     child = next(item for item in items if item["parents"])
     seen = watch(member, f"/jobs/{job['id']}")
+    seen.page.set_viewport_size({"width": 1440, "height": 900})
     seen.page.locator("#filter").select_option("all")
     row = seen.page.locator(f"#candidates tr[data-id='{child['id']}']")
     parent = numbers[child["parents"][0]]
     expect(row).to_contain_text(f"generation {child['generation']}, {child['operator']} of #{parent}")
     expect(row).to_contain_text(child["digest"][:10])
+    beyond = "(box) => box.scrollWidth - box.clientWidth"
+    seen.eventually(lambda: seen.page.locator("#candidates").locator("..").evaluate(beyond), 0)
 
 
 def test_text_from_users_and_devices_is_shown_as_text(
@@ -314,7 +331,7 @@ def test_a_job_whose_proxy_misleads_says_so(
     assert "cannot compare kinds of blocks" in job["proxy_trust"]["caveat"]
     seen.page.locator("#filter").select_option("all")
     seen.until(ROWS, job["targets"][0]["candidates"])
-    shapes = seen.page.locator("#candidates tbody td:nth-child(9)")
+    shapes = seen.page.locator("#candidates tbody td:nth-child(13)")
     expect(shapes.filter(has_text=re.compile("1 layer × 128")).first).to_be_visible()  # the stock model
     mixed = re.compile(r"\d (attention|SRU\+\+|feed-forward).* × 128")
     expect(shapes.filter(has_text=mixed).first).to_be_visible()

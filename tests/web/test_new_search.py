@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 from playwright.sync_api import BrowserContext, expect
 from simulated_agent import RemoteAgent
 from watched_page import WatchedPage
+
+from edgefront.api.docs.examples import CONFIG
+from edgefront.embedded.service import EmbeddedService
 
 Watch = Callable[..., WatchedPage]
 
@@ -25,7 +30,7 @@ def test_a_search_is_estimated_then_submitted(
     launches = seen.page.locator("#estimate-launches")
     expect(launches).to_have_text(re.compile(r"^\d+ to \d+$"))
     first = launches.text_content()
-    seen.page.get_by_label("Peak memory at most (MiB)").fill("400")
+    seen.page.get_by_label("Peak memory at most (MB)").fill("400")
     seen.page.get_by_label("Candidates at most").fill("7")
     seen.page.get_by_label("Name").fill("from the page")
     expect(launches).not_to_have_text(str(first))
@@ -52,7 +57,7 @@ def test_what_would_be_refused_is_said_at_its_field(
     seen = watch(member, "/new")
     submit = seen.page.get_by_role("button", name="Start the search")
     expect(submit).to_be_enabled()
-    memory = seen.page.get_by_label("Peak memory at most (MiB)")
+    memory = seen.page.get_by_label("Peak memory at most (MB)")
     memory.fill("0.5")
     expect(seen.page.locator("#memory-problem")).to_contain_text("no architecture of lts-gpt2 was found")
     expect(memory).to_have_attribute("aria-invalid", "true")
@@ -71,3 +76,143 @@ def test_what_would_be_refused_is_said_at_its_field(
     seen.page.get_by_label("Threads").fill("99")
     expect(seen.page.locator("#threads-problem")).not_to_have_text("")
     expect(submit).to_be_disabled()
+
+
+def test_a_generation_is_submitted_with_its_lengths_and_limits(
+    watch: Watch, member: BrowserContext, agent: RemoteAgent, api: httpx.Client
+) -> None:
+    seen = watch(member, "/new")
+    expect(seen.page.get_by_label("New tokens")).not_to_be_visible()
+    seen.page.get_by_label("One pass").select_option("generate")
+    seen.page.get_by_label("Tokens of the prompt").fill("96")
+    seen.page.get_by_label("New tokens").fill("1")
+    expect(seen.page.locator("#new-tokens-problem")).not_to_have_text("")
+    seen.page.get_by_label("New tokens").fill("32")
+    seen.page.get_by_label("Context (tokens)").fill("48")
+    first, each = (seen.page.get_by_label(name) for name in ("First token at most (ms)", "Further token at most (ms)"))
+    first.fill("900")
+    each.fill("700")
+    seen.page.get_by_label("Latency is").select_option("token")
+    expect(each).not_to_be_visible()  # it is the latency now
+    seen.page.get_by_label("Latency at most (ms)").fill("800")
+    submit = seen.page.get_by_role("button", name="Start the search")
+    expect(submit).to_be_enabled()
+    submit.click()
+    seen.page.wait_for_url(re.compile("/jobs/job_"))
+    job = api.get(f"/v1/jobs/{seen.page.url.rpartition('/')[2]}").json()
+    (target,) = job["targets"]
+    protocol = {"mode": "generate", "sequence_length": 96, "new_tokens": 32, "memory_length": 48, "latency": "token"}
+    assert protocol.items() <= target["protocol"].items()
+    assert target["limits"] == {"latency_ms": 800, "memory_mb": None, "first_token_ms": 900}
+    seen.page.get_by_role("link", name="Duplicate…").click()
+    expect(seen.page.get_by_label("Tokens of the prompt")).to_have_value("96")
+    expect(seen.page.get_by_label("Context (tokens)")).to_have_value("48")
+    expect(seen.page.get_by_label("Latency is")).to_have_value("token")
+    expect(first).to_have_value("900")
+    seen.page.get_by_label("One pass").select_option("forward")  # what only a generation has is not taken over
+    expect(submit).to_be_enabled()
+    submit.click()
+    seen.page.wait_for_url(re.compile("/jobs/job_"))
+    copied = api.get(f"/v1/jobs/{seen.page.url.rpartition('/')[2]}").json()["targets"][0]
+    assert (copied["protocol"]["mode"], copied["protocol"]["sequence_length"]) == ("forward", 192)
+    assert copied["limits"] == {"latency_ms": 800, "memory_mb": None}
+    made = seen.page.url.rpartition("/")[2]
+    seen.page.close()  # it reads the job still
+    for id_ in (job["id"], made):
+        api.delete(f"/v1/jobs/{id_}").raise_for_status()
+
+
+def test_a_search_starts_from_my_model(
+    watch: Watch, member: BrowserContext, agent: RemoteAgent, api: httpx.Client, tmp_path: Path
+) -> None:
+    seen = watch(member, "/new")
+    submit = seen.page.get_by_role("button", name="Start the search")
+    expect(submit).to_be_enabled()
+    seen.page.get_by_label("Begin with").select_option("model")
+    expect(seen.page.locator("#estimate-says")).to_have_text("Choose the config.json of your model.")
+    expect(submit).to_be_disabled()
+    text, problem = seen.page.get_by_label("or paste it"), seen.page.locator("#model-problem")
+    text.fill("{not json")
+    expect(problem).to_have_text(re.compile("^This is not JSON: "))
+    text.fill(json.dumps({**CONFIG, "hidden_act": "xielu", "vocab_size": None}))
+    expect(problem).to_contain_text("vocab_size")
+    expect(problem).to_contain_text("hidden_act")
+    expect(text).to_have_attribute("aria-invalid", "true")
+    seen.forgive(422)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG), encoding="utf-8")
+    seen.page.get_by_label("Its config.json").set_input_files(config)
+    expect(seen.page.locator("#model-says")).to_have_text(
+        re.compile(r"^Read as a config\.json: 2 layers × 576, [\d.]+ M")
+    )
+    expect(problem).to_have_text("")
+    seen.page.get_by_label("Latency at most (ms)").fill("60000")
+    expect(seen.page.locator("#estimate-says")).to_contain_text("for my model")
+    expect(submit).to_be_enabled()
+    submit.click()
+    seen.page.wait_for_url(re.compile("/jobs/job_"))
+    job = api.get(f"/v1/jobs/{seen.page.url.rpartition('/')[2]}").json()
+    imported = api.post("/v1/models/import", json=CONFIG).json()
+    assert (job["request"]["space"]["name"], job["request"]["space"]["model"]) == ("llama", imported["architecture"])
+    assert job["request"]["goal"] == "best_within_limits"
+    seen.page.get_by_role("link", name="Duplicate…").click()
+    expect(seen.page.locator("#model-says")).to_have_text("The model of that job: 2 layers × 576.")
+    expect(submit).to_be_enabled()
+    seen.page.get_by_label("Begin with").select_option("space")
+    expect(seen.page.get_by_label("Search space")).to_be_visible()
+    expect(submit).to_be_enabled()
+    seen.page.get_by_label("Begin with").select_option("model")
+    text.fill(json.dumps(imported["architecture"]))  # a description is read too
+    expect(seen.page.locator("#model-says")).to_have_text(re.compile(r"^Read as a description: 2 layers × 576"))
+    expect(submit).to_be_enabled()
+    api.delete(f"/v1/jobs/{job['id']}").raise_for_status()
+
+
+def test_devices_are_offered_with_their_state(
+    watch: Watch, member: BrowserContext, service: EmbeddedService, agent: RemoteAgent, api: httpx.Client
+) -> None:
+    other = RemoteAgent(service.url, service.key, name="bench-draining")
+    other.measure(1, wait_s=0)  # now it is online
+    api.post(f"/v1/devices/{other.device_id}/drain").raise_for_status()
+    seen = watch(member, "/new")
+    device = seen.page.get_by_label("Device")
+    expect(seen.page.locator("#runtime-says")).to_have_text("Version 1; computes in float32, int8.")
+    draining = device.locator("option", has_text=re.compile(r"\(.*draining\)$"))
+    expect(draining).to_have_count(1)
+    device.select_option(draining.get_attribute("value"))
+    expect(seen.page.locator("#device-says")).to_contain_text("draining: it takes no new work")
+    device.select_option("any bench-board (2 devices)")
+    expect(seen.page.locator("#device-says")).to_have_text(re.compile(r"^[01] devices? of 2 ready; nothing at work\.$"))
+    api.post(f"/v1/devices/{other.device_id}/revoke").raise_for_status()
+    other.close()
+
+
+def test_a_space_is_narrowed_gene_by_gene(
+    watch: Watch, member: BrowserContext, agent: RemoteAgent, api: httpx.Client
+) -> None:
+    seen = watch(member, "/new")
+    submit = seen.page.get_by_role("button", name="Start the search")
+    expect(submit).to_be_enabled()
+    seen.page.locator("#narrowing-title").click()
+    depth, width = (seen.page.get_by_label(name, exact=True) for name in ("n_layer", "d_model"))
+    depth.fill("2..3")
+    width.fill("128,77")
+    problem = seen.page.locator("#gene-d_model-problem")
+    expect(problem).to_contain_text("cannot be 77 in this space")
+    expect(width).to_have_attribute("aria-invalid", "true")
+    expect(submit).to_be_disabled()
+    width.fill("128..256:64")
+    expect(problem).to_have_text("")
+    expect(seen.page.locator("#narrowing-title")).to_have_text("Narrow its genes (2)")
+    expect(submit).to_be_enabled()
+    submit.click()
+    seen.page.wait_for_url(re.compile("/jobs/job_"))
+    job = api.get(f"/v1/jobs/{seen.page.url.rpartition('/')[2]}").json()
+    narrow = {"n_layer": {"min": 2, "max": 3}, "d_model": {"min": 128, "max": 256, "step": 64}}
+    assert job["request"]["space"]["narrow"] == narrow
+    seen.page.get_by_role("link", name="Duplicate…").click()
+    expect(depth).to_have_value("2..3")
+    expect(width).to_have_value("128..256:64")
+    seen.page.get_by_label("Search space").select_option("llama")  # there it means nothing
+    expect(depth).to_have_value("")
+    api.delete(f"/v1/jobs/{job['id']}").raise_for_status()

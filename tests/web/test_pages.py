@@ -12,14 +12,16 @@ import httpx
 import pytest
 
 from edgefront.api import web
-from edgefront.api.web.assets import own_address, own_assets, plotly_address
+from edgefront.api.web.assets import own_address, own_assets, packaged_address
 from edgefront.embedded.service import EmbeddedService
 
 TEMPLATES = sorted((Path(web.__file__).parent / "templates").glob("*.html"))
 JS = (Path(web.__file__).parent / "static" / "js").resolve()
 SCRIPTS = sorted(JS.rglob("*.js"))
-ROOMS = ("pages", "job", "training", "shared")
+ROOMS = ("pages", "compare", "candidate", "device", "new", "job", "training", "shared")
 """Folders of scripts; one imports only from itself and those after it."""
+SVG = "http://www.w3.org/2000/svg"
+"""The name of SVG's elements: no address that is asked."""
 
 
 @pytest.fixture
@@ -38,7 +40,17 @@ def insider(service: EmbeddedService) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/new", "/jobs/job_1", "/jobs/job_1?x=1&y=2", "/trainings?digest=0", "/trainings/trn_1"]
+    "path",
+    [
+        "/",
+        "/new",
+        "/jobs/job_1",
+        "/jobs/job_1?x=1&y=2",
+        "/trainings?digest=0",
+        "/trainings/trn_1",
+        "/devices",
+        "/devices/board",
+    ],
 )
 def test_without_a_session_a_page_leads_to_the_login_and_back(stranger: httpx.Client, path: str) -> None:
     answer = stranger.get(path)
@@ -59,7 +71,21 @@ def test_session_cookie_is_out_of_reach_of_scripts(stranger: httpx.Client, servi
     assert "samesite=strict" in cookie
 
 
-@pytest.mark.parametrize("path", ["/", "/new", "/jobs/job_1", "/trainings", "/trainings/trn_1", "/login"])
+WITH_CHARTS = ("/jobs/job_1", "/trainings/trn_1", "/compare", "/docs")
+"""Plotly and Swagger UI write styles."""
+WITHOUT = (
+    "/",
+    "/new",
+    "/jobs/job_1/log",
+    "/jobs/job_1/candidates/cnd_1",
+    "/trainings",
+    "/devices",
+    "/devices/board",
+    "/login",
+)
+
+
+@pytest.mark.parametrize("path", [*WITH_CHARTS, *WITHOUT])
 def test_pages_forbid_inline_scripts_other_origins_and_frames(insider: httpx.Client, path: str) -> None:
     answer = insider.get(path)
     assert answer.status_code == 200
@@ -68,13 +94,41 @@ def test_pages_forbid_inline_scripts_other_origins_and_frames(insider: httpx.Cli
     assert policy["script-src"] == "'self'"
     assert policy["connect-src"] == "'self'"
     assert policy["frame-ancestors"] == "'none'"
-    assert policy["style-src"] == ("'self' 'unsafe-inline'" if path.endswith("_1") else "'self'")
+    assert policy["style-src"] == ("'self' 'unsafe-inline'" if path in WITH_CHARTS else "'self'")
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["x-frame-options"] == "DENY"
     assert answer.headers["cache-control"] == "no-store"
 
 
-@pytest.mark.parametrize("page", ["jobs", "trainings"])
+HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/jobs", "/jobs/", "/jobs/job_1/more", "/v1x", "/%3Cscript%3Ealert(1)"])
+def test_a_browser_gets_a_page_where_there_is_none(stranger: httpx.Client, insider: httpx.Client, path: str) -> None:
+    for client in (stranger, insider):
+        answer = client.get(path, headers=HTML)
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        assert "There is no page at this address" in answer.text
+        assert 'href="/trainings"' in answer.text
+        assert "<script>" not in answer.text
+        assert "script-src 'self'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("path", ["/v1/nothing", "/v1", "/static/nothing", "/static/own/0/nothing.js"])
+def test_the_api_and_files_answer_with_a_problem_document(insider: httpx.Client, path: str) -> None:
+    answer = insider.get(path, headers=HTML)
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+
+
+def test_other_clients_get_a_problem_document(stranger: httpx.Client, insider: httpx.Client) -> None:
+    for said in ({}, {"Accept": "application/json"}):
+        assert insider.get("/nothing", headers=said).json()["kind"] == "not-found"
+        assert stranger.get("/nothing", headers=said).json()["kind"] == "unauthenticated"
+    assert insider.post("/nothing", headers=HTML | {"Sec-Fetch-Site": "same-origin"}).json()["kind"] == "not-found"
+    assert stranger.get("/metrics", headers=HTML).status_code == 401  # there is something, for who has a key
+
+
+@pytest.mark.parametrize("page", ["jobs", "trainings", "devices"])
 def test_an_id_is_escaped_in_the_shell(insider: httpx.Client, page: str) -> None:
     answer = insider.get(f"/{page}/%22%3E%3Cscript%3Ealert(1)%3C%2Fscript%3E".replace("%2F", ""))
     assert answer.status_code == 200
@@ -95,7 +149,7 @@ def test_templates_hold_no_inline_code_and_no_foreign_address(template: Path) ->
 def test_scripts_never_read_markup_or_code_from_text(script: Path) -> None:
     text = script.read_text()
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc", text)
-    assert not re.search(r"https?://", text)
+    assert not re.search(r"https?://", text.replace(SVG, ""))
     assert "localStorage" not in text  # keys and data leave no trace in the browser
     assert "sessionStorage" not in text
 
@@ -139,17 +193,18 @@ def test_nothing_else_is_served(stranger: httpx.Client, path: str) -> None:
 
 
 def test_plotly_comes_from_the_installed_package_whole_or_gzipped(stranger: httpx.Client) -> None:
-    assert version("plotly") in plotly_address()
-    with stranger.stream("GET", plotly_address(), headers={"Accept-Encoding": "gzip"}) as answer:
+    address = packaged_address("plotly.js")
+    assert version("plotly") in address
+    with stranger.stream("GET", address, headers={"Accept-Encoding": "gzip"}) as answer:
         zipped = b"".join(answer.iter_raw())
         assert answer.headers["content-encoding"] == "gzip"
-    plain = stranger.get(plotly_address(), headers={"Accept-Encoding": "identity"})
+    plain = stranger.get(address, headers={"Accept-Encoding": "identity"})
     assert "content-encoding" not in plain.headers
     assert plain.headers["etag"] != answer.headers["etag"]
     assert gzip.decompress(zipped) == plain.content
     assert b"plotly.js v" in plain.content[:200]
     assert len(zipped) < len(plain.content) / 2
-    head = stranger.head(plotly_address(), headers={"Accept-Encoding": "identity"})
+    head = stranger.head(address, headers={"Accept-Encoding": "identity"})
     assert (head.status_code, head.headers["etag"]) == (200, plain.headers["etag"])
 
 

@@ -1,111 +1,35 @@
-"""The pages of trainings in a real browser: list, curves, supernet, buttons, and training from a job's page.
-
-Trainings are stored and moved on by the services, as a worker would: nothing is trained here.
-"""
+"""The pages of trainings in a real browser: list, curves, supernet, buttons, and training from a job's page."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import BrowserContext, expect
+from packages import Data, lively
+from playwright.sync_api import BrowserContext, Route, expect
 from watched_page import WatchedPage
+from worked_trainings import ARCHITECTURE, Pool, metric
 
-from edgefront.core.services.settings import Settings
+from edgefront.core.data.tokenizers.tokenizers import Characters
+from edgefront.core.evaluation.package import write_package
 from edgefront.core.services.trainings import claims as training_claims
-from edgefront.core.services.trainings import lifecycle as trainings
-from edgefront.core.services.trainings.claims import Machine, Outcome, Report, Score, TrainingClaim
+from edgefront.core.services.trainings.claims import Outcome, Report
 from edgefront.core.services.trainings.files.folder import training_folder
-from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
-from edgefront.embedded.service import EmbeddedService
 
 Watch = Callable[..., WatchedPage]
-ARCHITECTURE = {
-    "version": 1,
-    "d_model": 32,
-    "positions": {"kind": "learned", "length": 256},
-    "embedding": {"vocab_size": 4096},
-    "blocks": [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 64}],
-}
 FRONTIER_POINTS = (
-    "(({customdata: ids, z}) => Array.from(ids, (id, at) => [id, z[at]]))"
+    "(({customdata: ids, y}) => Array.from(ids, (id, at) => [id, y[at]]))"
     "(document.getElementById('chart').data.find(({uid}) => uid === 'frontier'))"
 )
 STATE = "document.getElementById('training-state').textContent"
 LIVE = "document.getElementById('live').textContent"
 LENGTHS = "Object.fromEntries((document.getElementById('curves').data ?? []).map((t) => [t.uid, t.x.length]))"
 ATTACK = '<img src=x onerror="window.attacked=1"><script>window.attacked=1</script>'
-
-
-class Pool:
-    """What a worker says of trainings, said by the test."""
-
-    def __init__(self, service: EmbeddedService, database: Database, api: httpx.Client) -> None:
-        self.settings = Settings(home=service.home)
-        self.database, self.api = database, api
-
-    def submit(self, **request: Any) -> str:
-        subject = {} if "candidate" in request else {"architecture": ARCHITECTURE}
-        made = self.api.post("/v1/trainings", json={**subject, "dataset": "python", **request})
-        return str(made.raise_for_status().json()["items"][0]["id"])
-
-    def claim(self) -> TrainingClaim:
-        with self.database.write() as session:
-            machine = Machine("lab-7", slots=99, memory_bytes=1 << 40)
-            found = training_claims.claim(session, machine, "cpu", self.database.now(session), 3600)
-        assert found is not None
-        return found
-
-    def report(self, claim: TrainingClaim, **said: Any) -> None:
-        with self.database.write() as session:
-            report = Report("training", steps=300, **said)
-            now = self.database.now(session)
-            training_claims.report(session, claim.training_id, claim.fence, report, now, 3600)
-
-    def finish(self, claim: TrainingClaim, perplexity: float) -> None:
-        scores = [Score("test", "perplexity", perplexity), Score("test", "loss", math.log(perplexity))]
-        with self.database.write() as session:
-            outcome = Outcome("done", result={"best_step": 300}, scores=scores)
-            now = self.database.now(session)
-            training_claims.finish(session, claim.training_id, claim.fence, Report(), outcome, now)
-
-    def supernet(self) -> str:
-        with self.database.write() as session:
-            made = trainings.create_supernet(
-                session, owner="local", name="a supernet", dataset="python", recipe="quick", overrides={}, supernet={},
-                budget={}, seed=3, settings=self.settings, now=self.database.now(session),
-            )  # fmt: skip
-            return made.id
-
-
-def metric(step: int, loss: float = 4.0, **more: Any) -> dict[str, Any]:
-    figures = {"lr": 1e-3, "tokens_per_s": 2048.0, "mfu": 0.31}
-    return {"step": step, "tokens": 1024 * step, "seconds": 0.5 * step, "loss": loss, **figures, **more}
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedService]:
-    """One whose own worker trains nothing."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("EDGEFRONT_TRAINING__SLOTS", "0")
-        home = tmp_path_factory.mktemp("service")
-        with EmbeddedService(home, port=0, agent=False, isolated=True) as service:
-            yield service
-
-
-@pytest.fixture
-def pool(service: EmbeddedService, api: httpx.Client) -> Iterator[Pool]:
-    database = Database(f"sqlite:///{service.home / 'edgefront.db'}")
-    try:
-        yield Pool(service, database, api)
-    finally:
-        database.dispose()
 
 
 def test_curves_grow_without_reload_and_the_result_is_listed(watch: Watch, member: BrowserContext, pool: Pool) -> None:
@@ -133,10 +57,12 @@ def test_curves_grow_without_reload_and_the_result_is_listed(watch: Watch, membe
     seen.until(f"({LENGTHS}).loss", 2)
     seen.until("document.getElementById('curves').data[1].y[1]", 2.5)
     folder = training_folder(pool.settings, training)
-    (folder / "result").mkdir(parents=True)
-    (folder / "result" / "model.safetensors").write_bytes(b"weights")
+    tokens = Characters("".join(map(chr, range(0x4E00, 0x4E00 + 4096))))
+    write_package(folder / "result", lively(ARCHITECTURE), Data(tokens), {"name": "a small one"})
     (folder / "log.txt").write_text(f"step 300 of 300\n{ATTACK}\n")
     pool.report(claim, step=300, metrics=[metric(300, 2.0)])
+    pool.start(claim)
+    expect(seen.page.locator("#model-files")).to_be_hidden()
     pool.finish(claim, 21.75)
     seen.until(STATE, "done")
     seen.until("document.getElementById('quality').textContent", "21.8")
@@ -144,7 +70,15 @@ def test_curves_grow_without_reload_and_the_result_is_listed(watch: Watch, membe
     seen.until("document.getElementById('log').textContent.endsWith('</script>')")
     with seen.page.expect_download() as download:
         seen.page.get_by_role("link", name="model.safetensors").click()
-    assert download.value.path().read_bytes() == b"weights"
+    assert download.value.path().read_bytes() == (folder / "result" / "model.safetensors").read_bytes()
+    links = seen.page.locator("#formats a")
+    expect(links).to_have_text(
+        ["GGUF (llama.cpp)", "GGUF q8_0", "GGUF q4_0", "transformers (tar)", "ONNX", "ONNX prefill", "ONNX decode"]
+    )
+    with seen.page.expect_download() as download:
+        seen.page.get_by_role("link", name="GGUF q8_0").click()
+    assert download.value.suggested_filename.endswith("-trained-q8_0.gguf")
+    assert download.value.path().read_bytes()[:4] == b"GGUF"
     seen.until(LIVE, "")  # nothing can happen any more
     assert seen.page.evaluate("[window.neverReloaded, window.attacked]") == [True, None]
 
@@ -284,10 +218,17 @@ def test_a_selected_candidate_is_trained_and_its_perplexity_is_shown(
     )
     link.wait_for()
     expect(bar).to_have_text("1 training: python, quick (perplexity 43.2)")
-    seen.page.get_by_label("Quality", exact=True).select_option("perplexity")
+    asked: list[Route] = []
+    seen.page.route("**/frontier?*by=perplexity", lambda route: asked.append(route), times=1)
+    seen.page.get_by_label("Quality", exact=True).select_option("trained")
+    expect(seen.page.locator("#chart")).to_have_text("Loading the perplexities of the trained models…")
+    assert seen.page.evaluate("document.getElementById('chart').data") is None  # nothing old under the new caption
+    expect(seen.page.locator("#legend")).to_be_empty()
+    seen.eventually(lambda: len(asked), 1)
+    asked[0].continue_()
     seen.page.get_by_text("Only trained models: perplexity on the test split of python").wait_for()
     seen.until(FRONTIER_POINTS, [[made["candidate_id"], 43.21]])
-    seen.until("document.getElementById('chart').layout.scene.zaxis.title.text", "perplexity")
+    seen.until("document.getElementById('chart').layout.yaxis.title.text", "perplexity when trained")
     seen.page.get_by_label("Quality", exact=True).select_option("proxy")
     seen.until(f"{FRONTIER_POINTS}.length", finished["targets"][0]["frontier_size"])
     link.click()
@@ -299,7 +240,7 @@ def test_a_selected_candidate_is_trained_and_its_perplexity_is_shown(
         if point["id"] == made["candidate_id"]
     )
     expect(seen.page.locator("#quality")).to_have_text("43.2")
-    figures = {"latency": ("ms", candidate["latency_ms"]), "memory": ("MiB", candidate["memory_bytes"] / 2**20)}
+    figures = {"latency": ("ms", candidate["latency_ms"]), "memory": ("MB", candidate["memory_bytes"] / 1e6)}
     for name, (unit, wanted) in figures.items():
         figure = seen.page.locator(f"#{name}")
         expect(figure).to_have_text(re.compile(f" {unit}$"))

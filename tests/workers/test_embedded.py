@@ -24,7 +24,7 @@ def settings_for(url: str, home: Path, sweep_s: float = 0.2) -> Settings:
     return Settings(home=home, database=DatabaseSettings(url=url), leases=LeaseSettings(sweep_s=sweep_s))
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 180.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"

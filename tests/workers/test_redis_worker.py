@@ -8,8 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 from simulated_agent import SimulatedAgent, principal
@@ -24,7 +25,9 @@ from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, S
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.jobs import JobView
+from edgefront.workers.app import create_celery
 
+DEATHS = 12
 ROOT = Path(__file__).parents[2]
 
 
@@ -61,7 +64,7 @@ def worker(url: str, broker: str, home: Path) -> Iterator[subprocess.Popen[bytes
             process.wait(30)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 180.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
@@ -121,6 +124,41 @@ def test_a_worker_killed_in_the_middle(
         client.measure_until(lambda: client.get(undisturbed.id).state == "finished")
     assert client.proposed(job.id) == client.proposed(undisturbed.id)
     assert len(client.proposed(job.id)) == 3 + 8 + 4 * 6
+
+
+def test_a_worker_survives_a_broker_that_dies_at_any_instant(
+    postgres_url: str, tmp_path: Path, open_database: Callable[..., Database]
+) -> None:
+    random = Random(5)
+    with closing(servers.OwnRedis()) as broker:
+        broker.start()
+        settings = Settings(
+            home=tmp_path, database=DatabaseSettings(url=postgres_url), broker=BrokerSettings(url=broker.url)
+        )
+        client = Client(open_database(postgres_url, send=sender(settings)))
+        with worker(postgres_url, broker.url, tmp_path) as process:
+            job = client.create()
+            client.measure_until(lambda: client.get(job.id).targets[0].generation >= 0)
+            for _ in range(DEATHS):
+                time.sleep(random.random())
+                broker.kill()
+                time.sleep(random.choice((0.0, 0.3)))
+                broker.start()
+                client.agent.step()
+                assert process.poll() is None, "the worker ended with its broker"
+            client.measure_until(lambda: client.get(job.id).state == "finished")
+            assert process.poll() is None
+
+
+def test_a_channel_whose_closing_failed_raises_what_celery_takes_for_a_lost_connection(
+    redis_url: str, sqlite_url: str, open_database: Callable[..., Database]
+) -> None:
+    celery = create_celery(Settings(broker=BrokerSettings(url=redis_url)), open_database(sqlite_url))
+    with celery.connection() as made:
+        channel = made.channel()
+        made._do_close_transport()  # what is left of a connection whose channels could not be closed
+        with pytest.raises(made.connection_errors, match="was closed"):
+            channel.queue_declare("any")
 
 
 def test_an_unavailable_broker_loses_nothing(

@@ -143,7 +143,7 @@ def test_the_command_line_finds_the_application(tmp_path: Path) -> None:
         [sys.executable, "-c", "from edgefront.workers.app import app; print(*app.tasks)"],
         cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
-    assert "transport:redis" in found.stdout
+    assert "edgefront.workers.reconnecting:Transport" in found.stdout
 
 
 def test_a_part_of_the_sweep_that_fails_stops_no_other(

@@ -14,10 +14,10 @@ from simulated_pool import ROOT, Pool, alive, asked, settings_for
 
 from edgefront.core.services.dispatch import sender
 from edgefront.core.services.trainings.files.removal import mark_deleted
+from edgefront.core.services.trainings.machine import served_queues
 from edgefront.core.store.database import Database
 from edgefront.workers.embedded import EmbeddedWorker
 from edgefront.workers.training.launch import stop_all
-from edgefront.workers.training.machine import served_queues
 from edgefront.workers.training.pickup import remove_deleted
 from edgefront.workers.training.run_process import FolderLock
 

@@ -17,9 +17,9 @@ from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import Outcome, Report, TrainingClaim
 from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.services.trainings.files.removal import deleted_trainings, finish_deletions, remove_folder
+from edgefront.core.services.trainings.machine import cannot_train, machine_of
 from edgefront.core.store.database import Database
 from edgefront.workers.training.launch import launch, stop_all
-from edgefront.workers.training.machine import cannot_train, machine_of
 from edgefront.workers.training.run_process import is_held
 
 _log = logging.getLogger(__name__)

@@ -41,13 +41,13 @@ from edgefront.core.services.trainings.claims import Outcome, Report
 from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.services.trainings.files.folder import tail, training_folder
 from edgefront.core.services.trainings.files.removal import remove_folder
+from edgefront.core.services.trainings.machine import default_threads
 from edgefront.core.services.trainings.views import about, dataset_asked, start_of
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
 from edgefront.core.training.run_folder import LOG, SPEC, RunSpec
 from edgefront.core.training.vocabulary import with_vocabulary
-from edgefront.workers.training.machine import default_threads
 from edgefront.workers.training.run_process import FolderHeld, FolderLock, RunProcess, command_for
 from edgefront.workers.training.run_reader import RunReader
 from edgefront.workers.training.store.stored_training import StoredTraining

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.core.measurement.runtimes import Runtime
@@ -34,6 +37,37 @@ class Model(Protocol):
         """Whether the last pass's output has neither NaN nor infinities."""
 
 
+class Generated(NamedTuple):
+    """One generation: its times in ms."""
+
+    first_ms: float
+    """From the prompt to the first token, the choice of the token included."""
+    further_ms: float
+    """All further tokens together."""
+
+
+class Generator(Protocol):
+    """A model built for one launch that generates: each time from the same context and the same prompt, the likeliest
+    token each time.
+    """
+
+    versions: dict[str, str]
+    starts: dict[str, int]
+
+    @property
+    def tokens(self) -> NDArray[np.int64]:
+        """What the last generation chose, [batch, new_tokens]."""
+
+    def generate(self) -> Generated:
+        """One generation. The state of the context is made before it, which is not timed."""
+
+    def let_go(self) -> None:
+        """Frees the state of the last generation; every generation starts with this."""
+
+    def finite(self) -> bool:
+        """Whether the last scores of the last generation have neither NaN nor infinities."""
+
+
 class Library(Protocol):
     """The module of a runtime."""
 
@@ -44,6 +78,9 @@ class Library(Protocol):
         """The model of this request. Raises `MeasurementError` with reason `unsupported` if the runtime does not
         support it.
         """
+
+    def generator(self, request: LaunchRequest) -> Generator:
+        """The same for a request of mode generate."""
 
     def computes_in(self, number_format: KnownFormat, request: LaunchRequest, /) -> bool:
         """Whether the request's provider computes its model in this number format, tested by a pass."""

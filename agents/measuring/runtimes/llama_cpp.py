@@ -12,17 +12,22 @@ from typing import Any
 import gguf
 import numpy as np
 import xllamacpp
+from numpy.typing import NDArray
 
 from edgefront.agents.measuring.inputs import random_tokens
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.rulers import memory_methods
+from edgefront.agents.measuring.runtimes import Generated
 from edgefront.core.errors import MeasurementError
 from edgefront.core.graph.gguf import cached_gguf
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.number_formats import KnownFormat
+from edgefront.core.spaces.block import ShortConv
 
 _ERRORS_ONLY = 1
+_GROWING = 16
+"""Passes of a convolution's decode before it starts again from the tokens before."""
 # The likeliest next token: how it is chosen is no part of what is measured.
 _GREEDY = {"n_predict": 1, "samplers": ["top_k"], "top_k": 1}
 
@@ -41,6 +46,11 @@ def build(request: LaunchRequest) -> LlamaModel:
     return LlamaModel(request)
 
 
+def generator(request: LaunchRequest) -> LlamaGenerator:
+    """The model of a request of mode generate."""
+    return LlamaGenerator(request)
+
+
 def computes_in(_: KnownFormat, request: LaunchRequest) -> bool:
     """Whether llama.cpp runs this request's file, whose format it computes in: it converts nothing."""
     try:
@@ -51,17 +61,10 @@ def computes_in(_: KnownFormat, request: LaunchRequest) -> bool:
     return model.finite()
 
 
-class LlamaModel:
-    """A server with one slot, in this process, and the prompt of a pass.
+class _Loaded:
+    """A server with one slot, in this process, and tokens: context, prompt and `more` of them."""
 
-    forward and prefill: the whole prompt, nothing of it kept from the pass before. decode: the tokens before lie in the
-    key/value cache, which has the protocol's `dtype`, and the pass is the one token after them.
-
-    A pass takes what llama.cpp says: it is within the wall clock around the request, which adds the way there and back
-    between two threads (`request_overhead_ms` of the environment) that no generated token costs.
-    """
-
-    def __init__(self, request: LaunchRequest) -> None:
+    def __init__(self, request: LaunchRequest, more: int = 0) -> None:
         subject, protocol = request.subject, request.protocol
         if isinstance(subject, Path):
             raise MeasurementError("llama.cpp cannot run ONNX files; choose runtime onnxruntime", reason="unsupported")
@@ -72,42 +75,46 @@ class LlamaModel:
             )
         path = cached_gguf(WeightCache(request.cache), subject, request.seed, protocol.gguf_format)
         length = protocol.memory_length + protocol.sequence_length
-        whole = protocol.model_copy(update={"sequence_length": length})
-        tokens: list[int] = random_tokens(whole, subject.embedding.vocab_size, request.seed)[0].tolist()
+        whole = protocol.model_copy(update={"sequence_length": length + more})
+        self._tokens: list[int] = random_tokens(whole, subject.embedding.vocab_size, request.seed)[0].tolist()
+        self._prompt = self._tokens[:length]
         self._past = protocol.memory_length
         self._new = protocol.sequence_length
-        self._request = {**_GREEDY, "prompt": tokens, "cache_prompt": protocol.mode == "decode"}
-        self._server = _server(path, protocol, length)
+        self._server = _server(path, protocol, length + max(more, protocol.new_tokens))
         self._overhead_ms = math.inf
-        if protocol.mode == "decode":
-            self._complete(self._request)  # the tokens before
         self.starts: dict[str, int] = {}
         self.versions = {"xllamacpp": xllamacpp.__version__, "gguf": _version_of_gguf(), "numpy": np.__version__}
 
-    def forward_ms(self) -> float:
+    def let_go(self) -> None:
+        """Does nothing: the server keeps its buffers."""
+
+    def _timed(self, request: dict[str, Any], past: int) -> tuple[dict[str, Any], float, float]:
+        """Its answer, and what llama.cpp says that the prompt and the further tokens took, checked against the clock.
+        `MeasurementError` where it did something else than was asked for, or not after `past` tokens.
+        """
         started = time.perf_counter_ns()
-        timings = self._complete(self._request)["timings"]
+        answer = self._complete(request)
         wall_ms = (time.perf_counter_ns() - started) / 1e6
-        taken = float(timings["prompt_ms"])
-        if (timings["cache_n"], timings["prompt_n"]) != (self._past, self._new):
+        timings = answer["timings"]
+        prompt_ms = float(timings["prompt_ms"])
+        further_ms = float(timings["predicted_ms"]) if request["n_predict"] > 1 else 0.0
+        if (timings["cache_n"], timings["prompt_n"]) != (past, self._new):
             raise MeasurementError(
                 f"llama.cpp passed {timings['prompt_n']} tokens after {timings['cache_n']}, not what was asked for",
                 reason="run_error",
             )
+        taken = prompt_ms + further_ms
         if taken > wall_ms:
             raise MeasurementError(
                 f"llama.cpp says that a pass took {taken:.3f} ms, in {wall_ms:.3f} ms by the clock", reason="run_error"
             )
         self._overhead_ms = min(self._overhead_ms, wall_ms - taken)
         self.versions["request_overhead_ms"] = f"{self._overhead_ms:.3f}"
-        return taken
+        return answer, prompt_ms, further_ms
 
-    def let_go(self) -> None:
-        """Does nothing: the server keeps its buffers."""
-
-    def finite(self) -> bool:
+    def _finite(self, request: dict[str, Any]) -> bool:
         """One that is not would show in the probability of any token."""
-        choice = self._complete({**self._request, "n_probs": 1})["choices"][0]
+        choice = self._complete({**request, "n_probs": 1})["choices"][0]
         logarithm = choice["logprobs"]["content"][0]["logprob"]
         return isinstance(logarithm, float) and math.isfinite(logarithm)
 
@@ -116,6 +123,90 @@ class LlamaModel:
         if "error" in answer:
             raise MeasurementError(f"llama.cpp: {answer['error'].get('message')}", reason="run_error")
         return answer
+
+
+class LlamaModel(_Loaded):
+    """The prompt of a pass.
+
+    forward and prefill: the whole prompt, nothing of it kept from the pass before. decode: the tokens before lie in the
+    key/value cache, which has the protocol's `dtype`, and the pass is the one token after them. llama.cpp cannot take a
+    token back from the state of a convolution: with one, each pass is of the token after that of the pass before, up to
+    `_GROWING` of them.
+
+    A pass takes what llama.cpp says: it is within the wall clock around the request, which adds the way there and back
+    between two threads (`request_overhead_ms` of the environment) that no generated token costs.
+    """
+
+    def __init__(self, request: LaunchRequest) -> None:
+        decode, blocks = request.protocol.mode == "decode", getattr(request.subject, "blocks", ())
+        self._grows = decode and any(isinstance(block, ShortConv) for block in blocks)
+        # One more for the pass that shows whether its scores are finite.
+        super().__init__(request, (_GROWING + 1) * request.protocol.sequence_length if self._grows else 0)
+        self._request = {**_GREEDY, "prompt": self._prompt, "cache_prompt": decode}
+        self._passes = 0
+        if decode:
+            self._read_past()
+
+    def forward_ms(self) -> float:
+        return self._timed(*self._next())[1]
+
+    def finite(self) -> bool:
+        past = self._past + self._passes * self._new
+        finite = self._finite({**self._request, "prompt": self._tokens[: past + self._new]})
+        self._passes = _GROWING  # where tokens cannot be taken back, those before are read again
+        return finite
+
+    def _read_past(self) -> None:
+        """The tokens before, into the cache."""
+        self._complete({**self._request, "prompt": self._tokens[: self._past]} if self._grows else self._request)
+        self._passes = 0
+
+    def _next(self) -> tuple[dict[str, Any], int]:
+        """The next pass, and how many tokens lie before it."""
+        if not self._grows:
+            return self._request, self._past
+        if self._passes == _GROWING:
+            self._read_past()
+        past = self._past + self._passes * self._new
+        self._passes += 1
+        return {**self._request, "prompt": self._tokens[: past + self._new]}, past
+
+
+class LlamaGenerator(_Loaded):
+    """A prompt after a context, and the tokens that follow. Before each generation llama.cpp drops what came after the
+    context; with a convolution, whose state it cannot take back, it evaluates the context again.
+    """
+
+    def __init__(self, request: LaunchRequest) -> None:
+        super().__init__(request)
+        tokens = request.protocol.new_tokens
+        context = self._prompt[: self._past]
+        self._before = {**_GREEDY, "prompt": context, "cache_prompt": True} if context else None
+        self._request = {
+            **_GREEDY,
+            "prompt": self._prompt,
+            "cache_prompt": bool(context),
+            "n_predict": tokens,
+            "ignore_eos": True,
+        }
+
+    def generate(self) -> Generated:
+        if self._before is not None:
+            self._complete(self._before)
+        answer, first_ms, further_ms = self._timed(self._request, self._past)
+        made, wanted = answer["timings"]["predicted_n"], self._request["n_predict"]
+        if made != wanted:
+            raise MeasurementError(f"llama.cpp generated {made} tokens, not {wanted}", reason="run_error")
+        return Generated(first_ms, further_ms)
+
+    @property
+    def tokens(self) -> NDArray[np.int64]:
+        """Those of another generation, which is the same: a timed one need not say them."""
+        chosen = self._complete({**self._request, "n_probs": 1})["choices"][0]["logprobs"]["content"]
+        return np.array([[one["id"] for one in chosen]], np.int64)
+
+    def finite(self) -> bool:
+        return self._finite({**self._request, "n_predict": 1})
 
 
 def _devices() -> set[str]:
@@ -138,6 +229,9 @@ def _server(path: Path, protocol: MeasurementProtocol, length: int) -> Any:
     parameters.cache_type_k = parameters.cache_type_v = (
         type_.GGML_TYPE_F32 if protocol.dtype == "float32" else type_.GGML_TYPE_F16
     )
+    if protocol.dtype == "float32":
+        # Its flash attention reads halves: with every pass it would convert the whole cache (2026.10).
+        parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     parameters.cache_ram_mib = parameters.n_ctx_checkpoints = 0
     parameters.fit_params = parameters.warmup = parameters.ctx_shift = parameters.ui = False
     parameters.verbosity = _ERRORS_ONLY

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,44 @@ from onnx.external_data_helper import ExternalDataInfo
 
 from edgefront.agents.measuring.inputs import Declared, random_indices, random_inputs, random_state
 from edgefront.agents.measuring.request import LaunchRequest
+from edgefront.core.errors import MeasurementError
 from edgefront.core.graph.build import build
-from edgefront.core.graph.state import Mode
+from edgefront.core.graph.state import Mode, state_specs, writes_in_place
 from edgefront.core.graph.weights import WeightCache
+from edgefront.core.measurement.generation import last_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.spaces.architecture import Architecture
 
 
 def graph_mode(protocol: MeasurementProtocol) -> Mode:
-    """The mode of `core.graph.build` for the passes of this protocol."""
+    """The mode of `core.graph.build` for the passes of this protocol.
+
+    One graph generates: that of decode takes any number of tokens after any number. With a second one for the prompt a
+    runtime would hold the weights of its linear layers twice.
+    """
+    if protocol.mode == "generate":
+        return "decode"
     return "segment" if protocol.mode == "forward" and protocol.memory_length else protocol.mode
 
 
-def graph(architecture: Architecture, request: LaunchRequest, cache: WeightCache) -> bytes:
-    """The architecture as its protocol runs it; its weights are relative to the folder of the cache."""
+def generating(request: LaunchRequest) -> Architecture:
+    """The architecture that generates; `MeasurementError` for a file, which is run unchanged."""
+    if isinstance(request.subject, Path):
+        raise MeasurementError("an ONNX file does not generate: it is run unchanged", reason="unsupported")
+    return request.subject
+
+
+def graph(
+    architecture: Architecture,
+    request: LaunchRequest,
+    cache: WeightCache,
+    *,
+    in_place: bool = False,
+    fused: int | None = None,
+) -> bytes:
+    """The architecture as its protocol runs it; its weights are relative to the folder of the cache. `in_place` and
+    `fused` as in `core.graph.build.build`.
+    """
     protocol = request.protocol
     model = build(
         architecture,
@@ -36,6 +60,8 @@ def graph(architecture: Architecture, request: LaunchRequest, cache: WeightCache
         block_size=protocol.block_size,
         weights=cache,
         seed=request.seed,
+        in_place=in_place,
+        fused=fused,
     )
     return bytes(model.SerializeToString())
 
@@ -60,6 +86,23 @@ def inputs(request: LaunchRequest, declared: Sequence[Declared]) -> dict[str, np
         state = random_state(subject, protocol, request.seed)
         return {**random_indices(subject, protocol, request.seed), **state}
     return random_inputs(subject, declared, protocol, request.seed)
+
+
+def with_room(
+    architecture: Architecture, protocol: MeasurementProtocol, state: Mapping[str, np.ndarray[Any, Any]]
+) -> dict[str, np.ndarray[Any, Any]]:
+    """The entries of a state that a graph writes in place, each with zeros up to the protocol's last token."""
+    found = {}
+    for spec in state_specs(architecture, "cache"):
+        if writes_in_place(architecture, spec):
+            found[spec.name] = np.zeros(spec.sizes(protocol.batch, last_length(protocol)), np.float32)
+            found[spec.name][:, :, : protocol.memory_length] = state[spec.name]
+    return found
+
+
+def likeliest(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The token of the highest score, int64 [batch, 1], of scores [batch, …, vocabulary] of one position."""
+    return np.asarray(scores.reshape(len(scores), -1).argmax(axis=1).reshape(-1, 1), dtype=np.int64)
 
 
 def is_finite(array: Any) -> bool:

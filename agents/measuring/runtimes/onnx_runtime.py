@@ -17,14 +17,17 @@ from onnx import TensorProto
 
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.rulers import memory_methods
-from edgefront.agents.measuring.runtimes import ON_NVIDIA
-from edgefront.agents.measuring.runtimes.onnx_graph import graph, inputs, is_finite
+from edgefront.agents.measuring.runtimes import ON_NVIDIA, Generator
+from edgefront.agents.measuring.runtimes.onnx_graph import graph, inputs, is_finite, with_room
 from edgefront.core.errors import MeasurementError
 from edgefront.core.graph.build import EXTERNAL_FOLDER
+from edgefront.core.graph.context import NEXT
 from edgefront.core.graph.formats import Format, encode
 from edgefront.core.graph.weights import WeightCache
+from edgefront.core.measurement.generation import last_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.number_formats import KnownFormat
+from edgefront.core.spaces.architecture import Architecture
 
 _SUFFIX = "executionprovider"
 _CPU = "CPUExecutionProvider"
@@ -75,6 +78,13 @@ def build(request: LaunchRequest) -> OnnxModel:
     return OnnxModel(request)
 
 
+def generator(request: LaunchRequest) -> Generator:
+    """The model of a request of mode generate."""
+    from edgefront.agents.measuring.runtimes.onnx_generation import OnnxGenerator
+
+    return OnnxGenerator(request)
+
+
 def computes_in(number_format: KnownFormat, request: LaunchRequest) -> bool:
     """Whether the request's provider computes the linear layers of its model in this number format, tested by a pass.
 
@@ -118,28 +128,35 @@ class OnnxModel:
 
     def __init__(self, request: LaunchRequest, options: Any = None) -> None:
         protocol = request.protocol
-        self._provider = _provider(protocol.provider)
-        self._session = _session(request, self._provider, options or session_options(protocol))
-        self._check_provider(protocol.provider)
+        self._session = session_of(request, options or session_options(protocol))
         self._gpu = protocol.provider in ON_NVIDIA
         self._place = "cuda" if self._gpu else "cpu"
         self._binding = self._session.io_binding()
         self._values = []
+        buffers: dict[str, Any] = {}
         declared = [(item.name, item.type, tuple(item.shape)) for item in self._session.get_inputs()]
         types = {name: kind for name, kind, _ in declared}
-        for name, array in inputs(request, declared).items():
+        arrays = inputs(request, declared)
+        if isinstance(request.subject, Architecture) and in_place(protocol):
+            arrays |= (longer := with_room(request.subject, protocol, arrays))
+            buffers = dict.fromkeys(longer)
+        for name, array in arrays.items():
             if name not in types:
                 continue  # nothing in the graph depends on it
             # Counts of tokens are used in shape arithmetic, which runs on the CPU.
-            value = _value(array, types[name], self._place if array.ndim else "cpu")
+            value = value_of(array, types[name], self._place if array.ndim else "cpu")
             self._values.append(value)  # the binding keeps no reference
             self._binding.bind_ortvalue_input(name, value)
+            if name in buffers:
+                buffers[name] = value
         for output in self._session.get_outputs():
-            self._binding.bind_output(output.name, self._place)
+            buffer = buffers.get(output.name.removeprefix(NEXT))
+            if buffer is None:
+                self._binding.bind_output(output.name, self._place)
+            else:
+                self._binding.bind_ortvalue_output(output.name, buffer)
         self.starts: dict[str, int] = {}
-        self.versions = {"onnxruntime": ort.__version__, "onnx": onnx.__version__, "numpy": np.__version__}
-        if protocol.provider == "cuda":
-            self.versions["tf32"] = _CUDA["use_tf32"]
+        self.versions = versions(protocol)
 
     def forward_ms(self) -> float:
         started = time.perf_counter_ns()
@@ -152,17 +169,17 @@ class OnnxModel:
         """Does nothing: the outputs are bound, and stay in the session's arena."""
 
     def finite(self) -> bool:
-        return all(is_finite(_array(value)) for value in self._binding.get_outputs())
+        return all(is_finite(array_of(value)) for value in self._binding.get_outputs())
 
     def end_profile(self) -> str:
         """Path of the profile of all passes, for a session that was created with profiling."""
         return str(self._session.end_profiling())
 
-    def _check_provider(self, wanted: str) -> None:
-        if self._provider not in self._session.get_providers():
-            raise MeasurementError(
-                f"ONNX Runtime has the provider {wanted}, but could not start it", reason="unsupported"
-            )
+
+def versions(protocol: MeasurementProtocol) -> dict[str, str]:
+    """Of the libraries, and what else explains the figures."""
+    found = {"onnxruntime": ort.__version__, "onnx": onnx.__version__, "numpy": np.__version__}
+    return {**found, "tf32": _CUDA["use_tf32"]} if protocol.provider == "cuda" else found
 
 
 def _quiet_options() -> Any:
@@ -188,21 +205,48 @@ def _provider(wanted: str) -> str:
     return known[wanted]
 
 
-def _session(request: LaunchRequest, provider: str, options: Any) -> Any:
+def session_of(request: LaunchRequest, options: Any) -> Any:
+    """A session over the request's model on its provider. `MeasurementError` (unsupported) where it does not start."""
+    wanted = request.protocol.provider
+    provider = _provider(wanted)
     model: str | bytes
     if isinstance(request.subject, Path):
         model = str(request.subject)
     else:
         cache = WeightCache(request.cache)
-        model = graph(request.subject, request, cache)
+        model = graph(
+            request.subject,
+            request,
+            cache,
+            in_place=in_place(request.protocol),
+            fused=_fused(request.protocol),
+        )
         options.add_session_config_entry(EXTERNAL_FOLDER, str(cache.folder))
     chosen: list[Any] = [(provider, _CUDA) if request.protocol.provider == "cuda" else provider]
     if provider != _CPU:
         chosen.append(_CPU)
-    return ort.InferenceSession(model, options, providers=chosen)
+    session = ort.InferenceSession(model, options, providers=chosen)
+    if provider not in session.get_providers():
+        raise MeasurementError(f"ONNX Runtime has the provider {wanted}, but could not start it", reason="unsupported")
+    return session
 
 
-def _value(array: np.ndarray[Any, Any], kind: str, place: str) -> Any:
+def in_place(protocol: MeasurementProtocol) -> bool:
+    """Whether graphs write keys and values in place, where they can. A GPU copies them in decode."""
+    return protocol.mode == "generate" or (protocol.mode == "decode" and protocol.provider == "cpu")
+
+
+def _fused(protocol: MeasurementProtocol) -> int | None:
+    """Up to how many tokens attention is ONNX Runtime's own operator; None: not at all. It takes a prompt after a
+    context for one sequence alone.
+    """
+    prompt_after_context = protocol.mode == "generate" and protocol.memory_length > 0 and protocol.sequence_length > 1
+    if not in_place(protocol) or protocol.provider != "cpu" or (prompt_after_context and protocol.batch > 1):
+        return None
+    return last_length(protocol)
+
+
+def value_of(array: np.ndarray[Any, Any], kind: str, place: str) -> Any:
     """The array as an input of this ONNX type, on the provider's device."""
     if kind in _FLOATS and array.dtype == np.float32:
         array = encode(array, _FLOATS[kind])
@@ -216,7 +260,7 @@ def _value(array: np.ndarray[Any, Any], kind: str, place: str) -> Any:
     return there
 
 
-def _array(value: Any) -> Any:
+def array_of(value: Any) -> Any:
     """An output as a numpy array; bfloat16, which numpy does not support, as float32."""
     if value.data_type() != _BFLOAT16:
         return value.numpy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ import numpy as np
 import onnx
 import openvino as ov
 
-from edgefront.agents.measuring.inputs import declared_inputs
+from edgefront.agents.measuring.inputs import declared_inputs, random_state, random_tokens, state_sizes
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.rulers import memory_methods
-from edgefront.agents.measuring.runtimes.onnx_graph import graph, inputs, is_finite, starts
+from edgefront.agents.measuring.runtimes import Generated
+from edgefront.agents.measuring.runtimes.onnx_graph import generating, graph, inputs, is_finite, likeliest, starts
 from edgefront.core.errors import MeasurementError
 from edgefront.core.graph.formats import Format, encode
+from edgefront.core.graph.state import state_specs
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol
 from edgefront.core.number_formats import QUANTISED, KnownFormat
@@ -29,6 +31,7 @@ _PRECISIONS: dict[Dtype, Any] = {"float32": ov.Type.f32, "float16": ov.Type.f16,
 _FORMATS: dict[str, Format] = {"f32": "f32", "f16": "f16", "bf16": "bf16"}
 # Kernels of linear layers, and where a compiled model says in which type each computes.
 _PRODUCTS = frozenset({"FullyConnected", "MatMul"})
+_NEXT = "next."
 _LAYER, _COMPUTES_IN = "layerType", "runtimePrecision"
 _EXECUTED: dict[str, frozenset[str]] = {
     "float32": frozenset({"f32"}),
@@ -58,6 +61,11 @@ def facts() -> dict[str, Any]:
 def build(request: LaunchRequest) -> OpenVinoModel:
     """The model of this request."""
     return OpenVinoModel(request)
+
+
+def generator(request: LaunchRequest) -> OpenVinoGenerator:
+    """The model of a request of mode generate."""
+    return OpenVinoGenerator(request)
 
 
 def computes_in(number_format: KnownFormat, request: LaunchRequest) -> bool:
@@ -117,6 +125,86 @@ class OpenVinoModel:
         return frozenset(
             str(fact[_COMPUTES_IN].value) for fact in facts if _LAYER in fact and fact[_LAYER].value in _PRODUCTS
         )
+
+
+class OpenVinoGenerator:
+    """A compiled model of free lengths, and two requests that take turns: what one puts out as state is what the other
+    takes in, so that nothing is copied between passes.
+    """
+
+    def __init__(self, request: LaunchRequest) -> None:
+        self._architecture = subject = generating(request)
+        protocol = request.protocol
+        self._protocol, self._seed = protocol, request.seed
+        device = _device(protocol.provider)
+        core = ov.Core()
+        model, self.starts = _read(core, request)
+        sizes = state_sizes(subject, protocol)
+        growing = {spec.name: spec.growing for spec in state_specs(subject, "cache")}
+        shapes: dict[Any, Any] = {}
+        for item in model.inputs:
+            size = list(sizes.get(item.any_name, (protocol.batch, -1)))
+            axis = growing.get(item.any_name)
+            if axis is not None:
+                size[axis] = -1
+            shapes[item] = ov.PartialShape(size)
+        model.reshape(shapes)
+        self._compiled = core.compile_model(model, device, _settings(protocol))
+        self._requests = [self._compiled.create_infer_request() for _ in range(2)]
+        self._inputs = {item.any_name: item for item in self._compiled.inputs}
+        self._outputs = {item.any_name: item for item in self._compiled.outputs}
+        self._scores = next(item for name, item in self._outputs.items() if not name.startswith(_NEXT))
+        self._prompt = random_tokens(protocol, subject.embedding.vocab_size, request.seed)
+        self._last: Any = self._requests[0]
+        self.tokens = np.zeros((protocol.batch, protocol.new_tokens), np.int64)
+        self.versions = {"openvino": ov.__version__, "onnx": onnx.__version__, "numpy": np.__version__}
+
+    def generate(self) -> Generated:
+        state = self._context()
+        started = time.perf_counter_ns()
+        chosen = self._pass(0, self._prompt, state)
+        first = time.perf_counter_ns()
+        for index in range(1, self._protocol.new_tokens):
+            chosen = self._pass(index, chosen, self._after())
+        return Generated((first - started) / 1e6, (time.perf_counter_ns() - first) / 1e6)
+
+    def let_go(self) -> None:
+        """Does nothing: the outputs belong to the requests."""
+
+    def finite(self) -> bool:
+        return is_finite(self._last.get_tensor(self._scores).data)
+
+    def _context(self) -> dict[str, Any]:
+        arrays = random_state(self._architecture, self._protocol, self._seed)
+        return {
+            name: _tensor(_encoded(array, self._inputs[name].element_type), self._inputs[name])
+            for name, array in arrays.items()
+            if name in self._inputs
+        }
+
+    def _after(self) -> dict[str, Any]:
+        """The state that the last pass put out."""
+        names = [name for name in self._inputs if _NEXT + name in self._outputs]
+        return {name: self._last.get_tensor(self._outputs[_NEXT + name]) for name in names}
+
+    def _pass(self, index: int, tokens: np.ndarray[Any, Any], state: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+        request = self._requests[index % 2]
+        request.set_tensor(self._inputs["tokens"], ov.Tensor(tokens))
+        for name, tensor in state.items():
+            request.set_tensor(self._inputs[name], tensor)
+        request.infer()
+        self._last = request
+        chosen = likeliest(request.get_tensor(self._scores).data)
+        self.tokens[:, index] = chosen[:, 0]
+        return chosen
+
+
+def _tensor(array: np.ndarray[Any, Any], item: Any) -> Any:
+    """A tensor of its own memory: one over an array would keep no reference to it."""
+    tensor = ov.Tensor(item.element_type, ov.Shape(array.shape))
+    if array.size:
+        tensor.data[...] = array.view(tensor.data.dtype)
+    return tensor
 
 
 def _device(wanted: str) -> str:

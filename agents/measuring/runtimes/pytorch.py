@@ -6,14 +6,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from edgefront.agents.measuring.inputs import random_indices, random_state, state_form
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.rulers import memory_methods
+from edgefront.agents.measuring.runtimes import Generated
 from edgefront.core.errors import MeasurementError
 from edgefront.core.graph.weights import WeightCache
-from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.state import State
 from edgefront.core.nn.weights import fill
@@ -39,6 +40,11 @@ def build(request: LaunchRequest) -> TorchModel:
     return TorchModel(request)
 
 
+def generator(request: LaunchRequest) -> TorchGenerator:
+    """The model of a request of mode generate."""
+    return TorchGenerator(request)
+
+
 def computes_in(_: KnownFormat, request: LaunchRequest) -> bool:
     """Whether the request's device runs its model, which computes in this number format: PyTorch casts nothing."""
     try:
@@ -49,16 +55,15 @@ def computes_in(_: KnownFormat, request: LaunchRequest) -> bool:
     return model.finite()
 
 
-class TorchModel:
-    """A module in evaluation and inference mode on the protocol's device.
-
-    Every pass reads the same state tensors, and its output state is dropped: each pass does the same work.
-    """
+class _Loaded:
+    """A module in evaluation mode on the protocol's device, and the tensors of a request."""
 
     def __init__(self, request: LaunchRequest) -> None:
         subject, protocol = request.subject, request.protocol
         if isinstance(subject, Path):
             raise MeasurementError("PyTorch cannot run ONNX files; choose runtime onnxruntime", reason="unsupported")
+        self._architecture: Architecture = subject
+        self._protocol, self._seed = protocol, request.seed
         self._device = _device(protocol.provider)
         torch.set_num_threads(protocol.threads)
         if torch.get_num_interop_threads() != 1:
@@ -78,16 +83,41 @@ class TorchModel:
         tensors = {name: torch.from_numpy(array).to(self._device) for name, array in indices.items()}
         self._tokens = tensors.pop("tokens")
         self._others = {_ARGUMENTS[name]: tensor for name, tensor in tensors.items()}
-        self._state = self._state_before(subject, protocol, request.seed)
-        self._logits = protocol.logits
-        self._output: torch.Tensor | None = None
-        self._state_after: State | None = None
         self.starts: dict[str, int] = {}
         self.versions = {"torch": str(torch.__version__)}
         if self._device.type == "cuda":
             self.versions["cuda"] = str(torch.version.cuda)
             self.versions["tf32"] = str(int(torch.backends.cuda.matmul.allow_tf32))
             torch.cuda.synchronize(self._device)
+
+    def _state_before(self) -> State | None:
+        """The state before the tokens: random, or empty for prefill; None for a pass without state."""
+        protocol = self._protocol
+        if protocol.mode == "prefill":
+            nothing: State = self._module.start(protocol.batch, "cache")
+            return nothing
+        form = state_form(protocol)
+        if form is None:
+            return None
+        state = State(self._architecture, form)
+        for name, array in random_state(self._architecture, protocol, self._seed).items():
+            tensor: Any = torch.from_numpy(array)
+            # Counts stay on the CPU, as `core.nn.state` keeps them.
+            state[name] = tensor.to(self._device, _DTYPES[protocol.dtype]) if tensor.is_floating_point() else tensor
+        return state
+
+
+class TorchModel(_Loaded):
+    """In inference mode. Every pass reads the same state tensors, and its output state is dropped: each pass does the
+    same work.
+    """
+
+    def __init__(self, request: LaunchRequest) -> None:
+        super().__init__(request)
+        self._state = self._state_before()
+        self._logits = self._protocol.logits
+        self._output: torch.Tensor | None = None
+        self._state_after: State | None = None
 
     def let_go(self) -> None:
         self._output = self._state_after = None
@@ -124,20 +154,42 @@ class TorchModel:
         stop.synchronize()
         return float(start.elapsed_time(stop))
 
-    def _state_before(self, architecture: Architecture, protocol: MeasurementProtocol, seed: int) -> State | None:
-        """The state before the tokens: random, or empty for prefill; None for a pass without state."""
-        if protocol.mode == "prefill":
-            nothing: State = self._module.start(protocol.batch, "cache")
-            return nothing
-        form = state_form(protocol)
-        if form is None:
-            return None
-        state = State(architecture, form)
-        for name, array in random_state(architecture, protocol, seed).items():
-            tensor: Any = torch.from_numpy(array)
-            # Counts stay on the CPU, as `core.nn.state` keeps them.
-            state[name] = tensor.to(self._device, _DTYPES[protocol.dtype]) if tensor.is_floating_point() else tensor
-        return state
+
+class TorchGenerator(_Loaded):
+    """In inference mode; every pass makes the state that the next one reads. Times include what the device does: the
+    token is read after each pass.
+    """
+
+    def __init__(self, request: LaunchRequest) -> None:
+        super().__init__(request)
+        protocol = self._protocol
+        self.tokens = np.zeros((protocol.batch, protocol.new_tokens), np.int64)
+        self._scores: torch.Tensor | None = None
+
+    def generate(self) -> Generated:
+        with torch.inference_mode():
+            state = self._state_before()
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+            started = time.perf_counter_ns()
+            chosen, state = self._pass(self._tokens, state, 0)
+            first = time.perf_counter_ns()
+            for index in range(1, self._protocol.new_tokens):
+                chosen, state = self._pass(chosen, state, index)
+            return Generated((first - started) / 1e6, (time.perf_counter_ns() - first) / 1e6)
+
+    def let_go(self) -> None:
+        self._scores = None
+
+    def finite(self) -> bool:
+        return self._scores is not None and bool(torch.isfinite(self._scores).all())
+
+    def _pass(self, tokens: torch.Tensor, state: State | None, index: int) -> tuple[torch.Tensor, State]:
+        assert state is not None
+        self._scores, after = self._module.step(tokens, state, "last")
+        chosen = self._scores.reshape(len(tokens), -1).argmax(dim=1, keepdim=True)
+        self.tokens[:, index] = chosen[:, 0].cpu().numpy()
+        return chosen, after
 
 
 def _devices() -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from edgefront.core.canonical import digest
 from edgefront.core.data.prepared.encoding import Reading
@@ -18,7 +18,7 @@ from edgefront.core.data.sources.data_set import DataSet, Unit
 from edgefront.core.data.sources.standard_library import standard_library
 from edgefront.core.data.tokenizers.tokenizers import Level
 from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.validation import invalid_input
+from edgefront.core.validation import checked
 
 DEFAULT_PIECES = 8192
 """Default vocabulary size of byte-pair encoding."""
@@ -48,10 +48,7 @@ class Preparation(BaseModel):
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Preparation:
         """From its JSON form; `InvalidInput` names the first field that is wrong."""
-        try:
-            return cls.model_validate(dict(value))
-        except ValidationError as error:
-            raise invalid_input(error, InvalidInput) from None
+        return checked(cls, value)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from edgefront.core.data.sources.data_set import DataSet, Published
 from edgefront.core.errors import NotFound
+from edgefront.core.validation import existing
 
 _LM1B = "http://www.statmt.org/lm-benchmark/1-billion-word-language-modeling-benchmark-r13output.tar.gz"
 _LM1B_WORDS = "https://github.com/rafaljozefowicz/lm/raw/master/1b_word_vocab.txt"
@@ -24,7 +25,8 @@ def data_sets() -> Mapping[str, DataSet]:
 def data_set(name: str) -> DataSet:
     """The data set of that name; `NotFound` lists the existing ones."""
     if name not in data_sets():
-        raise NotFound(f"there is no data set {name!r}; there are {', '.join(data_sets())}, or give the path of a text")
+        known = existing(name, data_sets(), "edgefront data list")
+        raise NotFound(f"there is no data set {name!r}; {known}, or give the path of a text")
     return data_sets()[name]
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tarfile
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +11,29 @@ import httpx
 
 from edgefront.core.data.prepared.prepared import Progress, no_progress
 from edgefront.core.data.sources.data_set import DataSet
+from edgefront.core.data.sources.unpacking import DEFAULT, Bounds, unpack
 from edgefront.core.errors import InvalidInput, NotFound, Unavailable
 from edgefront.core.files import refusing_full_disk, whole_file
 
 _PATIENCE_S = 30.0
 
 
-def download(known: DataSet, folder: Path, *, url: str | None = None, progress: Progress = no_progress) -> Path:
+def download(
+    known: DataSet,
+    folder: Path,
+    *,
+    url: str | None = None,
+    progress: Progress = no_progress,
+    bounds: Bounds = DEFAULT,
+) -> Path:
     """The folder with the data set's files, downloaded into `folder` and unpacked unless they exist.
 
     Args:
-        url: another URL of the archive; of several, of the first.
+        url: another URL of the archive; of several, of the first. bounds: what an archive may hold.
 
     Raises:
-        InvalidInput: the data set cannot be downloaded; the archive is broken.
+        InvalidInput: the data set cannot be downloaded; the archive is broken, or holds what is not
+            unpacked (`unpacking.unpack`).
         Unavailable: the server is unavailable, or the connection broke: the same call resumes. Or the disk is full.
     """
     urls = ([url] if url else list(known.archives[:1])) + list(known.archives[1:])
@@ -41,7 +47,7 @@ def download(known: DataSet, folder: Path, *, url: str | None = None, progress: 
         folder.mkdir(parents=True, exist_ok=True)
     for address in urls:
         with refusing_full_disk(folder):
-            _unpack(_fetch(address, folder, progress), folder, _name(address), progress)
+            _unpack(_fetch(address, folder, progress), folder, _name(address), progress, bounds)
     return folder
 
 
@@ -103,7 +109,7 @@ def _instead() -> str:
     return "try again later, or get the files yourself and name their folder with --from"
 
 
-def _unpack(path: Path, folder: Path, name: str, progress: Progress) -> None:
+def _unpack(path: Path, folder: Path, name: str, progress: Progress, bounds: Bounds) -> None:
     """Unpacks an archive and removes it; another file gets its name. Each file appears when it is whole."""
     size = path.stat().st_size
     progress(f"unpacking {name}", 0, size)
@@ -111,7 +117,7 @@ def _unpack(path: Path, folder: Path, name: str, progress: Progress) -> None:
     shutil.rmtree(draft, ignore_errors=True)  # of one that was killed
     draft.mkdir()
     try:
-        _extract(path, draft, name)
+        unpack(path, draft, name, bounds)
         for file in sorted(draft.rglob("*")):
             if file.is_file() and not file.is_symlink():
                 target = folder / file.relative_to(draft)
@@ -121,24 +127,3 @@ def _unpack(path: Path, folder: Path, name: str, progress: Progress) -> None:
         shutil.rmtree(draft, ignore_errors=True)
     path.unlink(missing_ok=True)
     progress(f"unpacking {name}", size, size)
-
-
-def _extract(path: Path, draft: Path, name: str) -> None:
-    """What is in the archive, never to outside the folder, its checksums compared."""
-    try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                for entry in archive.namelist():
-                    archive.extract(entry, draft)  # cuts absolute paths and ".." off
-        elif tarfile.is_tarfile(path):
-            with tarfile.open(path) as packed:
-                packed.extractall(draft, filter="data")
-        else:
-            path.replace(draft / name)
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        path.unlink()
-        raise InvalidInput(
-            f"{name} is broken ({error}) and was removed: download it again", field="download", value=str(path)
-        ) from None

@@ -59,7 +59,9 @@ def parameters(block: Attention, architecture: Architecture) -> Iterator[Paramet
 
 def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> str:
     """x + W·(softmax(q·kᵀ/√d_head + mask)·v) + b, or norm post of the sum; [batch·sequence, d_model] both ways."""
-    from edgefront.core.graph.positions import write_turned  # here, because who only counts parameters does without
+    # Here, because who only counts parameters does without.
+    from edgefront.core.graph.blocks.fused_attention import is_fused, write_fused
+    from edgefront.core.graph.positions import write_turned
 
     graph, architecture = context.graph, context.architecture
     positions, window = architecture.positions, block.window
@@ -97,6 +99,10 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
         return keys_values(k, v)
 
     read, own = normed(graph, architecture, prefix, hidden), None
+    if is_fused(context, block, prefix):
+        mixed = write_fused(context, block, prefix, graph.linear(read, f"{prefix}.qkv", bias=bias != "none"))
+        update = graph.linear(mixed, f"{prefix}.out", bias=bias == "all")
+        return added(graph, architecture, prefix, hidden, update)
     if block.attends == "source" or context.projects_earlier(block.attends):
         q = graph.linear(read, f"{prefix}.qkv", bias=bias != "none", rows=(0, width))
     else:

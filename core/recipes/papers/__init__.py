@@ -7,6 +7,7 @@ from functools import lru_cache
 from edgefront.core.errors import NotFound
 from edgefront.core.recipes.papers import bert, lts, quick, srupp, transformer_xl, translation
 from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.validation import existing
 
 __all__ = ["recipe", "recipes"]
 
@@ -24,8 +25,8 @@ def recipes() -> dict[str, Recipe]:
 
 
 def recipe(name: str) -> Recipe:
-    """The recipe of that name; `NotFound` lists those that there are."""
+    """The recipe of that name; `NotFound` names the nearest ones."""
     known = _known()
     if name not in known:
-        raise NotFound(f"no recipe named {name!r}; there are {', '.join(known)}")
+        raise NotFound(f"no recipe named {name!r}; {existing(name, known, 'edgefront train recipes')}")
     return known[name]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, cast
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
+from edgefront.core.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
 from edgefront.core.services.access import queries as access
 from edgefront.core.store.tables import ApiKey, WebSession
 from edgefront.core.wire.service import KeyView, Role
@@ -23,24 +23,39 @@ SecretKind = Literal["efk", "efa", "efe", "efw"]
 """Key, agent credential, enrolment token, web session."""
 
 WEB_SESSION = timedelta(days=7)
+REVOKED = "this device was revoked; its owner can enrol it again (edgefront device reenrol)"
 
 
 @dataclass(frozen=True)
 class Principal:
-    """The authenticated caller. `owner` is the owner of the rows that the caller can access; admins access all."""
+    """The authenticated caller. `owner` is the owner of the rows that the caller can access; admins access all, and
+    viewers read all.
+    """
 
     key_id: str
     name: str
     owner: str
     role: Role
     device_id: str | None = None
+    created_at: datetime | None = field(default=None, compare=False)
+    """Of the key."""
+    expires_at: datetime | None = field(default=None, compare=False)
+    pending: bool = field(default=False, compare=False)
+    """A device's new credential that was not used before: `fleet.credentials.first_used` ends the older ones."""
 
     @property
     def is_admin(self) -> bool:
         return self.role == "admin"
 
+    @property
+    def sees_all(self) -> bool:
+        return self.role in ("admin", "viewer")
+
     def may_see(self, owner: str) -> bool:
-        return self.is_admin or self.owner == owner
+        return self.sees_all or self.owner == owner
+
+    def may_change(self, owner: str) -> bool:
+        return self.is_admin or (self.role != "viewer" and self.owner == owner)
 
     def require(self, *roles: Role) -> None:
         """Raises `Forbidden` unless the role is one of these; an admin has all permissions of a user."""
@@ -68,11 +83,13 @@ def create_key(
     now: datetime,
     expires_at: datetime | None = None,
     device_id: str | None = None,
+    pending: bool = False,
+    token_id: str | None = None,
 ) -> tuple[ApiKey, str]:
     """A new key and its secret, which is not stored and cannot be shown again."""
     if (role == "agent") != (device_id is not None):
         raise InvalidInput(
-            "the role agent is for device credentials only", field="role", value=role, allowed="admin or user"
+            "the role agent is for device credentials only", field="role", value=role, allowed="admin, user or viewer"
         )
     secret = new_secret("efk" if device_id is None else "efa")
     key = ApiKey(
@@ -84,6 +101,8 @@ def create_key(
         device_id=device_id,
         created_at=now,
         expires_at=expires_at,
+        pending=pending,
+        token_id=token_id,
     )
     session.add(key)
     session.flush()
@@ -107,12 +126,13 @@ def _principal(found: tuple[ApiKey, str | None] | None, now: datetime) -> Princi
         raise Unauthenticated("the API key is unknown")
     key, device_state = found
     if device_state == "revoked":
-        raise Gone("this device was revoked; enrol it again to use it")
+        raise Gone(REVOKED)
     if key.revoked_at is not None:
         raise Unauthenticated("the key was revoked")
     if key.expires_at is not None and key.expires_at <= now:
         raise Unauthenticated(f"the key expired at {key.expires_at:%Y-%m-%d %H:%M} UTC")
-    return Principal(key.id, key.name, key.owner, cast(Role, key.role), key.device_id)
+    role = cast(Role, key.role)
+    return Principal(key.id, key.name, key.owner, role, key.device_id, key.created_at, key.expires_at, key.pending)
 
 
 def list_keys(session: Session, principal: Principal) -> list[KeyView]:
@@ -120,12 +140,25 @@ def list_keys(session: Session, principal: Principal) -> list[KeyView]:
     return [key_view(key) for key in access.keys(session, None if principal.is_admin else principal.owner)]
 
 
-def revoke_key(session: Session, principal: Principal, key_id: str, now: datetime) -> None:
-    """Revokes a key and its browser sessions. Revoking twice changes nothing; NotFound for another owner's key."""
+def revoke_key(session: Session, principal: Principal, key_id: str, now: datetime, *, force: bool = False) -> None:
+    """Revokes a key and its browser sessions. Revoking twice changes nothing.
+
+    Raises:
+        NotFound: there is no such key, or it is another owner's.
+        Conflict: it is the last valid key of an admin, and `force` is not given.
+    """
     key = access.key(session, key_id)
-    if key is None or key.device_id is not None or not principal.may_see(key.owner):
+    if key is None or key.device_id is not None or not principal.may_change(key.owner):
         raise NotFound(f"no key {key_id}")
-    key.revoked_at = key.revoked_at or now
+    if key.role == "admin" and not force and [other.id for other in access.lock_admin_keys(session, now)] == [key.id]:
+        raise Conflict(
+            f"{key.name!r} is the last admin key: without it nobody can create keys or enrol devices. Create another "
+            "admin key first, or confirm with force (edgefront key revoke --force)",
+            field="force",
+        )
+    if key.revoked_at is None:
+        key.revoked_at = now
+        access.ended(session)
 
 
 def key_view(key: ApiKey, secret: str | None = None) -> KeyView:

@@ -1,4 +1,7 @@
-"""Ownership of jobs, candidates and trainings: admins access all; another owner's rows appear not to exist."""
+"""Ownership of jobs, candidates and trainings: admins and viewers see all; another owner's rows appear not to exist.
+
+What changes rows asks `Principal.require` too: a viewer changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from edgefront.core.store.tables import Candidate, Job, Target, Training
 
 
 def owns(principal: Principal, owner: str) -> bool:
-    """Whether the caller may access the owner's rows. Agents own nothing: their credential is for leases and
+    """Whether the caller may read the owner's rows. Agents own nothing: their credential is for leases and
     reports.
     """
     return principal.role != "agent" and principal.may_see(owner)
@@ -19,7 +22,7 @@ def owns(principal: Principal, owner: str) -> bool:
 
 def job_of(session: Session, principal: Principal, job_id: str) -> Job:
     """The job; NotFound if there is none or it is another owner's."""
-    job = session.get(Job, job_id) if _storable(job_id) else None
+    job = session.get(Job, job_id) if storable(job_id) else None
     if job is None or not owns(principal, job.owner):
         raise NotFound(f"no job {job_id!r}")
     return job
@@ -29,17 +32,26 @@ def target_of(session: Session, job: Job, target: str | None) -> Target:
     """A target of the job by id or name; the first one for None. NotFound lists the existing ones."""
     targets = select(Target).where(Target.job_id == job.id).order_by(Target.position)
     named = targets if target is None else targets.where(or_(Target.id == target, Target.name == target))
-    found = session.scalar(named.limit(1)) if target is None or _storable(target) else None
+    found = session.scalar(named.limit(1)) if target is None or storable(target) else None
     if found is None:
         names = ", ".join(repr(row.name) for row in session.scalars(targets))
         raise NotFound(f"job {job.id} has no target {target!r}; it has {names}")
     return found
 
 
+def target_by_id(session: Session, principal: Principal, target_id: str) -> tuple[Target, Job]:
+    """The target and its job; NotFound if there is none or it is another owner's."""
+    query = select(Target, Job).join(Job, Job.id == Target.job_id).where(Target.id == target_id)
+    found = session.execute(query).first() if storable(target_id) else None
+    if found is None or not owns(principal, found[1].owner):
+        raise NotFound(f"no target {target_id!r}")
+    return found[0], found[1]
+
+
 def candidate_of(session: Session, principal: Principal, candidate_id: str) -> tuple[Candidate, Job]:
     """The candidate and its job; NotFound if there is none or it is another owner's."""
     query = select(Candidate, Job).join(Job, Job.id == Candidate.job_id).where(Candidate.id == candidate_id)
-    found = session.execute(query).first() if _storable(candidate_id) else None
+    found = session.execute(query).first() if storable(candidate_id) else None
     if found is None or not owns(principal, found[1].owner):
         raise NotFound(f"no candidate {candidate_id!r}")
     return found[0], found[1]
@@ -47,12 +59,13 @@ def candidate_of(session: Session, principal: Principal, candidate_id: str) -> t
 
 def training_of(session: Session, principal: Principal, training_id: str) -> Training:
     """The training; NotFound if there is none or it is another owner's."""
-    found = session.get(Training, training_id) if _storable(training_id) else None
+    found = session.get(Training, training_id) if storable(training_id) else None
     if found is None or not owns(principal, found.owner):
         raise NotFound(f"no training {training_id!r}")
     return found
 
 
-def _storable(text: str) -> bool:
+def storable(text: str) -> bool:
+    """Whether both databases can store this text."""
     # Postgres takes neither NUL nor half a surrogate pair in text, so nothing is stored under such a name.
     return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from edgefront.core.store.tables import ApiKey, Device, EnrolmentToken, WebSession
+from edgefront.core.store.tables import AccessVersion, ApiKey, Device, EnrolmentToken, WebSession
 
 
 def key(session: Session, key_id: str) -> ApiKey | None:
@@ -40,14 +41,49 @@ def keys(session: Session, owner: str | None) -> Sequence[ApiKey]:
     return session.scalars(query if owner is None else query.where(ApiKey.owner == owner)).all()
 
 
-def revoke_device_keys(session: Session, device_id: str, now: datetime) -> None:
-    session.execute(
-        update(ApiKey).where(ApiKey.device_id == device_id, ApiKey.revoked_at.is_(None)).values(revoked_at=now)
+def lock_admin_keys(session: Session, now: datetime) -> Sequence[ApiKey]:
+    """Admins' keys that are valid, locked, so that two of them do not end each other."""
+    query = select(ApiKey).where(
+        ApiKey.role == "admin", ApiKey.revoked_at.is_(None), or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > now)
     )
+    return session.scalars(query.order_by(ApiKey.id).with_for_update()).all()
+
+
+def revoke_device_keys(session: Session, device_id: str, now: datetime, *, but: str | None = None) -> None:
+    """Ends a device's credentials, but for the key `but`."""
+    query = update(ApiKey).where(ApiKey.device_id == device_id, ApiKey.revoked_at.is_(None))
+    session.execute((query if but is None else query.where(ApiKey.id != but)).values(revoked_at=now))
+    ended(session)
+
+
+def is_unused(session: Session, device_id: str, token_id: str) -> bool:
+    """Whether the device's credential is the one that was exchanged for this token, and was never used."""
+    query = select(ApiKey.pending, ApiKey.token_id).where(ApiKey.device_id == device_id, ApiKey.revoked_at.is_(None))
+    found = session.execute(query).all()
+    return bool(found) and all(row.pending and row.token_id == token_id for row in found)
+
+
+def revoke_pending_keys(session: Session, device_id: str, now: datetime) -> None:
+    """Ends a device's credentials that were never used: nobody can have them in memory."""
+    query = update(ApiKey).where(ApiKey.device_id == device_id, ApiKey.pending, ApiKey.revoked_at.is_(None))
+    session.execute(query.values(revoked_at=now))
+
+
+def ended(session: Session) -> None:
+    """Counts that something has ended that processes may have in memory: a key, a credential, a browser session."""
+    dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
+    statement = dialect.insert(AccessVersion).values(id=1, number=1)
+    session.execute(statement.on_conflict_do_update(index_elements=["id"], set_={"number": AccessVersion.number + 1}))
+
+
+def version(session: Session) -> int:
+    """What `ended` has counted."""
+    return session.scalars(select(AccessVersion.number)).one_or_none() or 0
 
 
 def delete_web_session(session: Session, secret_hash: str) -> None:
     session.execute(delete(WebSession).where(WebSession.secret_hash == secret_hash))
+    ended(session)
 
 
 def delete_expired_web_sessions(session: Session, now: datetime) -> None:
@@ -62,6 +98,12 @@ def enrolment_token_by_hash(session: Session, secret_hash: str) -> EnrolmentToke
     """The token, locked, so that concurrent uses are counted correctly."""
     query = select(EnrolmentToken).where(EnrolmentToken.secret_hash == secret_hash).with_for_update()
     return session.scalars(query).one_or_none()
+
+
+def enrolled_by(session: Session, token_id: str) -> Sequence[str]:
+    """Ids of the devices that have enrolled by a token."""
+    query = select(ApiKey.device_id).where(ApiKey.token_id == token_id, ApiKey.device_id.is_not(None)).distinct()
+    return [str(device_id) for device_id in session.scalars(query.order_by(ApiKey.device_id))]
 
 
 def enrolment_tokens(session: Session) -> Sequence[EnrolmentToken]:

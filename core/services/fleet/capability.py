@@ -9,6 +9,8 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.number_formats import QUANTISED
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
 from edgefront.core.services.fleet.queries import OwnDevice
+from edgefront.core.spaces.versions import fields_of
+from edgefront.core.wire.agent import FORMER_MODES
 
 _UNSUPPORTED = "unsupported:"
 _MAX_EXTRA = 60  # DeviceFacts.extra holds 64
@@ -23,6 +25,8 @@ def can_run(facts: Mapping[str, Any], protocol: MeasurementProtocol) -> bool:
     """Whether a device with these facts (`core.wire.agent.DeviceFacts` as JSON) can measure by this protocol."""
     if protocol.threads > facts["cores"] or _UNSUPPORTED + protocol.digest[:16] in facts.get("extra", {}):
         return False
+    if protocol.mode not in modes_of(facts):
+        return False
     return any(
         runtime["runtime"] == protocol.runtime
         and protocol.provider in runtime["providers"]
@@ -30,6 +34,23 @@ def can_run(facts: Mapping[str, Any], protocol: MeasurementProtocol) -> bool:
         and protocol.number_format in numbers_of(runtime, protocol.provider)
         for runtime in facts["runtimes"]
     )
+
+
+def can_read(facts: Mapping[str, Any], description: Mapping[str, Any]) -> bool:
+    """Whether the device's agent knows every field of this canonical description."""
+    return fields_of(description) <= descriptions_of(facts)
+
+
+def descriptions_of(facts: Mapping[str, Any]) -> int:
+    """Up to which additions the device's agent reads descriptions (`core.spaces.versions.FIELDS`)."""
+    known: int = facts.get("descriptions", 1)
+    return known
+
+
+def modes_of(facts: Mapping[str, Any]) -> Sequence[str]:
+    """The modes of the protocol that a device's agent knows."""
+    known: Sequence[str] = facts.get("modes", FORMER_MODES)
+    return known
 
 
 def numbers_of(runtime: Mapping[str, Any], provider: str) -> Sequence[str]:
@@ -45,9 +66,12 @@ def lacking(devices: Sequence[Mapping[str, Any]], protocol: MeasurementProtocol)
     """The first protocol field that no device supports together with the fields before it, and the supported values.
     None if one device supports all fields.
     """
+    knowing = [facts for facts in devices if protocol.mode in modes_of(facts)]
+    if not knowing:
+        return "mode", ", ".join(sorted({mode for facts in devices for mode in modes_of(facts)})) or "none"
     offers = {
         (runtime["runtime"], provider, number, memory, facts["cores"])
-        for facts in devices
+        for facts in knowing
         for runtime in facts["runtimes"]
         for provider in runtime["providers"]
         for number in numbers_of(runtime, provider)

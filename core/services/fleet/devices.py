@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, Forbidden, Gone, NotFound, Unauthenticated
 from edgefront.core.services.access import queries as access
-from edgefront.core.services.access.keys import Principal, create_key, hash_secret, new_secret
+from edgefront.core.services.access.keys import REVOKED, Principal, create_key, hash_secret, new_secret
 from edgefront.core.services.fleet import queries as rows
 from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.states import DeviceState
 from edgefront.core.store.tables import Device, EnrolmentToken
+from edgefront.core.validation import existing
 from edgefront.core.wire.agent import (
     PROTOCOL_VERSION,
-    SEVEN_BIT_WEIGHTS,
     DeviceFacts,
     EnrolRequest,
     EnrolResponse,
@@ -69,6 +69,16 @@ def list_enrolment_tokens(session: Session, principal: Principal) -> list[Enrolm
     return [token_view(token) for token in access.enrolment_tokens(session)]
 
 
+def get_enrolment_token(session: Session, principal: Principal, token_id: str) -> EnrolmentTokenView:
+    """One token, with the devices that have enrolled by it. Forbidden unless admin; NotFound if there is none."""
+    principal.require("admin")
+    token = access.enrolment_token(session, token_id)
+    if token is None:
+        raise NotFound(f"no enrolment token {token_id}")
+    enrolled = tuple(access.enrolled_by(session, token_id))
+    return token_view(token).model_copy(update={"enrolled": enrolled})
+
+
 def revoke_enrolment_token(session: Session, principal: Principal, token_id: str, now: datetime) -> None:
     """Revokes a token; devices that enrolled with it stay enrolled. Revoking twice changes nothing."""
     principal.require("admin")
@@ -86,6 +96,7 @@ def token_view(token: EnrolmentToken, secret: str | None = None) -> EnrolmentTok
         expires_at=token.expires_at,
         uses_left=max(0, token.max_uses - token.uses),
         revoked=token.revoked_at is not None,
+        device_id=token.device_id,
         token=secret,
     )
 
@@ -93,35 +104,57 @@ def token_view(token: EnrolmentToken, secret: str | None = None) -> EnrolmentTok
 def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datetime) -> EnrolResponse:
     """Exchanges one use of an enrolment token for a device and its credential.
 
-    A device that was enrolled before under this name (its agent lost its credential, or it was revoked) is taken over:
-    it keeps its id and its measurements, and its old credential ends. `measuring.handover.enrol` also releases the
-    launches of its old agent.
+    A token enrols new devices, or the one that it was made for (`credentials.reenrolment_token`): that one keeps its id
+    and its measurements, and its old credential ends. `measuring.handover.enrol` also releases the launches of its old
+    agent. A request that is sent again because its answer did not arrive is answered again, as long as the credential
+    was not used.
 
     Raises:
         Unauthenticated: the token is unknown, expired, revoked or used up.
-        Conflict: the name belongs to a device of another owner, or to one that is online; the protocol versions differ.
+        Conflict: the name is another device's than the token's, or the token's device is online; the protocol versions
+        differ.
     """
     check_protocol_version(request.protocol_version)
-    token = _usable_token(session, token_secret, now)
+    token = _valid_token(session, token_secret, now)
     device = rows.lock_by_name(session, request.name)
-    if device is None:
+    if device is not None and access.is_unused(session, device.id, token.id):
+        access.revoke_pending_keys(session, device.id, now)
+        token.uses -= 1
+    elif token.uses >= token.max_uses:
+        raise Unauthenticated("this enrolment token is used up; get a new one")
+    elif token.device_id is not None:
+        device = _again(session, device, token, now)
+    elif device is None:
         device = Device(name=request.name, owner=token.owner, busy_s=0.0, measuring_s=0.0)
         session.add(device)
     else:
-        _refuse_takeover(device, token, now)
-        access.revoke_device_keys(session, device.id, now)
+        raise Conflict(
+            f"there is a device {device.name!r}: choose another name, or use a token made for this device by its owner "
+            "(edgefront device reenrol)",
+            field="name",
+        )
     device.device_class = request.device_class
-    device.facts = _known_facts(request.facts, request.protocol_version)
+    device.facts = request.facts.model_dump(mode="json")
     device.protocol_version = request.protocol_version
     device.state = "active"
     device.enrolled_at = now
     device.last_seen_at = None
     token.uses += 1
     session.flush()
-    return _credential(session, device, now)
+    _, secret = create_key(
+        session,
+        name=device.name,
+        owner=device.owner,
+        role="agent",
+        now=now,
+        device_id=device.id,
+        pending=True,
+        token_id=token.id,
+    )
+    return EnrolResponse(device_id=device.id, credential=secret)
 
 
-def _usable_token(session: Session, secret: str, now: datetime) -> EnrolmentToken:
+def _valid_token(session: Session, secret: str, now: datetime) -> EnrolmentToken:
     token = access.enrolment_token_by_hash(session, hash_secret(secret)) if secret.startswith("efe_") else None
     if token is None:
         raise Unauthenticated("this enrolment token does not exist on this server; tokens start with efe_")
@@ -129,40 +162,27 @@ def _usable_token(session: Session, secret: str, now: datetime) -> EnrolmentToke
         raise Unauthenticated("this enrolment token was revoked")
     if token.expires_at <= now:
         raise Unauthenticated(f"this enrolment token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC; get a new one")
-    if token.uses >= token.max_uses:
-        raise Unauthenticated("this enrolment token is used up; get a new one")
     return token
 
 
-def _refuse_takeover(device: Device, token: EnrolmentToken, now: datetime) -> None:
-    if device.owner != token.owner:
-        raise Conflict(f"the name {device.name!r} belongs to another owner's device: choose another name")
+def _again(session: Session, device: Device | None, token: EnrolmentToken, now: datetime) -> Device:
+    """The device that the token was made for, without its old credentials."""
+    if device is None or device.id != token.device_id:
+        raise Conflict(f"this token is for the device {token.name!r}: start its agent with this name", field="name")
     if device.state != "revoked" and _online(device, now):
         raise Conflict(
-            f"the device {device.name!r} is online: stop its agent for {ONLINE.seconds} s to take it over, or choose "
-            "another name"
+            f"the device {device.name!r} is online: stop its agent for {ONLINE.seconds} s, or revoke it, to enrol it "
+            "again"
         )
-
-
-def _credential(session: Session, device: Device, now: datetime) -> EnrolResponse:
-    _, secret = create_key(session, name=device.name, owner=device.owner, role="agent", now=now, device_id=device.id)
-    return EnrolResponse(device_id=device.id, credential=secret)
-
-
-def rotate_credential(session: Session, principal: Principal, id_or_name: str, now: datetime) -> EnrolResponse:
-    """A new credential for the device; the old one is invalid at once. For the device itself, its owner or an admin."""
-    device = _locked(session, principal, id_or_name, itself=True)
-    if device.state == "revoked":
-        raise Gone("this device was revoked; enrol it again to use it")
     access.revoke_device_keys(session, device.id, now)
-    return _credential(session, device, now)
+    return device
 
 
 def list_devices(
     session: Session, principal: Principal, now: datetime, *, cursor: str | None = None, limit: int = 100
 ) -> DevicePage:
     """All devices in the order of their enrolment; `cursor` is the last id of the previous page."""
-    principal.require("user")
+    principal.require("user", "viewer")
     found = rows.page(session, cursor, limit + 1)
     more = len(found) > limit
     page = found[:limit]
@@ -173,7 +193,9 @@ def get_device(session: Session, principal: Principal, id_or_name: str) -> Devic
     """A device by id or name. A device can access only itself. NotFound if there is none."""
     device = rows.find(session, id_or_name)
     if device is None or (principal.role == "agent" and principal.device_id != device.id):
-        raise NotFound(f"no device {id_or_name}")
+        names = [] if principal.role == "agent" else rows.names(session)
+        known = f"; {existing(id_or_name, names, 'edgefront device list')}" if names else ""
+        raise NotFound(f"no device {id_or_name!r}{known}")
     return device
 
 
@@ -183,7 +205,7 @@ def own_device(session: Session, device_id: str) -> rows.OwnDevice:
     if device is None:
         raise NotFound(f"no device {device_id}")
     if device.state == "revoked":
-        raise Gone("this device was revoked; enrol it again to use it")
+        raise Gone(REVOKED)
     return device
 
 
@@ -198,49 +220,50 @@ def activate_device(session: Session, principal: Principal, id_or_name: str, _no
 
 
 def _turn(session: Session, principal: Principal, id_or_name: str, state: Literal["active", "draining"]) -> Device:
-    device = _locked(session, principal, id_or_name)
+    device = locked(session, principal, id_or_name)
+    if device.state == "revoked":
+        raise Gone(REVOKED)
+    device.state = state
+    return device
+
+
+def trust_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
+    """Ends the device's quarantine and its mark; what its anchor takes from now on is usual. Gone if it was revoked."""
+    device = locked(session, principal, id_or_name)
     if device.state == "revoked":
         raise Gone("this device was revoked; enrol it again to use it")
-    device.state = state
+    device.quarantine = device.drift = device.failing = None
+    device.trusted_at = now
     return device
 
 
 def revoke_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
     """Revokes the device's credential. `measuring.handover` also releases the launches that it holds."""
-    device = _locked(session, principal, id_or_name)
+    device = locked(session, principal, id_or_name)
     if device.state != "revoked":
         device.state = "revoked"
         access.revoke_device_keys(session, device.id, now)
     return device
 
 
-def _locked(session: Session, principal: Principal, id_or_name: str, *, itself: bool = False) -> Device:
+def locked(session: Session, principal: Principal, id_or_name: str, *, itself: bool = False) -> Device:
+    """The device, for its owner or an admin, and for the device itself if `itself`. `Forbidden` for others."""
     device = rows.lock(session, get_device(session, principal, id_or_name).id)
     if device is None:
         raise NotFound(f"no device {id_or_name}")
     if not (itself and principal.device_id == device.id):
         principal.require("user")
-        if not principal.may_see(device.owner):
+        if not principal.may_change(device.owner):
             raise Forbidden(
                 f"the device {device.name!r} belongs to {device.owner}: only the owner or an admin may do this"
             )
     return device
 
 
-def update_facts(session: Session, device_id: str, facts: DeviceFacts, protocol_version: int) -> None:
+def update_facts(session: Session, device_id: str, facts: DeviceFacts) -> None:
     """Stores the facts that an agent reports when its process starts."""
     device = session.get_one(Device, device_id)
-    device.facts = _known_facts(facts, protocol_version)
-
-
-def _known_facts(facts: DeviceFacts, protocol_version: int) -> dict[str, Any]:
-    """Facts as they are stored: without int8 if the agent means eight-bit weights by it."""
-    known = facts.model_dump(mode="json")
-    if protocol_version < SEVEN_BIT_WEIGHTS:
-        for runtime in known["runtimes"]:
-            for provider, numbers in runtime["numbers"].items():
-                runtime["numbers"][provider] = [number for number in numbers if number != "int8"]
-    return known
+    device.facts = facts.model_dump(mode="json")
 
 
 def view(session: Session, device: Device, now: datetime) -> DeviceView:
@@ -264,6 +287,10 @@ def views(session: Session, devices: Sequence[Device], now: datetime) -> list[De
             facts=DeviceFacts.model_validate(device.facts),
             leased=leased.get(device.id, 0),
             measuring_share=min(1.0, device.measuring_s / device.busy_s) if device.busy_s > 0 else None,
+            quarantine=device.quarantine,
+            drift=device.drift,
+            audits=device.audits,
+            audits_held_share=device.audits_held / device.audits if device.audits else None,
         )
         for device in devices
     ]

@@ -7,11 +7,14 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Double, Table, bindparam, func, or_, select, update
+from sqlalchemy import Double, Table, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
+from edgefront.core.services.fleet.device_keys import parsed
 from edgefront.core.store.any_of import any_of
-from edgefront.core.store.tables import Device, Launch
+from edgefront.core.store.tables import Device, DeviceLogLine, Launch
+from edgefront.core.store.tables.device import digest_of_facts
+from edgefront.core.wire.agent import LogLine
 
 
 def find(session: Session, id_or_name: str) -> Device | None:
@@ -19,6 +22,18 @@ def find(session: Session, id_or_name: str) -> Device | None:
     query = select(Device).where(or_(Device.id == id_or_name, Device.name == id_or_name))
     found = session.scalars(query).all()
     return next((device for device in found if device.id == id_or_name), found[0] if found else None)
+
+
+def names(session: Session) -> list[str]:
+    """Of all devices that were not revoked, by name."""
+    return list(session.scalars(select(Device.name).where(Device.state != "revoked").order_by(Device.name)))
+
+
+def name_of(session: Session, device_key: str) -> str:
+    """The name of the device or class of this key; the device's id if it is not there any more."""
+    kind, name = parsed(device_key)
+    device = find(session, name) if kind == "device" else None
+    return name if device is None else device.name
 
 
 def lock(session: Session, device_id: str) -> Device | None:
@@ -54,15 +69,23 @@ class OwnDevice:
     id: str
     device_class: str
     state: str
-    facts: dict[str, Any]
+    facts_digest: str | None
+    class_next: bool
     last_seen_at: datetime | None
+    quarantine: str | None = None
 
 
 # Statements of the hot paths are made once: SQLAlchemy takes several times as long to make one as to run it.
 _DEVICES = cast(Table, Device.__table__)
 _OWN = select(*(_DEVICES.c[field.name] for field in fields(OwnDevice))).where(_DEVICES.c.id == bindparam("device"))
 _SEEN = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(last_seen_at=bindparam("now"))
-_FACTS = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(facts=bindparam("facts"))
+_FACTS = select(_DEVICES.c.facts).where(_DEVICES.c.id == bindparam("device"))
+_SET_FACTS = (
+    update(_DEVICES)
+    .where(_DEVICES.c.id == bindparam("device"))
+    .values(facts=bindparam("facts"), facts_digest=bindparam("digest"))
+)
+_CLASS_NEXT = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(class_next=bindparam("next"))
 _WORKED = _SEEN.values(
     busy_s=_DEVICES.c.busy_s + bindparam("busy", type_=Double),
     measuring_s=_DEVICES.c.measuring_s + bindparam("spent", type_=Double),
@@ -74,8 +97,18 @@ def own(session: Session, device_id: str) -> OwnDevice | None:
     return None if row is None else OwnDevice(*row)
 
 
+def facts_of(session: Session, device_id: str) -> dict[str, Any]:
+    """Up to 64 kB, so not read with each lease."""
+    facts: dict[str, Any] = session.execute(_FACTS, {"device": device_id}).scalar_one()
+    return facts
+
+
 def write_facts(session: Session, device_id: str, facts: Mapping[str, Any]) -> None:
-    session.execute(_FACTS, {"device": device_id, "facts": facts})
+    session.execute(_SET_FACTS, {"device": device_id, "facts": facts, "digest": digest_of_facts(facts)})
+
+
+def set_class_next(session: Session, device_id: str, value: bool) -> None:
+    session.execute(_CLASS_NEXT, {"device": device_id, "next": value})
 
 
 def seen(session: Session, device_id: str, now: datetime) -> None:
@@ -85,3 +118,21 @@ def seen(session: Session, device_id: str, now: datetime) -> None:
 def worked(session: Session, device_id: str, now: datetime, busy_s: float, measuring_s: float) -> None:
     """Updates when the device was last seen, and adds the time that it worked since its last report."""
     session.execute(_WORKED, {"device": device_id, "now": now, "busy": busy_s, "spent": measuring_s})
+
+
+def add_log_lines(session: Session, device_id: str, lines: Sequence[LogLine], kept: int) -> None:
+    """Adds lines to the log of a device, of which the last `kept` stay."""
+    values = [
+        {"device_id": device_id, "logged_at": line.at, "level": line.level, "message": line.message} for line in lines
+    ]
+    session.execute(insert(DeviceLogLine), values)
+    of_it = select(DeviceLogLine.id).where(DeviceLogLine.device_id == device_id)
+    first_old = of_it.order_by(DeviceLogLine.id.desc()).offset(kept).limit(1).scalar_subquery()
+    old = delete(DeviceLogLine).where(DeviceLogLine.device_id == device_id, DeviceLogLine.id <= first_old)
+    session.execute(old, execution_options={"synchronize_session": False})
+
+
+def last_log_lines(session: Session, device_id: str, after: int, limit: int) -> Sequence[DeviceLogLine]:
+    """The last lines of a device's log with a number above `after`, in order."""
+    query = select(DeviceLogLine).where(DeviceLogLine.device_id == device_id, DeviceLogLine.id > after)
+    return session.scalars(query.order_by(DeviceLogLine.id.desc()).limit(limit)).all()[::-1]

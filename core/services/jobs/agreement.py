@@ -13,7 +13,8 @@ from edgefront.core.prediction.agreement import Agreement, Checked
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs.queries import candidates as rows
-from edgefront.core.wire.predictions import AgreementView, JobAgreementView, SpanView
+from edgefront.core.wire.jobs import PredictedView
+from edgefront.core.wire.predictions import AgreementView, CheckedView, JobAgreementView, SpanView
 
 LATEST = 500
 """Measured candidates that are looked at."""
@@ -32,22 +33,29 @@ class Known:
 
     def agreement(self) -> JobAgreementView:
         """Computed without a session."""
-        told = [one for one in self.candidates if (one.predicted or {}).get("latency_ms")]
-        if not told:
+        checked = [one for one in self.candidates if (one.predicted or {}).get("latency_ms")]
+        if not checked:
             return self._view(None, None, hard=False, sentence="")
-        latency = Agreement.of([_checked(one.id, one.predicted, "latency", "ms", one.latency_ms) for one in told])
-        memory = Agreement.of([_checked(one.id, one.predicted, "memory", "bytes", one.memory_bytes) for one in told])
-        newest: Mapping[str, Any] = told[0].predicted
+        latency = Agreement.of([_checked(one.id, one.predicted, "latency", "ms", one.latency_ms) for one in checked])
+        memory = Agreement.of([_checked(one.id, one.predicted, "memory", "bytes", one.memory_bytes) for one in checked])
+        newest: Mapping[str, Any] = checked[0].predicted
         widening, memory_widening = newest.get("widening", 1.0), newest.get("memory_widening", 1.0)
         return self._view(
             _agreement_view(latency, widening),
             _agreement_view(memory, memory_widening),
             hard=latency.hard,
             sentence=_sentence(latency, memory, widening),
+            points=checked,
         )
 
     def _view(
-        self, latency: AgreementView | None, memory: AgreementView | None, *, hard: bool, sentence: str
+        self,
+        latency: AgreementView | None,
+        memory: AgreementView | None,
+        *,
+        hard: bool,
+        sentence: str,
+        points: Sequence[Row[Any]] = (),
     ) -> JobAgreementView:
         return JobAgreementView(
             job_id=self.job_id,
@@ -57,6 +65,16 @@ class Known:
             memory=memory,
             hard_to_predict=hard,
             sentence=sentence,
+            points=tuple(
+                CheckedView(
+                    id=one.id,
+                    number=one.number,
+                    latency_ms=one.latency_ms,
+                    memory_bytes=one.memory_bytes,
+                    predicted=PredictedView.model_construct(**one.predicted),
+                )
+                for one in points
+            ),
         )
 
 

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy import ColumnElement, case, func, or_
+from sqlalchemy.orm import Session
 
+from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.services import cursor as cursors
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of
 from edgefront.core.services.jobs.comparison import baseline_of, baselines_of, versus_baseline
 from edgefront.core.services.jobs.queries import candidates as rows
-from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.jobs.queries import demand, lists
 from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries.lists import Order
 from edgefront.core.services.jobs.views import candidate_view
+from edgefront.core.services.quality.trust import trained_of
 from edgefront.core.states import CandidateState
-from edgefront.core.store.tables import Candidate, Job
-from edgefront.core.units import MIB
+from edgefront.core.store.any_of import any_of
+from edgefront.core.store.tables import Candidate, Job, Target
+from edgefront.core.units import MB
 from edgefront.core.validation import one_of
-from edgefront.core.wire.jobs import CandidatePage, CandidateView, LaunchView
+from edgefront.core.wire.jobs import GROUPS, CandidatePage, CandidateView, Group, LaunchView, PagePlace
 
 MAX_PAGE = 1000
 _LARGEST = (1 << 63) - 1
@@ -40,8 +44,15 @@ class CandidateFilter:
     generation: int | None = None
     max_latency_ms: float | None = None
     max_memory_mb: float | None = None
+    max_first_token_ms: float | None = None
+    max_token_ms: float | None = None
     min_decoder_parameters: int | None = None
     max_decoder_parameters: int | None = None
+    group: Group | None = None
+    ids: tuple[str, ...] = ()
+    """None but these; empty: all."""
+    text: str | None = None
+    """Of a number, the beginning or end of an id, the beginning of a digest, an operator, or part of a reason."""
 
 
 SORTABLE = (
@@ -52,16 +63,22 @@ SORTABLE = (
     "weight_bytes",
     "flops",
     "proxy",
+    "predicted_perplexity",
     "latency_ms",
     "latency_half_width_ms",
     "latency_p90_ms",
     "memory_bytes",
     "build_peak_bytes",
+    *MEASURED,
     "launches",
+    "digest",
     "created_at",
     "measured_at",
 )
 """Columns to sort by; a leading `-` sorts in descending order. Unmeasured candidates always come last."""
+DERIVED = ("group", "speedup", "memory_ratio", "perplexity")
+"""What else a list of one target is sorted by: the group, the comparison with the baseline, and the perplexity of those
+that were trained."""
 
 EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("job_id", "id of the job"),
@@ -73,19 +90,24 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("generation", "number of its generation, from 0; -1 for baselines"),
     ("operator", "how it was proposed"),
     ("parents", "ids of its parents, separated by spaces"),
-    ("state", "waiting, measured, out_of_bounds, infeasible, failed or cancelled"),
-    ("reason", "why it is not measured or out of bounds"),
+    ("state", "waiting, measured, unconfirmed, out_of_bounds, infeasible, failed or cancelled"),
+    ("reason", "why it is not measured, not confirmed, or out of bounds"),
     ("digest", "SHA-256 of the canonical architecture"),
     ("decoder_parameters", "parameters of the blocks and the final norm"),
     ("total_parameters", "all parameters"),
     ("weight_bytes", "bytes of all weights"),
     ("flops", "floating-point operations of one forward pass"),
     ("proxy", "score used in place of quality; higher is better"),
-    ("latency_ms", "median latency of a forward pass, ms"),
+    ("latency_ms", "median latency of a pass, or the time of a generation that the protocol names, ms"),
     ("latency_half_width_ms", "half of its 95 % interval, ms"),
     ("latency_p90_ms", "90th percentile, ms; empty below 20 samples"),
     ("memory_bytes", "peak memory of the forward pass with its weights, bytes"),
     ("build_peak_bytes", "peak memory while the model was built, bytes"),
+    ("first_token_ms", "of a generation: median time from the prompt to the first token, ms; else empty"),
+    ("token_ms", "median time of each further token, ms"),
+    ("total_ms", "median time from the prompt to the last token, ms"),
+    ("tokens_per_s", "generated tokens over that time, of all sequences, 1/s"),
+    ("energy_token_mj", "energy a generated token, mJ; empty where the device does not let it be read"),
     ("launches", "launches measured"),
     ("on_frontier", "whether no other candidate of the target dominates it"),
     ("baseline_latency_ms", "the baseline's latency at an equal proxy, ms"),
@@ -111,27 +133,63 @@ def list_candidates(
     sort: str = "number",
     cursor: str | None = None,
     limit: int = 100,
+    *,
+    offset: int | None = None,
+    around: str | None = None,
 ) -> CandidatePage:
     """One page. The cursor is opaque, stays valid while candidates are added, and belongs to one sort order.
+
+    With `offset` the page begins after so many candidates instead; with `around` it is the page (of pages of `limit`)
+    that has this candidate, if the filters let it through. Such a page knows its place.
 
     Raises:
         NotFound: no such job or target, or not yours.
         InvalidInput: unknown sort column, or a cursor of another order.
     """
     job = job_of(session, principal, job_id)
-    conditions = _conditions(session, job, filters or CandidateFilter())
-    column, descending = _order(sort)
-    after = None if cursor is None else _place(cursor, sort, column)
+    filters = filters or CandidateFilter()
+    conditions = _conditions(session, job, filters)
+    order = _order(session, job, filters.target, sort)
     limit = max(1, min(limit, MAX_PAGE))
-    found = rows.page(session, conditions, column, descending=descending, after=after, limit=limit + 1)
-    shown = found[:limit]
+    place = None
+    if offset is not None or around is not None:
+        place = _place(session, job, filters, conditions, order, offset or 0, around, limit)
+    after = None if cursor is None or place is not None else _after(cursor, sort)
+    found = lists.page(
+        session, conditions, order, after=after, offset=0 if place is None else place.offset, limit=limit + 1
+    )
+    shown = [candidate for candidate, _ in found[:limit]]
     baselines = baselines_of(session, sorted({candidate.target_id for candidate in shown}))
     following = None
     if len(found) > limit:
-        value = getattr(shown[-1], column.key)
+        value = found[limit - 1][1]
         following = cursors.encode([sort, value.isoformat() if isinstance(value, datetime) else value, shown[-1].id])
+    if place is not None:
+        numbers = rows.numbers(session, {id_ for candidate in shown for id_ in candidate.parents})
+        place = place.model_copy(update={"numbers": numbers})
     items = tuple(candidate_view(candidate, baselines[candidate.target_id]) for candidate in shown)
-    return CandidatePage(items=items, next_cursor=following)
+    return CandidatePage(items=items, next_cursor=following, place=place)
+
+
+def _place(
+    session: Session,
+    job: Job,
+    filters: CandidateFilter,
+    conditions: Sequence[ColumnElement[bool]],
+    order: Order,
+    offset: int,
+    around: str | None,
+    limit: int,
+) -> PagePlace:
+    if around is not None:
+        before = lists.place(session, conditions, order, around)
+        offset = offset if before is None else before - before % limit
+    everyone = conditions if filters.group is None else _conditions(session, job, replace(filters, group=None))
+    groups = lists.groups(session, everyone)
+    total = sum(groups.values()) if filters.group is None else groups[filters.group]
+    # A page beyond the last one is the last one: candidates may have left the group meanwhile.
+    last = max(0, total - 1)
+    return PagePlace(offset=min(offset, last - last % limit), total=total, groups=groups, numbers={})
 
 
 def get_candidate(session: Session, principal: Principal, candidate_id: str) -> CandidateView:
@@ -161,12 +219,12 @@ def export_rows(
     """Rows of scalars under `EXPORT_COLUMNS`, fetched in batches. Errors as in `list_candidates`, before the first."""
     job = job_of(session, principal, job_id)
     conditions = _conditions(session, job, filters or CandidateFilter())
-    column, descending = _order(sort)
+    order = _order(session, job, (filters or CandidateFilter()).target, sort)
     targets = {target.id: target.name for target in job_rows.targets(session, [job.id])}
     baselines = baselines_of(session, list(targets))
 
     def generate() -> Iterator[dict[str, Any]]:
-        for candidate in rows.stream(session, conditions, column, descending=descending):
+        for candidate in lists.stream(session, conditions, order):
             versus = versus_baseline(candidate, baselines[candidate.target_id])
             row = {name: getattr(candidate, name, None) for name, _ in EXPORT_COLUMNS}
             row |= {
@@ -189,7 +247,14 @@ def export_rows(
 def _conditions(session: Session, job: Job, filters: CandidateFilter) -> list[ColumnElement[bool]]:
     conditions = [Candidate.job_id == job.id]
     if filters.target is not None:
-        conditions.append(Candidate.target_id == target_of(session, job, filters.target).id)
+        # The job's, so an index of targets suffices.
+        conditions = [Candidate.target_id == target_of(session, job, filters.target).id]
+    if filters.group is not None:
+        conditions.append(lists.in_group(one_of("group", filters.group, GROUPS)))
+    if filters.ids:
+        conditions.append(any_of(Candidate.id, filters.ids))
+    if filters.text and filters.text.strip():
+        conditions.append(_matches(filters.text))
     if filters.state is not None:
         conditions.append(Candidate.state == one_of("state", filters.state, tuple(CandidateState)))
     if filters.role is not None:
@@ -202,7 +267,11 @@ def _conditions(session: Session, job: Job, filters: CandidateFilter) -> list[Co
     if filters.max_latency_ms is not None:
         conditions.append(Candidate.latency_ms <= filters.max_latency_ms)
     if filters.max_memory_mb is not None:
-        conditions.append(Candidate.memory_bytes <= _bounded(filters.max_memory_mb * MIB))
+        conditions.append(Candidate.memory_bytes <= _bounded(filters.max_memory_mb * MB))
+    if filters.max_first_token_ms is not None:
+        conditions.append(Candidate.first_token_ms <= filters.max_first_token_ms)
+    if filters.max_token_ms is not None:
+        conditions.append(Candidate.token_ms <= filters.max_token_ms)
     if filters.min_decoder_parameters is not None:
         conditions.append(Candidate.decoder_parameters >= _bounded(filters.min_decoder_parameters))
     if filters.max_decoder_parameters is not None:
@@ -214,18 +283,44 @@ def _bounded(value: float) -> int:
     return int(max(-1.0, min(value, _LARGEST - 1024)))
 
 
-def _order(sort: str) -> tuple[InstrumentedAttribute[Any], bool]:
+def _order(session: Session, job: Job, target: str | None, sort: str) -> Order:
     name = sort.removeprefix("-")
-    one_of("sort", name, SORTABLE)
-    return getattr(Candidate, name), sort.startswith("-")
+    one_of("sort", name, (*SORTABLE, *DERIVED))
+    figure = getattr(Candidate, name) if name in SORTABLE else _derived(session, name, target_of(session, job, target))
+    return Order(figure, sort.startswith("-"))
 
 
-def _place(cursor: str, sort: str, column: InstrumentedAttribute[Any]) -> tuple[Any, str]:
-    moment = column.key in ("created_at", "measured_at")
-    kinds: tuple[type, ...] = (str, type(None)) if moment else (int, float, type(None))
+def _derived(session: Session, name: str, target: Target) -> ColumnElement[Any]:
+    if name == "group":
+        return lists.group_rank()
+    if name == "perplexity":
+        scores = {one.candidate_id: one.value for one in trained_of(session, target.id)}
+        return case(scores, value=Candidate.id) if scores else lists.NOTHING
+    return lists.against(baseline_of(session, target.id), "latency" if name == "speedup" else "memory")
+
+
+def _after(cursor: str, sort: str) -> tuple[Any, str]:
+    name = sort.removeprefix("-")
+    moment = name in ("created_at", "measured_at")
+    kinds: tuple[type, ...] = (str, type(None)) if moment or name == "digest" else (int, float, type(None))
     made_for, value, id_ = cursors.decode(cursor, (str, kinds, str))
     if made_for != sort:
         raise cursors.wrong(cursor)
     if moment and value is not None:
         value = cursors.moment(value, cursor)
     return value, id_
+
+
+def _matches(text: str) -> ColumnElement[bool]:
+    wanted = text.strip().lower()
+    number = wanted.removeprefix("#")
+    found = [
+        Candidate.id.startswith(wanted, autoescape=True),
+        Candidate.id.endswith(wanted, autoescape=True),
+        Candidate.digest.startswith(wanted, autoescape=True),
+        Candidate.operator.startswith(wanted, autoescape=True),
+        func.lower(Candidate.reason).contains(wanted, autoescape=True),
+    ]
+    if number.isdecimal() and number.isascii() and len(number) < 10:
+        found.append(Candidate.number == int(number))
+    return or_(*found)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import EdgefrontError, InvalidInput, SpaceError, within
 from edgefront.core.quality.law import QualityLaw
 from edgefront.core.search.smallest import smallest
@@ -18,10 +19,12 @@ from edgefront.core.services.jobs.plan import SearchPlan, plan_for
 from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
-from edgefront.core.units import MIB
+from edgefront.core.units import MB
 from edgefront.core.validation import short
 from edgefront.core.wire.jobs import JobRequest, TargetRequest
 
+FAR = 2
+"""Factor beyond the largest and the smallest model that moving one gene at a time finds."""
 EXAMPLES = 200
 """Number of architectures sampled to describe a space in an error message."""
 
@@ -80,6 +83,7 @@ def _checks(
     request: JobRequest, settings: Settings | None, refined: QualityLaw | None
 ) -> Iterator[Callable[[], object]]:
     yield partial(_check_none_added, request)
+    yield partial(_check_model, request)
     yield partial(scoring.proxy_of, request)
     for index, target in enumerate(request.targets):
         yield partial(_check_limited, request, target, index)
@@ -117,12 +121,31 @@ def _check_none_added(request: JobRequest) -> None:
             )
 
 
+def _check_model(request: JobRequest) -> None:
+    if request.space.model is not None and request.baseline_layers is not None:
+        raise InvalidInput(
+            "baseline_layers: the baseline is space.model as it is, at no other depth",
+            field="baseline_layers",
+            value=request.baseline_layers,
+            allowed="omit it, or space.model",
+        )
+
+
 def _check_limited(request: JobRequest, target: TargetRequest, index: int) -> None:
     limits = target.limits
-    if request.goal == "best_within_limits" and limits.latency_ms is None and limits.memory_mb is None:
+    if limits.times and target.protocol.mode != "generate":
+        name = f"{next(iter(limits.times))}_ms"
+        raise InvalidInput(
+            f"targets.{index}.limits.{name}: mode {target.protocol.mode} generates no tokens: limit latency_ms instead",
+            field=f"targets.{index}.limits.{name}",
+            value=getattr(limits, name),
+            allowed="no value, or mode generate",
+        )
+    if request.goal == "best_within_limits" and not limits.any:
         field = f"targets.{index}.limits"
         raise InvalidInput(
-            f"{field}: without a limit the best model is the largest: give latency_ms, memory_mb or both",
+            f"{field}: without a limit the best model is the largest: give latency_ms, memory_mb or both"
+            + (", or first_token_ms or token_ms" if target.protocol.mode == "generate" else ""),
             field=field,
             value=limits.model_dump(),
             allowed="at least one limit, or the goal frontier",
@@ -170,9 +193,23 @@ def _check_search(request: JobRequest, target: TargetRequest, index: int, refine
     _check_limits(plan, target, index)
 
 
+def _out_of_reach(plan: SearchPlan) -> bool:
+    """Whether limits on parameters are far beyond the largest or the smallest model: thousands need not be drawn."""
+    bounds = plan.request.parameters
+    most = min((one for one in (bounds.max_decoder, bounds.max_total) if one is not None), default=None)
+    if bounds.min_decoder is not None:
+        largest = smallest(plan.space, lambda every: -Shapes.of(every).decoder_parameters)
+        if bounds.min_decoder > FAR * plan.costs(largest).decoder_parameters:
+            return True
+    if most is not None:
+        least = smallest(plan.space, lambda every: Shapes.of(every).decoder_parameters)
+        return most < plan.costs(least).decoder_parameters / FAR
+    return False
+
+
 def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
     """Raises `InvalidInput` if the runtime runs none, or none is within the limits on parameters and weights."""
-    if plan.permitted():
+    if not _out_of_reach(plan) and plan.permitted():
         return
     bounds, memory_mb = plan.request.parameters, target.limits.memory_mb
     rng = np.random.default_rng(0)
@@ -183,7 +220,7 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
         for name, values in (
             ("decoder parameters", [one.decoder_parameters for one in drawn]),
             ("parameters in all", [one.total_parameters for one in drawn]),
-            ("MiB of weights", [one.weight_bytes // MIB for one in drawn]),
+            ("MB of weights", [one.weight_bytes // MB for one in drawn]),
         )
     ]
     given = bounds.model_dump(exclude_none=True)
@@ -192,8 +229,8 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
     allowed = "wider limits, or a space narrowed to models within them"
     if not given:
         least = plan.costs(smallest(plan.space, lambda every: [plan.costs(one).weight_bytes for one in every]))
-        spreads.append(f"the smallest {least.weight_bytes / MIB:.1f} MiB of weights")
-        allowed = f"more than {least.weight_bytes / MIB:.1f} MiB, or another space"
+        spreads.append(f"the smallest {least.weight_bytes / MB:.1f} MB of weights")
+        allowed = f"more than {least.weight_bytes / MB:.1f} MB, or another space"
         cause, value = f"targets.{index}.limits.memory_mb", memory_mb
     elif len(given) == 1 and memory_mb is None:
         ((name, value),) = given.items()

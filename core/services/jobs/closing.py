@@ -47,9 +47,10 @@ def end_targets(session: Session, targets: Sequence[Target], state: str, note: s
     withdraw_supernets(session, [target.id for target in targets], now)
     for target in targets:
         target.finished_at = now
-        waiting = candidate_rows.in_state(session, target.id, "waiting")
+        waiting = candidate_rows.waiting_news(session, target.id)
         for candidate in waiting:
             candidate.state = "cancelled"
+        candidate_rows.write(session, waiting)
         target.settled += len(waiting)
         baseline = baseline_of(session, target.id)
         events.append_all(

@@ -11,7 +11,7 @@ from edgefront.core.pareto.baseline import Baseline, summary, versus
 from edgefront.core.services.jobs.queries import candidates as repository
 from edgefront.core.services.jobs.queries.candidates import Point
 from edgefront.core.store.tables import Candidate
-from edgefront.core.wire.jobs import Versus
+from edgefront.core.wire.jobs import JobRequest, Versus
 
 
 def rows_of(points: Iterable[Point]) -> list[tuple[float, float, float]]:
@@ -34,9 +34,15 @@ def baselines_of(session: Session, target_ids: Sequence[str]) -> dict[str, Basel
     return {target_id: as_baseline(points) for target_id, points in found.items()}
 
 
-def summary_of(points: Sequence[Point], baseline: Baseline | None, proxy: str) -> str:
+def summary_of(points: Sequence[Point], baseline: Baseline | None, proxy: str, request: JobRequest | None) -> str:
     """The comparison with the baseline in one sentence; `proxy` is its name. Empty while there is no baseline."""
-    return "" if baseline is None else summary(rows_of(points), baseline, proxy, _half_widths(points))
+    own = starts_from_model(request)
+    return "" if baseline is None else summary(rows_of(points), baseline, proxy, _half_widths(points), own=own)
+
+
+def starts_from_model(request: JobRequest | None) -> bool:
+    """Whether a job's baseline is a model of the user's; `request` is None where it cannot be read."""
+    return request is not None and request.space.model is not None
 
 
 def _half_widths(points: Sequence[Point]) -> list[float]:

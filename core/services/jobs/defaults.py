@@ -1,17 +1,19 @@
-"""What a request leaves to the service: the proxy that suits its space, the algorithm that suits the proxy, and the
-baselines that its limits leave a chance.
+"""What a request leaves to the service: the proxy that suits its space, the algorithm that suits the proxy, the
+baselines that its limits leave a chance, and the part of the space that llama.cpp runs where a target has it.
 
 Settled when a job is submitted, and stored: a later release with other defaults continues what was begun.
 """
 
 from __future__ import annotations
 
-from edgefront.core.errors import EdgefrontError
+from edgefront.core.errors import EdgefrontError, SpaceError
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.proxies.quality_law import covers
 from edgefront.core.search.problem import COUNTED
 from edgefront.core.services.jobs.plan import space_of
-from edgefront.core.units import MIB
+from edgefront.core.spaces.gene import in_words
+from edgefront.core.spaces.layers import LayeredSpace
+from edgefront.core.units import MB
 from edgefront.core.wire.jobs import JobRequest
 
 
@@ -20,6 +22,7 @@ def with_defaults(request: JobRequest) -> JobRequest:
 
     Raises `SpaceError` with the field's path within the request.
     """
+    request = _for_llama_cpp(_around_model(request))
     proxy = request.proxy
     if proxy == "auto":
         proxy = "quality_law" if covers(space_of(request.space).baselines([1])[0]) else "decoder_parameters"
@@ -28,7 +31,7 @@ def with_defaults(request: JobRequest) -> JobRequest:
         predictable = proxy == "quality_law" or proxy in COUNTED
         algorithm = algorithm.model_copy(update={"name": "surrogate" if predictable else "lts"})
     depths = request.baseline_layers
-    if depths is None and request.goal == "best_within_limits":
+    if depths is None and request.space.model is None and request.goal == "best_within_limits":
         depths = _depths_within_memory(request)
     return request.model_copy(update={"proxy": proxy, "algorithm": algorithm, "baseline_layers": depths})
 
@@ -44,6 +47,38 @@ def _depths_within_memory(request: JobRequest) -> tuple[int, ...] | None:
                 weights = protocol_costs(architecture, target.protocol).weight_bytes
             except EdgefrontError:
                 return None  # `checks` says why such a model cannot run
-            if weights <= target.limits.memory_mb * MIB:
+            if weights <= target.limits.memory_mb * MB:
                 within.add(depth)
     return tuple(sorted(within))
+
+
+def _around_model(request: JobRequest) -> JobRequest:
+    """With the name of the space that has the request's model, and the model in its canonical form."""
+    space = space_of(request.space)
+    if not isinstance(space, LayeredSpace) or space.model is None:
+        return request
+    named = {"name": space.name, "model": space.model.canonical}
+    return request.model_copy(update={"space": request.space.model_copy(update=named)})
+
+
+def _for_llama_cpp(request: JobRequest) -> JobRequest:
+    """With the space narrowed to what llama.cpp runs, where a target is measured with it.
+
+    One narrowing for all targets, so that they measure the same candidates. `checks` refuses spaces of which it runs
+    none. Raises `SpaceError` that names the gene of which it runs no value that was asked for.
+    """
+    space = space_of(request.space)
+    if not isinstance(space, LayeredSpace) or all(one.protocol.runtime != "llamacpp" for one in request.targets):
+        return request
+    narrow = dict(request.space.narrow)
+    for gene, runs in space.run_by_llama_cpp().items():
+        asked = space.gene(gene).values if gene in narrow else runs
+        narrow[gene] = [value for value in asked if value in runs]
+        if not narrow[gene]:
+            raise SpaceError(
+                f"space.narrow.{gene}: llama.cpp runs {in_words(runs)} only",
+                field=f"space.narrow.{gene}",
+                value=list(asked),
+                allowed=f"{in_words(runs)}, or targets with other runtimes",
+            )
+    return request.model_copy(update={"space": request.space.model_copy(update={"narrow": narrow})})

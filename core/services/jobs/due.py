@@ -23,7 +23,7 @@ def due(session: Session, target: Target, now: datetime) -> bool:
     if job is None or job.state != "running" or target.state not in ACTIVE_TARGETS:
         return False
     try:
-        if progress.out_of_time(JOB_REQUEST.read(job.request), target, now):
+        if progress.out_of_time(session, JOB_REQUEST.read(job.request), target, now):
             return True
     except InvalidInput:  # `advance` ends the target and says why
         return True
@@ -41,6 +41,10 @@ def baselines_complete(session: Session, target: Target) -> bool:
     baselines = candidate_rows.baselines(session, target.id)
     if not baselines or any(baseline.state == "waiting" for baseline in baselines):
         return False
-    unsure = [row.measurement_id for row in baselines if row.measurement_id and row.launches < BASELINE_LAUNCHES]
+    unsure = [
+        row.measurement_id
+        for row in baselines
+        if row.measurement_id and (row.launches < BASELINE_LAUNCHES or row.state == "unconfirmed")
+    ]
     counts = demand.launch_counts(session, unsure)
     return not any(counts[id_][state] for id_ in unsure for state in LIVE_LAUNCHES)

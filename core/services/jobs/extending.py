@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import Conflict, InvalidInput
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
+from edgefront.core.services.jobs.bounds import check_jobs
 from edgefront.core.services.jobs.checks import check_target
 from edgefront.core.services.jobs.closing import change_job
 from edgefront.core.services.jobs.lifecycle import add_target
@@ -16,6 +17,7 @@ from edgefront.core.services.jobs.placement import Place, place_one
 from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.services.jobs.views import job_views
 from edgefront.core.services.quality import laws
+from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Job, Target
@@ -31,6 +33,7 @@ def extend_job(
     job_id: str,
     asked: AddedTargetRequest,
     in_reach: Callable[[JobRequest], None] | None = None,
+    settings: Settings | None = None,
 ) -> JobView:
     """Adds a target that measures the job's baselines and, of its candidates, about ten spread-out ones and those that
     are predicted to matter there. A finished job is running again. Planned before, in no transaction. `in_reach`
@@ -40,6 +43,7 @@ def extend_job(
         InvalidInput: the target makes no sense, or the job measures there by this protocol already; names the field.
         NotFound: no such job, device or device class.
         Conflict: the job was cancelled or has failed, or has as many targets as a job can have.
+        BoundReached: it has finished, and its owner has as many running jobs as the admin allows (`settings`).
     """
     principal.require("user")
     with database.read() as session:
@@ -56,10 +60,12 @@ def extend_job(
         if locked is None:  # deleted while we waited
             job = job_of(session, principal, job_id)
         _must_be_extensible(job)
+        if job.state == "finished":
+            check_jobs(session, job.owner, (settings or Settings()).owners)
         request = JOB_REQUEST.read(job.request)  # another target may have been added meanwhile
         if len(targets) >= MOST:
             raise Conflict(f"job {job.id} has {MOST} targets, which is the most that a job can have")
-        place = place_one(session, target, [Place(one.device_key, one.name) for one in targets])
+        place = place_one(session, request.space, target, [Place(one.device_key, one.name) for one in targets])
         _refuse_twice(targets, place, target)
         _add(session, database, job, request, target, place, targets)
         return job_views(session, [job], database.now(session))[0]

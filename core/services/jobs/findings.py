@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from edgefront.core.measurement.generation import MEASURED
+from edgefront.core.measurement.protocol import LATENCY_NAMES
 from edgefront.core.services.stored import LIMITS
 from edgefront.core.store.tables import Candidate, Measurement, Target
-from edgefront.core.units import MIB, plain
+from edgefront.core.units import MB, plain
 from edgefront.core.wire.jobs import Limits
 
 
@@ -36,6 +38,8 @@ def take_in(target: Target, finding: Finding, now: datetime) -> bool:
     candidate.latency_p90_ms = measurement.latency_p90_ms
     candidate.memory_bytes = measurement.memory_bytes
     candidate.build_peak_bytes = measurement.build_peak_bytes
+    for name in MEASURED:
+        setattr(candidate, name, getattr(measurement, name))
     candidate.launches = measurement.launches
     candidate.measured_at = measurement.measured_at
     if was_waiting:
@@ -59,8 +63,12 @@ def _beyond(measurement: Measurement, limits: Limits) -> str:
     latency, memory = measurement.latency_ms, measurement.memory_bytes
     if limits.latency_ms is not None and latency is not None and latency > limits.latency_ms:
         words.append(f"latency {latency:.4g} ms is above the limit of {limits.latency_ms:g} ms")
-    if limits.memory_mb is not None and memory is not None and memory > limits.memory_mb * MIB:
-        words.append(f"peak memory {memory / MIB:.4g} MiB is above the limit of {plain(limits.memory_mb)} MiB")
+    for name, limit in limits.times.items():
+        time = getattr(measurement, f"{name}_ms")
+        if time is not None and time > limit:
+            words.append(f"{LATENCY_NAMES[name]} {time:.4g} ms is above the limit of {limit:g} ms")
+    if limits.memory_mb is not None and memory is not None and memory > limits.memory_mb * MB:
+        words.append(f"peak memory {memory / MB:.4g} MB is above the limit of {plain(limits.memory_mb)} MB")
     return "; ".join(words)
 
 

@@ -7,7 +7,7 @@ target's measured, in-bounds *search* candidates. Baselines are not members: the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,7 +21,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs import events
 from edgefront.core.services.jobs.added import added_note
-from edgefront.core.services.jobs.comparison import as_baseline, baseline_of, rows_of, summary_of
+from edgefront.core.services.jobs.comparison import as_baseline, baseline_of, rows_of, starts_from_model, summary_of
 from edgefront.core.services.jobs.dominance import dominance_of
 from edgefront.core.services.jobs.findings import Finding, take_in
 from edgefront.core.services.jobs.queries import candidates as repository
@@ -31,7 +31,7 @@ from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.store.tables import Candidate, Job, Target
-from edgefront.core.units import MIB
+from edgefront.core.units import MB
 from edgefront.core.wire.jobs import FrontierView, ProxyTrust, Quality
 
 __all__ = ["Finding", "FrontierChange", "candidate_settled", "frontier_view"]
@@ -89,7 +89,7 @@ def candidate_settled(
         *(events.Entry("candidate", candidate_news(candidate, baseline), target.id) for candidate in changed),
     ]
     if members != current:
-        data = _news(target, current, joined, left, baseline)
+        data = _news(session, target, current, joined, left, baseline)
         logged.append(events.Entry("frontier", data, target.id))
     events.append_all(session, target.job_id, logged, now)
     return FrontierChange(joined, left, target.frontier_size, target.hypervolume)
@@ -113,12 +113,13 @@ def rescored(session: Session, target: Target, now: datetime) -> FrontierChange:
         target.hypervolume = hypervolume(_objectives(current.values()), target.reference)
     repository.move_frontier(session, joined, left)
     if joined or left or target.hypervolume != formerly:
-        data = _news(target, current, joined, left, as_baseline(depths))
+        data = _news(session, target, current, joined, left, as_baseline(depths))
         events.append_all(session, target.job_id, [events.Entry("frontier", data, target.id)], now)
     return FrontierChange(joined, left, target.frontier_size, target.hypervolume)
 
 
 def _news(
+    session: Session,
     target: Target,
     current: dict[str, Point],
     joined: Sequence[str],
@@ -126,12 +127,13 @@ def _news(
     baseline: Baseline | None,
 ) -> dict[str, Any]:
     """Data of a `frontier` event."""
+    request = JOB_REQUEST.read_or(session.get_one(Job, target.job_id).request, None)
     return {
         "joined": list(joined),
         "left": list(left),
         "size": target.frontier_size,
         "hypervolume": target.hypervolume,
-        "summary": summary_of(list(current.values()), baseline, target.proxy),
+        "summary": summary_of(list(current.values()), baseline, target.proxy, request),
     }
 
 
@@ -208,12 +210,14 @@ def frontier_view(
     *,
     max_latency_ms: float | None = None,
     max_memory_mb: float | None = None,
+    max_first_token_ms: float | None = None,
+    max_token_ms: float | None = None,
     by: Quality = "proxy",
     dataset: str | None = None,
 ) -> FrontierView:
     """The frontier of one target (by id or name; None: the job's first), points by rising decoder parameters.
 
-    The filters ("the best under 50 ms and 300 MB", MiB) leave out points beyond them; the hypervolume and the summary
+    The filters ("the best under 50 ms and 300 MB") leave out points beyond them; the hypervolume and the summary
     are the whole frontier's. With `by` perplexity it is the frontier of the trained candidates, on `dataset` or else on
     the data set with the most of them. NotFound if there is no such job or target.
     """
@@ -226,7 +230,14 @@ def frontier_view(
     points = _by_perplexity(session, trained, epsilon) if by == "perplexity" else members
     beside = repository.baselines(session, row.id)
     baseline = as_baseline(_points(beside))
-    shown = [point for point in points if _within(point, max_latency_ms, max_memory_mb)]
+    most = (
+        ("latency_ms", max_latency_ms),
+        ("memory_bytes", None if max_memory_mb is None else max_memory_mb * MB),
+        ("first_token_ms", max_first_token_ms),
+        ("token_ms", max_token_ms),
+    )
+    bounds = {name: bound for name, bound in most if bound is not None}
+    shown = [point for point in points if _within(point, bounds)]
     return FrontierView(
         job_id=job.id,
         target_id=row.id,
@@ -235,7 +246,8 @@ def frontier_view(
         reference=row.reference,
         points=tuple(candidate_view(point, baseline) for point in shown),
         baseline=tuple(candidate_view(candidate, baseline) for candidate in beside),
-        summary=summary_of(_points(members), baseline, row.proxy),
+        summary=summary_of(_points(members), baseline, row.proxy, request),
+        own_model=starts_from_model(request),
         note="" if request is None else added_note(session, request, row),
         epsilon=epsilon,
         proxy_trust=ProxyTrust() if request is None else trust_of(session, request, row),
@@ -254,7 +266,7 @@ def _by_perplexity(session: Session, trained: Sequence[Trained], epsilon: float)
     return sorted(kept, key=lambda candidate: (candidate.decoder_parameters, candidate.id))
 
 
-def _within(candidate: Candidate, max_latency_ms: float | None, max_memory_mb: float | None) -> bool:
-    slow = max_latency_ms is not None and (candidate.latency_ms or 0.0) > max_latency_ms
-    large = max_memory_mb is not None and (candidate.memory_bytes or 0) > max_memory_mb * MIB
-    return not slow and not large
+def _within(candidate: Candidate, bounds: Mapping[str, float]) -> bool:
+    """Whether all these columns are at most so much; one that is empty is not."""
+    values = [(getattr(candidate, name), bound) for name, bound in bounds.items()]
+    return all(value is not None and value <= bound for value, bound in values)

@@ -1,6 +1,6 @@
 """The quality law of a job: which one it has, how far that agrees with trainings, and moving the job to another.
 
-A job keeps the law that it began with. Moving it predicts all of its candidates anew and recomputes its frontiers;
+A job keeps the law that it began with. Moving it predicts all of its candidates again and recomputes its frontiers;
 nothing is measured again. A worker computes the predictions in chunks without a transaction, then writes all of them
 with what follows in one.
 """
@@ -59,6 +59,8 @@ class _Known:
     version: LawVersion | None
     """The row of the refined law."""
     moving_to: str | None
+    move: tuple[QualityLaw, QualityLaw] | None
+    """The law before and the law after the move that is under way, or that was the last."""
     newer: tuple[LawVersion, ...]
     trained: tuple[Trained, ...]
     """The largest group that was trained alike, one training an architecture."""
@@ -71,6 +73,7 @@ class _Known:
             job_id=self.job_id,
             law=None if law is None else _choice(law) if self.version is None else _version(self.version),
             moving_to=self.moving_to,
+            note="" if self.move is None else _other_data(*self.move),
             newer=tuple(_version(row) for row in self.newer),
             agreement=None if law is None or not self.trained else self._agreement(law),
         )
@@ -133,9 +136,36 @@ def _known(session: Session, job: Job) -> _Known:
         refined=refined,
         version=version,
         moving_to=job.wanted_law,
+        move=_move(session, job, request),
         newer=_newer(session, request, version),
         trained=tuple(trained),
         candidates={one.id: (targets[one.target_id].name, one.number, one.architecture) for one in found},
+    )
+
+
+def _move(session: Session, job: Job, request: JobRequest) -> tuple[QualityLaw, QualityLaw] | None:
+    own = _name_of(request)
+    former, now = own, job.wanted_law
+    if now is None:
+        last = job_rows.last_event_of_kind(session, job.id, "law")
+        former, now = (None, None) if last is None or last.data["law"] != own else (last.data.get("former"), own)
+    if former is None or now is None:
+        return None
+    return laws.named(session, former), laws.named(session, now)
+
+
+def _other_data(before: QualityLaw, after: QualityLaw) -> str:
+    """A warning that the two speak of models that were trained on other data or otherwise; else empty."""
+    then, now = before.origin, after.origin
+    if (then.data, then.tokens) != (now.data, now.tokens):
+        ours, theirs = f"on {now.data}", f"on {then.data}"
+    elif then.trained != now.trained:
+        ours, theirs = now.trained, then.trained
+    else:
+        return ""
+    return (
+        f"The law {now.name} predicts the perplexity of models trained {ours}, {then.name} that of models trained "
+        f"{theirs}: perplexities from before and after the move cannot be compared."
     )
 
 
@@ -269,6 +299,7 @@ def _predicted(law: QualityLaw, chunk: Sequence[Any]) -> dict[str, dict[str, Any
         row.id: {
             "id": row.id,
             "predicted": {**(row.predicted or {}), **fields},
+            "predicted_perplexity": fields["perplexity"],
             "proxy": -log,
         }
         for row, fields, log in zip(chunk, perplexities(law, architectures), logs, strict=True)
@@ -285,7 +316,7 @@ def _written(session: Session, job_id: str, name: str, found: Mapping[str, dict[
         return False
     request = JOB_REQUEST.read(job.request)
     is_proxy = request.proxy == "quality_law"
-    columns = [one if is_proxy else {"id": one["id"], "predicted": one["predicted"]} for one in found.values()]
+    columns = [one if is_proxy else {name: one[name] for name in one if name != "proxy"} for one in found.values()]
     for start in range(0, len(columns), CHUNK):
         update_rows(session, Candidate, columns[start : start + CHUNK])
     former = _name_of(request)

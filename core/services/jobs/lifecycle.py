@@ -12,18 +12,21 @@ from edgefront.core.errors import Conflict
 from edgefront.core.services import cursor as cursors
 from edgefront.core.services import tasks
 from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.owners import bounds_of
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.jobs import supernet_plan
+from edgefront.core.services.jobs.bounds import check_bounds
 from edgefront.core.services.jobs.checks import CheckedRequest, checked
 from edgefront.core.services.jobs.closing import change_job, end_job, end_targets
 from edgefront.core.services.jobs.events import append
 from edgefront.core.services.jobs.placement import Place, place
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as rows
+from edgefront.core.services.jobs.queries.turns import give_up_turns
 from edgefront.core.services.jobs.views import job_views
 from edgefront.core.services.quality import laws
-from edgefront.core.services.settings import Settings
+from edgefront.core.services.settings import OwnerSettings, Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobState
 from edgefront.core.store.database import Database
@@ -52,6 +55,7 @@ def submit_job(
         InvalidInput: space, algorithm settings, baselines or a target are invalid; names the field.
         NotFound: no such device or device class.
         Conflict: the key was used with another request.
+        BoundReached: the owner has as many jobs, or launches that wait, as the admin allows.
     """
     principal.require("user")
     digest = request_digest(request.model_dump(mode="json"))
@@ -66,7 +70,8 @@ def submit_job(
         in_reach(request)
     planned = checked(request, settings, refined)
     with database.write() as session:
-        return _create(session, principal, planned, digest, idempotency_key, database.now(session))
+        owners = (settings or Settings()).owners
+        return _create(session, principal, planned, digest, idempotency_key, owners, database.now(session))
 
 
 def _create(
@@ -75,11 +80,14 @@ def _create(
     planned: CheckedRequest,
     digest: str,
     idempotency_key: str | None,
+    owners: OwnerSettings,
     now: datetime,
 ) -> JobView:
     """`digest` is that of the request as it was sent: what it leaves open is settled in `planned`."""
     request = planned.request
     placed = place(session, request)
+    if idempotency_key is None or rows.find_by_key(session, principal.owner, idempotency_key) is None:
+        check_bounds(session, principal.owner, request, owners)
     job = Job(
         name=request.name,
         owner=principal.owner,
@@ -87,6 +95,7 @@ def _create(
         request_digest=digest,
         idempotency_key=idempotency_key,
         state="running",
+        weight=bounds_of(session, principal.owner, owners).weights.get(principal.owner, 1.0),
         created_at=now,
         updated_at=now,
     )
@@ -149,14 +158,14 @@ def list_jobs(
     cursor: str | None = None,
     limit: int = 50,
 ) -> JobPage:
-    """Jobs, the newest first: the caller's own, or all for an admin; in one state, if given."""
-    principal.require("user")
+    """Jobs, the newest first: the caller's own, or all for an admin or a viewer; in one state, if given."""
+    principal.require("user", "viewer")
     before = None
     if cursor is not None:
         created, job_id = cursors.decode(cursor, (str, str))
         before = (cursors.moment(created, cursor), job_id)
     limit = max(1, min(limit, MAX_PAGE))
-    owner = None if principal.is_admin else principal.owner
+    owner = None if principal.sees_all else principal.owner
     found = rows.page(session, owner, before, limit + 1, state=state)
     shown, more = found[:limit], len(found) > limit
     following = cursors.encode([shown[-1].created_at.isoformat(), shown[-1].id]) if more else None
@@ -174,6 +183,7 @@ def pause_job(session: Session, principal: Principal, job_id: str, now: datetime
     unspent = demand.refinements_among(session, withdrawn)
     for target in targets:
         target.refinements -= unspent.get(target.id, 0)
+        give_up_turns(target)
     supernet_plan.pause(session, [target.id for target in targets], now)
     change_job(session, job, "paused", None, now)
     return _view(session, job, now)
@@ -218,7 +228,8 @@ def delete_job(session: Session, principal: Principal, job_id: str, now: datetim
 
 
 def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, list[Target]]:
-    """The job with its targets, all locked."""
+    """The job with its targets, all locked: to change it."""
+    principal.require("user")
     job = job_of(session, principal, job_id)
     targets = rows.lock_targets(session, job.id)
     locked = rows.lock_job(session, job.id)

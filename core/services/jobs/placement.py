@@ -10,11 +10,13 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput, NotFound, within
 from edgefront.core.measurement.runtimes import INSTALLATIONS
 from edgefront.core.services.fleet import queries as device_rows
-from edgefront.core.services.fleet.capability import can_run, lacking, numbers_of, refusal
+from edgefront.core.services.fleet.capability import can_read, can_run, lacking, numbers_of, refusal
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
+from edgefront.core.services.jobs.plan import space_of
 from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.store.tables import Device
-from edgefront.core.wire.jobs import JobRequest, TargetRequest
+from edgefront.core.validation import existing
+from edgefront.core.wire.jobs import JobRequest, SpaceRequest, TargetRequest
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ def place(session: Session, request: JobRequest) -> list[Place]:
     """
     found: list[Place] = []
     for index, target in enumerate(request.targets):
-        found.append(_place(session, target, index, found))
+        found.append(_place(session, request, target, index, found))
     return found
 
 
@@ -45,22 +47,42 @@ def try_places(session: Session, request: JobRequest) -> list[Place | EdgefrontE
     found: list[Place | EdgefrontError] = []
     for index, target in enumerate(request.targets):
         try:
-            found.append(_place(session, target, index, [one for one in found if isinstance(one, Place)]))
+            placed = [one for one in found if isinstance(one, Place)]
+            found.append(_place(session, request, target, index, placed))
         except EdgefrontError as error:
             found.append(error)
     return found
 
 
-def _place(session: Session, target: TargetRequest, index: int, others: Sequence[Place]) -> Place:
+def _place(session: Session, request: JobRequest, target: TargetRequest, index: int, others: Sequence[Place]) -> Place:
     with within("targets", index):
-        return place_one(session, target, others)
+        return place_one(session, request.space, target, others)
 
 
-def place_one(session: Session, target: TargetRequest, others: Sequence[Place]) -> Place:
+def place_one(session: Session, space: SpaceRequest, target: TargetRequest, others: Sequence[Place]) -> Place:
     """The place of one target beside the others of its job. Errors as in `place`, with paths within the target."""
     device_key, label, candidates = find_devices(session, target)
     check_runtime(target, candidates, label)
+    _check_agents(space, target, candidates, label)
     return Place(device_key, _name(target, label, others))
+
+
+def _check_agents(space: SpaceRequest, target: TargetRequest, devices: Sequence[Device], label: str) -> None:
+    """`InvalidInput` if every device's agent is of a release that does not know the blocks of the space's models."""
+    try:
+        (stock, *_) = space_of(space).baselines([1])
+    except EdgefrontError:  # `checks` says what is wrong with the space
+        return
+    if any(can_read(device.facts, stock.canonical) for device in devices):
+        return
+    field = "device" if target.device is not None else "device_class"
+    raise InvalidInput(
+        f"{field}: the agent of {label!r} is of an earlier release, which does not know the blocks of {space.name}: "
+        "update the agent",
+        field=field,
+        value=getattr(target, field),
+        allowed="a device with an agent of this release, or another space",
+    )
 
 
 def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequence[Device]]:
@@ -69,6 +91,7 @@ def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Seq
         device = device_rows.find(session, target.device)
         if device is None:
             hint = _mistaken_runtime(session, target.device)
+            hint = hint or f"; {existing(target.device, device_rows.names(session), 'edgefront device list')}"
             raise NotFound(f"no device {target.device!r} is enrolled{hint}", field="device", value=target.device)
         if device.state == "revoked":
             raise Conflict(f"device {device.name!r} was revoked; enrol it again to use it")
@@ -85,7 +108,7 @@ def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Seq
         name = classes[0]
     if name not in classes:
         raise NotFound(
-            f"no device of class {name!r} is enrolled; there are {', '.join(classes) or 'none yet'}",
+            f"no device of class {name!r} is enrolled; {existing(name, classes, 'edgefront device list')}",
             field="device_class",
             value=name,
         )
@@ -99,9 +122,9 @@ def _mistaken_runtime(session: Session, name: str) -> str:
     known = next((at for at in range(1, len(parts)) if device_rows.find(session, ":".join(parts[:at]))), None)
     if known is None:
         return ""
-    return (
-        f"; {parts[known]!r} is no runtime of {':'.join(parts[:known])!r}: the runtimes are {', '.join(INSTALLATIONS)}"
-    )
+    device = device_rows.find(session, ":".join(parts[:known]))
+    has = [] if device is None else [str(runtime["runtime"]) for runtime in device.facts["runtimes"]]
+    return f"; {parts[known]!r} is no runtime of {':'.join(parts[:known])!r}, which has {', '.join(has) or 'none'}"
 
 
 def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) -> None:

@@ -28,9 +28,10 @@ from edgefront.core.search.proposals import DRAWS, WALKABLE
 from edgefront.core.search.registry import make
 from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.around import space_around
 from edgefront.core.spaces.catalogue import space as catalogued
 from edgefront.core.spaces.space import SearchSpace
-from edgefront.core.units import MIB
+from edgefront.core.units import MB
 from edgefront.core.wire.jobs import JobRequest, Limits, SpaceRequest
 
 
@@ -43,11 +44,14 @@ class SearchPlan:
     limits: Limits
     space: SearchSpace
     algorithm: Algorithm
+    problem: Problem
     law: QualityLaw | None
     """By which the job ranks, or that says what perplexity to expect; None where none covers its space."""
 
     def baselines(self) -> tuple[Architecture, ...]:
-        """The stock model at the depths asked for; `InvalidInput` if one does not fit the protocol."""
+        """The stock model at the depths asked for, or the model that the job starts from; `InvalidInput` if one does
+        not fit the protocol.
+        """
         return self.space.baselines(self.request.baseline_layers)
 
     def costs(self, architecture: Architecture) -> Costs:
@@ -96,10 +100,10 @@ def plan_for(
     law = refined or quality_law_of(request, space)
     problem = _problem(request, protocol, limits, law)
     if added:
-        return SearchPlan(request, protocol, limits, space, Extension(accept, problem), law)
+        return SearchPlan(request, protocol, limits, space, Extension(accept, problem), problem, law)
     with within("algorithm"):
         algorithm = make(request.algorithm.name, request.algorithm.settings, space, accept, problem)
-    return SearchPlan(request, protocol, limits, space, algorithm, law)
+    return SearchPlan(request, protocol, limits, space, algorithm, problem, law)
 
 
 def quality_law_of(request: JobRequest, space: SearchSpace) -> QualityLaw | None:
@@ -122,10 +126,14 @@ def _problem(
         )
         return found
 
+    times = limits.times
+    own = times.pop(protocol.latency, math.inf) if protocol.mode == "generate" else math.inf
+    latency = min(limits.latency_ms or math.inf, own)
     return Problem(
         goal=request.goal,
-        latency_ms=limits.latency_ms,
-        memory_bytes=None if limits.memory_mb is None else limits.memory_mb * MIB,
+        latency_ms=None if math.isinf(latency) else latency,
+        times_ms=times,
+        memory_bytes=None if limits.memory_mb is None else limits.memory_mb * MB,
         candidates=request.budget.candidates,
         protocol=protocol,
         proxy=request.proxy,
@@ -135,35 +143,50 @@ def _problem(
 
 
 def space_of(request: SpaceRequest) -> SearchSpace:
-    """The narrowed space of a request; errors name `space.name` or `space.narrow.<gene>`."""
+    """The narrowed space of a request; errors name `space.name`, `space.model` or `space.narrow.<gene>`."""
     with within("space"):
-        base = catalogued(request.name)
+        base = catalogued(request.name) if request.model is None else space_around(request.model, request.name)
     with within("space", "narrow"):
         return base.narrow(request.narrow) if request.narrow else base
 
 
+def baselines_at_most(request: JobRequest) -> int:
+    """How many depths of the stock model each target measures at most."""
+    return planned(request)[0]
+
+
 def planned(request: JobRequest) -> tuple[int, int]:
-    """How many baselines each target has, and how many candidates its search will have proposed at its end.
+    """How many baselines each target has at most, and how many candidates its search will have proposed at its end.
 
     A budget of time may end the search earlier.
     """
+    baselines, candidates, _ = _planned(_canonical(request), request.budget.candidates)
+    return baselines, candidates
+
+
+def largest_generation(request: JobRequest) -> tuple[int, int]:
+    """How many baselines each target has, and how many candidates its search proposes at once at most."""
+    baselines, _, largest = _planned(_canonical(request), request.budget.candidates)
+    return baselines, largest
+
+
+def _canonical(request: JobRequest) -> str:
     included = {"space", "algorithm", "baseline_layers"}
-    text = json.dumps(request.model_dump(mode="json", include=included), sort_keys=True)
-    return _planned(text, request.budget.candidates)
+    return json.dumps(request.model_dump(mode="json", include=included), sort_keys=True)
 
 
 @lru_cache(maxsize=512)
-def _planned(text: str, budget: int | None) -> tuple[int, int]:
+def _planned(text: str, budget: int | None) -> tuple[int, int, int]:
     data = json.loads(text)
     space = space_of(SpaceRequest(**data["space"]))
     problem = Problem(candidates=budget)
     algorithm = make(data["algorithm"]["name"], data["algorithm"]["settings"], space, problem=problem)
     most = space.size() if budget is None else min(space.size(), budget)
-    total, generation = 0, 0
+    total, generation, largest = 0, 0, 0
     while total < most and (algorithm.generations is None or generation < algorithm.generations):
-        total += algorithm.generation_size(generation)
-        generation += 1
-    return len(space.baselines(data["baseline_layers"])), min(total, most)
+        size = algorithm.generation_size(generation)
+        total, largest, generation = total + size, max(largest, size), generation + 1
+    return len(space.baselines(data["baseline_layers"])), min(total, most), min(largest, most)
 
 
 def _acceptance(request: JobRequest, protocol: MeasurementProtocol, limits: Limits) -> Callable[[Architecture], bool]:
@@ -191,5 +214,5 @@ def _permitted(request: JobRequest, limits: Limits, decoder: Any, total: Any, we
         (decoder >= (bounds.min_decoder or 0))
         & (decoder <= (bounds.max_decoder or math.inf))
         & (total <= (bounds.max_total or math.inf))
-        & (weights <= (math.inf if limits.memory_mb is None else limits.memory_mb * MIB))
+        & (weights <= (math.inf if limits.memory_mb is None else limits.memory_mb * MB))
     )

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from edgefront.core.errors import InvalidInput
 from edgefront.core.services.fleet.capability import can_run, refusal
 from edgefront.core.services.fleet.device_keys import parsed
 from edgefront.core.services.jobs import plan
+from edgefront.core.services.jobs.queries import jobs
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Job, Target
@@ -31,9 +34,9 @@ def planned(request: JobRequest | None, target: Target) -> int | None:
         return None
 
 
-def refinement_budget(request: JobRequest, target: Target) -> int:
-    """Maximum number of refinement launches of the target: a share of its first launches."""
-    baselines, _ = plan.planned(request)
+def refinement_budget(request: JobRequest, target: Target, baselines: int) -> int:
+    """Maximum number of refinement launches of the target, which has so many baselines: a share of its first
+    launches."""
     return int(request.budget.refinement * max(0, target.candidates - baselines))
 
 
@@ -49,29 +52,37 @@ def seconds_left(job: Job, request: JobRequest | None, target: Target, now: date
     if job.state != "running" or target.started_at is None or target.launches_done < 2:
         return None
     elapsed = max(0.0, (now - target.started_at).total_seconds())
-    # The clock starts with the first result, so that launch was made before it.
-    pace = elapsed / (target.launches_done - 1)
-    left = max(0, total - target.settled) + max(0, refinement_budget(request, target) - target.refinements)
+    pace = elapsed / target.launches_done
+    budget = refinement_budget(request, target, plan.baselines_at_most(request))
+    left = max(0, total - target.settled) + max(0, budget - target.refinements)
     seconds = left * pace
     if request.budget.minutes is not None:
         seconds = min(seconds, max(0.0, request.budget.minutes * 60 - elapsed))
     return seconds
 
 
-def out_of_time(request: JobRequest, target: Target, now: datetime) -> bool:
-    """Whether the target has used up the job's minutes."""
-    if request.budget.minutes is None or target.started_at is None:
+def out_of_time(session: Session, request: JobRequest, target: Target, now: datetime) -> bool:
+    """Whether the job's minutes have passed since its first launch on the target's device began, whichever of its
+    targets asked for that; time in which the job is paused does not count."""
+    if request.budget.minutes is None:
         return False
-    return (now - target.started_at).total_seconds() >= request.budget.minutes * 60
+    began = jobs.clock_of(session, target)
+    return began is not None and (now - began).total_seconds() >= request.budget.minutes * 60
 
 
 def note(
-    job: Job, target: Target, device: str, online: int, facts: Sequence[Mapping[str, Any]], scoring: int = 0
+    job: Job,
+    target: Target,
+    device: str,
+    online: int,
+    facts: Sequence[Mapping[str, Any]],
+    scoring: int = 0,
+    held_back: jobs.HeldBack | None = None,
 ) -> str:
     """A note for people: why the target ended, that it is paused, or that no online agent can measure for it.
 
     `facts` are those of the devices online; empty if they were not queried. `scoring` is the number of models whose
-    scores the target waits for.
+    scores the target waits for. `held_back` is a device of the target that gets no launches.
     """
     said = [target.note] if target.note else []
     if target.state in ACTIVE_TARGETS:
@@ -79,6 +90,13 @@ def note(
             said.append("Paused.")
         elif scoring:
             said.append(f"Scoring {scoring} model{'s' if scoring > 1 else ''} by {target.proxy} before measuring.")
+        elif online == 0 and held_back is not None:
+            state = "draining" if held_back.draining else "in quarantine"
+            way_on = "activate it" if held_back.draining else "trust it again"
+            said.append(
+                f"The device {held_back.name!r} is {state}, and no other is online for {_kind(target)} {device!r}: "
+                f"its owner or an admin may {way_on}."
+            )
         elif online == 0:
             said.append(f"No agent online for {_kind(target)} {device!r}: waiting for one.")
         elif facts:

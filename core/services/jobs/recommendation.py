@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.pareto import recommendation as pure
 from edgefront.core.pareto.ratio import Figure
 from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Option, Recommendation, recommend
@@ -13,16 +15,15 @@ from edgefront.core.quality.law import QualityLaw
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs.added import added_note
-from edgefront.core.services.jobs.comparison import baseline_of
+from edgefront.core.services.jobs.comparison import baseline_of, starts_from_model
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.views import candidate_view, trained_views
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import law_note, perplexity_of
 from edgefront.core.services.quality.trust import trained_of
-from edgefront.core.services.stored import JOB_REQUEST, LIMITS
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.spaces.words import layers_in_words, stack_in_words
 from edgefront.core.states import ACTIVE_TARGETS
-from edgefront.core.units import MIB
 from edgefront.core.wire.jobs import CandidateView, JobRequest, Limits, TrainedView
 from edgefront.core.wire.recommendations import LimitMove, RecommendationView, RunnerUpView
 
@@ -51,13 +52,14 @@ class Known:
     trained: tuple[TrainedView, ...]
     refined: QualityLaw | None
     """The job's law, if trainings have refined it."""
+    download: str
 
     def recommendation(self) -> RecommendationView:
         """Computed without a session."""
         trained = {one.candidate_id: one.perplexity for one in self.trained}
         options = [_option(one, trained.get(one.id)) for one in self.candidates if one.latency_ms and one.memory_bytes]
-        limits = pure.Limits(self.limits.latency_ms, self.limits.memory_mb)
-        return self._view(recommend(options, limits, self.proxy))
+        limits = pure.Limits(**self.limits.model_dump())
+        return self._view(recommend(options, limits, self.proxy, own=starts_from_model(self.request)))
 
     def _view(self, found: Recommendation) -> RecommendationView:
         views = {one.id: one for one in self.candidates}
@@ -80,9 +82,11 @@ class Known:
             note=self._note(),
             recommended=view(found.best),
             baseline=view(found.baseline),
+            own_model=starts_from_model(self.request),
             runners_up=runners_up,
             nearest=view(found.nearest),
             moves=tuple(LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in found.moves),
+            download=self.download,
             trained=tuple(one for one in self.trained if one.candidate_id in ids),
         )
 
@@ -96,7 +100,7 @@ class Known:
         if self.active:
             return "The search is not finished: this is what is known by now."
         if self.limits != self.own_limits:
-            own = str(pure.Limits(self.own_limits.latency_ms, self.own_limits.memory_mb))
+            own = str(pure.Limits(**self.own_limits.model_dump()))
             looked = f"within {own}" if own else "without limits"
             return f"The search looked {looked}: one within the limits asked for may find a better model."
         return ""
@@ -110,18 +114,33 @@ def read(
     *,
     max_latency_ms: float | None = None,
     max_memory_mb: float | None = None,
+    max_first_token_ms: float | None = None,
+    max_token_ms: float | None = None,
 ) -> Known:
     """What is known of a target (by id or name; None: the job's first); limits that are not given are the target's.
 
-    NotFound if there is no such job or target.
+    NotFound if there is no such job or target; InvalidInput for a limit on a time that the target does not measure.
     """
     job = job_of(session, principal, job_id)
     row = target_of(session, job, target)
+    protocol = PROTOCOL.read_or(row.protocol, None)
+    for field, limit in (("max_first_token_ms", max_first_token_ms), ("max_token_ms", max_token_ms)):
+        if limit is not None and (protocol is None or protocol.mode != "generate"):
+            raise InvalidInput(
+                f"{field}: the target {row.name!r} measures no generations, so it has no such time",
+                field=field,
+                value=limit,
+                allowed="no value, or a target of mode generate",
+            )
     own = LIMITS.read_or(row.limits, Limits())
-    limits = Limits(latency_ms=max_latency_ms or own.latency_ms, memory_mb=max_memory_mb or own.memory_mb)
-    most_bytes = None if limits.memory_mb is None else limits.memory_mb * MIB
-    searched = rows.best_within(session, row.id, limits.latency_ms, most_bytes, MOST)
-    searched = searched or rows.nearest_to(session, row.id, limits.latency_ms, most_bytes, NEAREST)
+    limits = Limits(
+        latency_ms=max_latency_ms or own.latency_ms,
+        memory_mb=max_memory_mb or own.memory_mb,
+        first_token_ms=max_first_token_ms or own.first_token_ms,
+        token_ms=max_token_ms or own.token_ms,
+    )
+    searched = rows.best_within(session, row.id, limits, MOST)
+    searched = searched or rows.nearest_to(session, row.id, limits, NEAREST)
     baseline = baseline_of(session, row.id)
     request = JOB_REQUEST.read_or(job.request, None)
     candidates = [*rows.baselines(session, row.id), *searched]
@@ -138,7 +157,15 @@ def read(
         candidates=tuple(candidate_view(one, baseline) for one in candidates),
         trained=trained_views(trained_of(session, row.id)),
         refined=None if request is None else laws.refined_law(session, request),
+        download=_download(protocol),
     )
+
+
+def _download(protocol: MeasurementProtocol | None) -> str:
+    """The options that give the file which this protocol measures: ONNX, but for llama.cpp."""
+    if protocol is None or protocol.runtime != "llamacpp":
+        return "--format onnx"
+    return "--format gguf" if protocol.weights == "full" else f"--format gguf --weights {protocol.weights}"
 
 
 def _option(candidate: CandidateView, trained: float | None) -> Option:
@@ -153,6 +180,8 @@ def _option(candidate: CandidateView, trained: float | None) -> Option:
         score=candidate.proxy,
         latency=Figure.plus_minus(candidate.latency_ms or 0.0, candidate.latency_half_width_ms),
         memory=Figure(float(candidate.memory_bytes or 0), MEMORY_SPREAD),
+        first_token_ms=candidate.first_token_ms,
+        token_ms=candidate.token_ms,
         predicted=None
         if predicted is None or predicted.perplexity is None
         else Figure.between(predicted.perplexity, predicted.perplexity_low, predicted.perplexity_high),

@@ -17,7 +17,7 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import steering as training_steering
 from edgefront.core.services.trainings.datasets import check_dataset
 from edgefront.core.services.trainings.events import change_state, state_entry
-from edgefront.core.services.trainings.plan import placed, resolved_recipe
+from edgefront.core.services.trainings.plan import check_served, placed, resolved_recipe
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.states import LIVE_TRAININGS
@@ -70,9 +70,10 @@ def check(request: JobRequest, settings: Settings | None, refined: QualityLaw | 
     asked = algorithm.settings
     recipe = recipe_of(asked)
     dataset = dataset_of(asked, recipe)
-    placed(requirements_of(asked), settings)
+    device, _, _, queue = placed(requirements_of(asked), settings)
+    check_served(device, queue, settings)
     with within(*_SETTINGS):
-        check_dataset(dataset, settings.data_folder, recipe.task)
+        check_dataset(dataset, settings.data_folder, recipe.task, elsewhere=not settings.embedded)
         steps = min(recipe.steps, asked.steps or recipe.steps)
         if asked.weight_steps is not None and steps - asked.weight_steps < 2:
             raise InvalidInput(

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.pareto.baseline import Baseline
 from edgefront.core.services.fleet.online import ONLINE
@@ -78,6 +79,7 @@ def _standing(candidate: Candidate, baseline: Baseline | None) -> dict[str, Any]
         "latency_p90_ms": candidate.latency_p90_ms,
         "memory_bytes": candidate.memory_bytes,
         "build_peak_bytes": candidate.build_peak_bytes,
+        **{name: getattr(candidate, name) for name in MEASURED},
         "launches": candidate.launches,
         "on_frontier": candidate.on_frontier,
         "versus_baseline": versus_baseline(candidate, baseline),
@@ -117,6 +119,8 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
         if target.state in ACTIVE_TARGETS and 0 < online[target.device_key] <= LOOKED_AT
     }
     facts = job_rows.facts_seen(session, sorted(looked_at), now - ONLINE) if looked_at else {}
+    deserted = [one.device_key for one in targets if one.state in ACTIVE_TARGETS and not online[one.device_key]]
+    held_back = job_rows.held_back(session, deserted) if deserted else {}
     scoring = proxy_rows.waiting(session, [target.id for target in targets if target.state in ACTIVE_TARGETS])
     views = []
     for job in jobs:
@@ -141,6 +145,7 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
                         online[target.device_key],
                         facts.get(target.device_key, ()),
                         scoring.get(target.id, 0),
+                        held_back.get(target.device_key),
                         now,
                     )
                     for target in own
@@ -163,6 +168,7 @@ def _target_view(
     online: int,
     facts: Sequence[Mapping[str, Any]],
     scoring: int,
+    held_back: job_rows.HeldBack | None,
     now: datetime,
 ) -> TargetView:
     asked = TargetRequest() if request is None else request.targets[target.position]
@@ -185,6 +191,6 @@ def _target_view(
         measuring_share=min(1.0, target.measuring_s / target.busy_s) if target.busy_s > 0 else None,
         seconds_left=progress.seconds_left(job, request, target, now),
         devices_online=online,
-        note=progress.note(job, target, device, online, facts, scoring),
-        summary=summary_of(frontier, as_baseline(baseline), target.proxy),
+        note=progress.note(job, target, device, online, facts, scoring, held_back),
+        summary=summary_of(frontier, as_baseline(baseline), target.proxy, request),
     )

@@ -17,7 +17,8 @@ def aggregate(measurement: Measurement, results: Sequence[Mapping[str, Any]], no
         results: of all its done launches (at least one), oldest first: `LaunchResult` as JSON.
 
     Latency is the median over launches of each launch's median; p90 is over all their samples together, once there
-    are enough; memory and build peak are medians over launches.
+    are enough; memory and build peak are medians over launches. The times of generations are
+    medians as the latency, their energy is the median of the launches that know it.
     """
     samples = [tuple(result["latency"]["samples_ms"]) for result in results]
     medians = [median(launch) for launch in samples]
@@ -33,7 +34,20 @@ def aggregate(measurement: Measurement, results: Sequence[Mapping[str, Any]], no
     measurement.latency_p90_ms = p90([sample for launch in samples for sample in launch])
     measurement.memory_bytes = _middle(results, "peak_bytes")
     measurement.build_peak_bytes = _middle(results, "build_peak_bytes")
+    _aggregate_generation(measurement, [result.get("generation") for result in results])
     measurement.measured_at = now
+
+
+def _aggregate_generation(measurement: Measurement, generations: Sequence[Mapping[str, Any] | None]) -> None:
+    known = [generation for generation in generations if generation is not None]
+    for time in ("first_token_ms", "token_ms", "total_ms"):
+        setattr(measurement, time, median([median(one[time]) for one in known]) if known else None)
+    measurement.tokens_per_s = None
+    if measurement.total_ms:
+        tokens = measurement.protocol["new_tokens"] * measurement.protocol["batch"]
+        measurement.tokens_per_s = 1000 * tokens / measurement.total_ms
+    energies = [one["energy_token_mj"] for one in known if one.get("energy_token_mj") is not None]
+    measurement.energy_token_mj = median(energies) if energies else None
 
 
 def add_bad_end(measurement: Measurement, state: str, reason: str, now: datetime) -> bool:

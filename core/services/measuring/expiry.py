@@ -10,6 +10,7 @@ from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.measuring import quarantine
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as rows
 from edgefront.core.services.measuring.settling import end_badly, take_in
@@ -44,6 +45,8 @@ def return_stranded(session: Session, now: datetime) -> None:
         reason = f"{MAX_ATTEMPTS} attempts; the last: {LOST}"
         known = end_badly(session, [], [(measurements[row.measurement_id], reason) for row in spent], now)
         take_in(session, targets, rows.candidates_of(session, known), known, now)
+    for row in sorted(running.values(), key=lambda one: str(one.device_id)):
+        quarantine.add_failing(session, row.device_id, [row.measurement_id])
 
 
 def _running(held: Sequence[Row[Any]]) -> list[Row[Any]]:

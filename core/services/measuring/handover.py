@@ -1,4 +1,4 @@
-"""A device that is enrolled again or revoked: what its agent held goes to others, and costs no attempt."""
+"""A device that is enrolled again, revoked or quarantined: what its agent held goes to others, and costs no attempt."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from edgefront.core.wire.agent import EnrolRequest, EnrolResponse
 def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datetime) -> EnrolResponse:
     """`fleet.devices.enrol`; a device that is taken over gives back what its old agent holds."""
     answer = devices.enrol(session, token_secret, request, now)
-    _end_leases(session, answer.device_id, now)
+    end_leases(session, answer.device_id, now)
     return answer
 
 
 def revoke_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
     """`fleet.devices.revoke_device`; what the device holds goes to others."""
     device = devices.revoke_device(session, principal, id_or_name, now)
-    _end_leases(session, device.id, now)
+    end_leases(session, device.id, now)
     return device
 
 
-def _end_leases(session: Session, device_id: str, now: datetime) -> None:
+def end_leases(session: Session, device_id: str, now: datetime) -> None:
+    """Ends the device's leases; their launches are wanted again, at no cost of attempts."""
     leases.end_all(session, device_id, now)
     held = launches.lock_leased(session, launches.held_by(session, device_id))
     launches.give_back(session, [row.id for row in held], now)

@@ -12,7 +12,9 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import Conflict, Gone, NotFound
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.fleet import queries as devices
-from edgefront.core.services.fleet.capability import can_run, device_keys
+from edgefront.core.services.fleet.abilities import can_read_on, can_run_on
+from edgefront.core.services.fleet.capability import device_keys
+from edgefront.core.services.fleet.device_keys import key_of_class
 from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.heartbeat import interval_s
 from edgefront.core.services.measuring import refinement
@@ -26,17 +28,19 @@ SEEN_EVERY = timedelta(seconds=20)
 
 
 def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s: float) -> LeaseResponse:
-    """Takes up to `max_items` wanted launches that the device can run: those for it alone, then its class's.
+    """Takes up to `max_items` wanted launches that the device can run, by their turns (`jobs.queries.turns`).
+
+    Those for it alone and those of its class get half of them each, or what the others leave.
 
     Where none is wanted, further launches of uncertain frontier points are made and taken (`refinement`). `items` is
-    empty if there is nothing to do, or the device is draining. Launches that another device is just claiming are
-    passed over, so claims never wait for each other.
+    empty if there is nothing to do, or the device is draining or in quarantine. Launches that another device is just
+    claiming are passed over, so claims never wait for each other.
 
     Raises:
         NotFound, Gone: no such device; it was revoked.
     """
     device = own_device(session, device_id)
-    if device.state == "draining":
+    if device.state == "draining" or device.quarantine is not None:
         _seen(session, device_id, device.last_seen_at, now)
         return LeaseResponse(state="draining")
     taken = _take(session, device, max_items)
@@ -65,15 +69,29 @@ def _seen(session: Session, device_id: str, last: datetime | None, now: datetime
 def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[LeaseItem]:
     own, shared = device_keys(device)
     unfit: set[str] = set()
+    unread: set[str] = set()
     while True:
-        found = launches.claimable(session, own, shared, unfit, max_items)
+        found = launches.claimable(session, own, shared, unfit, max_items, unread, class_next=device.class_next)
         protocols = {row.protocol_digest: PROTOCOL.read_or(row.protocol, None) for row in found}
-        fit = {key: known for key, known in protocols.items() if known is not None and can_run(device.facts, known)}
+        fit = {
+            key: known for key, known in protocols.items() if known is not None and can_run_on(session, device, known)
+        }
         refused = protocols.keys() - fit
-        if not refused:
+        unknown = {row.digest for row in found if not can_read_on(session, device, row.architecture)}
+        if not refused and not unknown:
+            _alternate(session, device, found, max_items)
             return [_item(row, fit[row.protocol_digest]) for row in found]
-        # What it cannot run may stand before what it can: look again without those protocols.
+        # What it cannot run may stand before what it can: look again without those protocols and architectures.
         unfit |= refused
+        unread |= unknown
+
+
+def _alternate(session: Session, device: devices.OwnDevice, found: Sequence[Row[Any]], max_items: int) -> None:
+    """Of an odd number the device's own queue and its class's get the one more in turn."""
+    shared = sum(row.device_key == key_of_class(device.device_class) for row in found)
+    had_more = shared > max_items // 2
+    if max_items % 2 and found and device.class_next == had_more and (had_more or shared < len(found)):
+        devices.set_class_next(session, device.id, not device.class_next)
 
 
 def _item(row: Row[Any], protocol: MeasurementProtocol) -> LeaseItem:

@@ -16,18 +16,16 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, relative_half_width
-from edgefront.core.services.fleet.capability import can_run, device_keys
+from edgefront.core.services.fleet.abilities import can_run_on
+from edgefront.core.services.fleet.capability import device_keys
 from edgefront.core.services.fleet.queries import OwnDevice
 from edgefront.core.services.jobs.dominance import dominance_of
 from edgefront.core.services.jobs.progress import refinement_budget
-from edgefront.core.services.jobs.queries import demand, jobs
+from edgefront.core.services.jobs.queries import candidates, demand, jobs
 from edgefront.core.services.measuring.queries import measurements
 from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL
 from edgefront.core.states import REFINABLE_TARGETS
 from edgefront.core.store.tables import Job, Target
-
-PRIORITY = 1000
-"""First launches go before refinements."""
 
 WHILE_SEARCHING = 2
 """At a time while the search goes on: the next generation should not wait long behind them."""
@@ -45,7 +43,7 @@ def propose(session: Session, device: OwnDevice, max_items: int, now: datetime) 
     for seen, job in measurements.refinement_targets(session, device_keys(device)):
         try:
             protocol = PROTOCOL.read(seen.protocol)
-            if made >= max_items or _left(job, seen) < 1 or not can_run(device.facts, protocol):
+            if made >= max_items or _left(session, job, seen) < 1 or not can_run_on(session, device, protocol):
                 continue
         except InvalidInput:  # `advance` ends the target and says why
             continue
@@ -54,7 +52,7 @@ def propose(session: Session, device: OwnDevice, max_items: int, now: datetime) 
             continue
         room = max_items - made if target.state == "refining" else min(max_items - made, WHILE_SEARCHING)
         chosen = uncertain(session, target)[:room]
-        demand.add_launches(session, target, chosen, purpose="refinement", priority=PRIORITY, now=now)
+        demand.add_launches(session, target, chosen, purpose="refinement", now=now)
         target.refinements += len(chosen)
         made += len(chosen)
     return made
@@ -69,7 +67,7 @@ def uncertain(session: Session, target: Target) -> list[str]:
     if target.state not in REFINABLE_TARGETS:
         return []
     job = session.get_one(Job, target.job_id)
-    left = _left(job, target)
+    left = _left(session, job, target)
     if left < 1:
         return []
     protocol = PROTOCOL.read(target.protocol)
@@ -91,5 +89,6 @@ def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[in
     return factors
 
 
-def _left(job: Job, target: Target) -> int:
-    return refinement_budget(JOB_REQUEST.read(job.request), target) - target.refinements
+def _left(session: Session, job: Job, target: Target) -> int:
+    baselines = candidates.baseline_count(session, target.id)
+    return refinement_budget(JOB_REQUEST.read(job.request), target, baselines) - target.refinements

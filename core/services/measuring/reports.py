@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput, within
+from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services import tasks
 from edgefront.core.services.fleet import queries as devices
 from edgefront.core.services.fleet.capability import device_keys, without
@@ -22,7 +23,7 @@ from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.verdict import LaunchSoFar, Verdict, charged, judge
 from edgefront.core.services.stored import PROTOCOL
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, LaunchState
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, LaunchState, Purpose
 from edgefront.core.store import outbox
 from edgefront.core.wire.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
 
@@ -34,6 +35,7 @@ _ACCEPTED: dict[Verdict, str] = {
 _REFUSED = {
     "duplicate": "this report was received and counted before",
     "conflict": "another report has settled this launch, or is about to; drop this one",
+    "foreign": "this launch was not leased to this device, or not under this fence; drop this report",
     "unknown": "no such launch of this device; its job was deleted",
 }
 
@@ -46,23 +48,49 @@ class _Launch:
         self.state: str = row.state
         self.reports: list[str] = list(row.reports)
         self.values: dict[str, Any] | None = None
+        self.holders: tuple[str | None, str | None] = (row.device_id, row.former_device_id)
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the target that asked for it is active, or its job paused."""
+        """Whether the target that asked for it is active, or its job paused; anchors are wanted by the service."""
+        if self.row.purpose == Purpose.ANCHOR:
+            return True
         return self.row.target_state in ACTIVE_TARGETS and self.row.job_state in LIVE_JOBS
+
+
+class _Facts:
+    """The facts of the device, read only when a report says that it cannot run something."""
+
+    def __init__(self, session: Session, device_id: str) -> None:
+        self._session, self._device_id = session, device_id
+        self._changed: dict[str, Any] | None = None
+
+    def take_out(self, protocol: MeasurementProtocol, message: str) -> bool:
+        """Notes that the device does not support the protocol; False if there is no room for another note."""
+        known = self._changed or devices.facts_of(self._session, self._device_id)
+        without_it = without(known, protocol, message)
+        if without_it is None:
+            return False
+        self._changed = without_it
+        return True
+
+    def write(self) -> None:
+        if self._changed is not None:
+            devices.write_facts(self._session, self._device_id, self._changed)
 
 
 def accept(session: Session, device_id: str, request: ReportRequest, now: datetime) -> ReportResponse:
     """Takes a batch of reports; one receipt for each, in order. Sending a batch again changes nothing.
 
-    A launch takes one result, from whichever lease, while it is unfinished. Three deaths of its child make it failed;
+    A launch takes one result while it is unfinished: from the device that holds it or held it last, or from the one
+    before, whose successor then gets a conflict. Three deaths of its child make it failed;
     until then it is wanted again. A device that reports a protocol as unsupported is skipped for it until its agent
     restarts, and the launch goes to another device, or waits for one, at no cost of attempts.
 
     Raises:
         NotFound, Gone: no such device; it was revoked.
-        InvalidInput: peak memory was taken by another method than the launch's protocol asks for.
+        InvalidInput: peak memory was taken by another method than the launch's protocol asks for, or the times of
+            generations are missing, or of a launch that does not generate.
     """
     device = own_device(session, device_id)
     locked = launches.lock_for_report(session, {report.launch_id for report in request.reports})
@@ -70,10 +98,10 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
     for position, report in enumerate(request.reports):
         with within("reports", position):
             _check_memory_method(found, report)
-    facts = device.facts
-    verdicts = [_judge(device, found.get(report.launch_id), report, now) for report in request.reports]
-    if device.facts is not facts:
-        devices.write_facts(session, device_id, device.facts)
+            _check_generation(found, report)
+    facts = _Facts(session, device_id)
+    verdicts = [_judge(device, facts, found.get(report.launch_id), report, now) for report in request.reports]
+    facts.write()
     counted = [report for report, verdict in zip(request.reports, verdicts, strict=True) if verdict in _COUNTS]
     _share(found, counted, request.busy_s)
     launches.write(session, [launch.values for launch in found.values() if launch.values is not None])
@@ -104,22 +132,38 @@ def _check_memory_method(found: dict[str, _Launch], report: LaunchReport) -> Non
         )
 
 
-def _judge(device: devices.OwnDevice, launch: _Launch | None, report: LaunchReport, now: datetime) -> Verdict | None:
+def _check_generation(found: dict[str, _Launch], report: LaunchReport) -> None:
+    """Times of a generation belong to launches that generate, and to no others."""
+    launch, result = found.get(report.launch_id), report.result
+    if launch is None or result.outcome != "done":
+        return
+    generates = launch.row.protocol.get("mode") == "generate"
+    if generates == (result.generation is not None):
+        return
+    lacking = "is of mode generate: its result needs the times of the generations"
+    raise InvalidInput(
+        f"launch {launch.row.id} {lacking if generates else 'is not of mode generate: it has no generations'}",
+        field="result.generation",
+        value=None,
+        allowed="GenerationSamples" if generates else "no value",
+    )
+
+
+def _judge(
+    device: devices.OwnDevice, facts: _Facts, launch: _Launch | None, report: LaunchReport, now: datetime
+) -> Verdict | None:
     """The verdict; where the report counts, the launch takes it."""
     if launch is None:
         return None
     result = report.result
     digest = hashlib.sha256(report.model_dump_json().encode()).hexdigest()
-    so_far = LaunchSoFar(launch.state, launch.row.attempts, launch.row.fence, launch.reports)
-    verdict = judge(so_far, report.fence, result.outcome, result.reason, digest)
-    if verdict in ("duplicate", "conflict"):
+    so_far = LaunchSoFar(launch.state, launch.row.attempts, launch.row.fence, launch.reports, *launch.holders)
+    verdict = judge(so_far, device.id, report.fence, result.outcome, result.reason, digest)
+    if verdict in _REFUSED:
         return verdict
-    if verdict == "elsewhere":
-        facts = without(device.facts, PROTOCOL.read(launch.row.protocol), result.message)
-        if facts is not None:
-            device.facts = facts
-        else:  # no room for the note: an attempt is spent instead, so that it does not come back for ever
-            verdict = charged(launch.row.attempts)
+    if verdict == "elsewhere" and not facts.take_out(PROTOCOL.read(launch.row.protocol), result.message):
+        # No room for the note: an attempt is spent instead, so that it does not come back for ever.
+        verdict = charged(launch.row.attempts)
     launch.state = LaunchState.REPORTED
     launch.reports.append(digest)
     launch.values = {
@@ -131,6 +175,7 @@ def _judge(device: devices.OwnDevice, launch: _Launch | None, report: LaunchRepo
         "result": result.model_dump(mode="json"),
         "busy_s": 0.0,
         "device_id": device.id,
+        "former_device_id": next((one for one in launch.holders if one != device.id), None),
         "lease_id": None,
         "finished_at": now,
     }
@@ -149,8 +194,9 @@ def _share(found: dict[str, _Launch], counted: Sequence[LaunchReport], busy_s: f
 def _receipt(report: LaunchReport, verdict: Verdict | None, launch: _Launch | None) -> ReportReceipt:
     if verdict is None or launch is None:
         return ReportReceipt(launch_id=report.launch_id, outcome="unknown", detail=_REFUSED["unknown"])
-    if verdict == "duplicate" or verdict == "conflict":
-        return ReportReceipt(launch_id=report.launch_id, outcome=verdict, detail=_REFUSED[verdict])
+    if verdict in _REFUSED:
+        outcome: Literal["duplicate", "conflict"] = "duplicate" if verdict == "duplicate" else "conflict"
+        return ReportReceipt(launch_id=report.launch_id, outcome=outcome, detail=_REFUSED[verdict])
     if not launch.is_wanted:
         detail = "the job no longer wants it; the measurement is kept"
         return ReportReceipt(launch_id=report.launch_id, outcome="cancelled", detail=detail)

@@ -10,9 +10,9 @@ Locks are taken in one order by all services: targets, measurements, launches, j
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -22,11 +22,14 @@ from edgefront.core.services import tasks
 from edgefront.core.services.jobs import events, frontier
 from edgefront.core.services.jobs.due import due
 from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.measuring import anchors, plausibility, quarantine
 from edgefront.core.services.measuring.aggregation import add_bad_end, aggregate
-from edgefront.core.services.measuring.queries import launches
+from edgefront.core.services.measuring.believing import Beliefs
+from edgefront.core.services.measuring.queries import belief, launches
 from edgefront.core.services.measuring.queries import measurements as rows
 from edgefront.core.services.measuring.verdict import MAX_ATTEMPTS
 from edgefront.core.services.stored import LIMITS
+from edgefront.core.states import Purpose
 from edgefront.core.store import outbox
 from edgefront.core.store.tables import Candidate, Measurement, Target
 
@@ -40,11 +43,17 @@ class _Settled:
 
     launch: Any
     """Row of `launches.lock_reported`; its attempts are charged already."""
+    refusal: str | None = None
+    """Why its result cannot be true."""
 
     @property
     def end(self) -> str | None:
-        """done, infeasible or failed; None if the launch is wanted again."""
+        """done, implausible, infeasible or failed; None if the launch is wanted again."""
         outcome: str = self.launch.result["outcome"]
+        if self.refusal is not None:
+            return "implausible"
+        if self.launch.purpose == Purpose.ANCHOR:
+            return outcome
         return None if outcome == "failed" and self.launch.attempts < MAX_ATTEMPTS else outcome
 
 
@@ -71,15 +80,27 @@ def settle_these(session: Session, reported: launches.Rows, now: datetime, *, wi
     targets = [target for target, _ in live]
     measurements = demand.lock(session, measurement_ids)
     locked = launches.lock_reported(session, [row.id for row in reported])
-    settled = [_Settled(row) for row in locked]
+    beliefs = Beliefs(
+        session,
+        now,
+        belief.subjects(session, measurement_ids),
+        belief.devices(session, {row.device_id for row in locked}),
+    )
+    refusals = plausibility.refusals(locked, beliefs.subjects, beliefs.devices)
+    every = [_Settled(row, refusals.get(row.id)) for row in locked]
+    settled = [one for one in every if one.launch.purpose != Purpose.ANCHOR]
     with session.no_autoflush:
-        _finish(session, settled, now)
-        known = _aggregated(session, settled, measurements, now)
+        _finish(session, every, beliefs.devices, now)
+        known = _aggregated(session, settled, measurements, beliefs, now)
         rows.write(session, list(known.values()))
         candidates = rows.candidates_of(session, {one.launch.measurement_id for one in settled})
-        _account(settled, targets)
-        take_in(session, targets, candidates, known, now, _entries(settled, targets, candidates))
+        _account(settled, targets, now)
+        requested: dict[str, set[str]] = {}
+        for one in settled:
+            requested.setdefault(one.launch.measurement_id, set()).add(one.launch.target_id)
+        take_in(session, targets, candidates, known, now, _entries(settled, targets, candidates), requested)
         rows.write_targets(session, targets)
+        _watch_devices(session, every, beliefs)
         # All is written: nothing of these is for the session's own flush to look through.
         for written in (*known.values(), *candidates, *targets):
             session.expunge(written)
@@ -105,6 +126,7 @@ def take_in(
     known: Mapping[str, Measurement],
     now: datetime,
     entries: Mapping[str, Sequence[events.Entry]] | None = None,
+    requested: Mapping[str, Collection[str]] | None = None,
 ) -> None:
     """Brings measurements to the candidates that have them, and moves their targets' frontiers.
 
@@ -113,6 +135,7 @@ def take_in(
         candidates: `rows.candidates_of(…)` of these measurements.
         known: by id, measurements that have an answer now (measured, infeasible, failed), locked and flushed.
         entries: by target id, what else is to go into the logs, before the news of the candidates.
+        requested: by measurement id, the targets that requested its launches: they alone see it unconfirmed.
 
     A live target that has come to share one of them since the targets were locked is left to its own `advance`.
     """
@@ -122,7 +145,7 @@ def take_in(
     findings: dict[str, list[frontier.Finding]] = {}
     for candidate in candidates:
         measurement = known.get(candidate.measurement_id or "")
-        if measurement is None:
+        if measurement is None or _is_kept_from(candidate, measurement, requested or {}):
             continue
         if candidate.target_id not in locked:
             outbox.enqueue(session, tasks.ADVANCE, target_id=candidate.target_id)
@@ -164,10 +187,22 @@ def end_badly(
     return settled
 
 
-def _finish(session: Session, settled: Sequence[_Settled], now: datetime) -> None:
+def _finish(session: Session, settled: Sequence[_Settled], devices: Mapping[str, Any], now: datetime) -> None:
     """Writes the launches' own states: finished with their result, or wanted again without it."""
     final = [one for one in settled if one.end is not None]
-    launches.write(session, [{"id": one.launch.id, "state": one.end, "busy_s": 0.0} for one in final])
+    launches.write(
+        session,
+        [
+            {
+                "id": one.launch.id,
+                "state": one.end,
+                "busy_s": 0.0,
+                "reason": one.refusal or one.launch.reason,
+                "mark": anchors.mark_of(one.launch, devices.get(one.launch.device_id)),
+            }
+            for one in final
+        ],
+    )
     again = [one for one in settled if one.end is None]
     launches.write(
         session,
@@ -177,31 +212,68 @@ def _finish(session: Session, settled: Sequence[_Settled], now: datetime) -> Non
 
 
 def _aggregated(
-    session: Session, settled: Sequence[_Settled], measurements: Mapping[str, Measurement], now: datetime
+    session: Session,
+    settled: Sequence[_Settled],
+    measurements: Mapping[str, Measurement],
+    beliefs: Beliefs,
+    now: datetime,
 ) -> dict[str, Measurement]:
     """By id, the measurements that have an answer now, with it."""
+    asked = {one.launch.measurement_id: one.launch.target_id for one in settled}
+    fresh = {one.launch.id for one in settled}
     done = {one.launch.measurement_id for one in settled if one.end == "done"}
-    results = launches.results(session, done)
-    for id_ in done:
-        aggregate(measurements[id_], results[id_], now)
+    for id_, found in belief.done_launches(session, done).items():
+        results, doubt = beliefs.believed(measurements[id_], found, fresh)
+        aggregate(measurements[id_], results, now)
+        if doubt is not None:
+            enough = not beliefs.confirm(measurements[id_], found, asked[id_])
+            measurements[id_].state = "failed" if enough else "unconfirmed"
+            measurements[id_].reason = doubt
     bad: dict[str, list[tuple[Measurement, str]]] = {"infeasible": [], "failed": []}
     for one in settled:
         reason = one.launch.reason or one.end or ""
         if one.end == "infeasible":
-            bad["infeasible"].append((measurements[one.launch.measurement_id], reason))
+            measurement = measurements[one.launch.measurement_id]
+            if not (
+                beliefs.unlikely(measurement, one.launch)
+                and beliefs.confirm(measurement, [one.launch], one.launch.target_id)
+            ):
+                bad["infeasible"].append((measurement, reason))
         elif one.end == "failed":
             text = f"{one.launch.attempts} attempts; the last: {reason}"
             bad["failed"].append((measurements[one.launch.measurement_id], text))
+        elif one.end == "implausible":
+            beliefs.caught.setdefault(one.launch.device_id, f"launch {one.launch.id} is {one.refusal}")
+            if not beliefs.replace(measurements[one.launch.measurement_id], one.launch):
+                bad["failed"].append((measurements[one.launch.measurement_id], one.refusal or ""))
     ended = end_badly(session, bad["infeasible"], bad["failed"], now)
+    for id_ in {one.launch.measurement_id for one in settled if one.end is not None} - done:
+        # What was to confirm it came to a bad end.
+        if measurements[id_].state == "unconfirmed" and not beliefs.confirm(measurements[id_], [], asked[id_]):
+            measurements[id_].state = "failed"
+            ended[id_] = measurements[id_]
     return {**{id_: measurements[id_] for id_ in done}, **ended}
 
 
-def _account(settled: Sequence[_Settled], targets: Sequence[Target]) -> None:
-    """Adds the device's time to the targets that asked for the launches."""
+def _watch_devices(session: Session, settled: Sequence[_Settled], beliefs: Beliefs) -> None:
+    """What the reports say of the devices themselves. Devices are the last rows to be locked, each by id."""
+    for device_id, (made, held) in sorted(beliefs.audits.items()):
+        belief.audited(session, device_id, made, held)
+    anchors.take_in(session, [one.launch for one in settled if one.launch.purpose == Purpose.ANCHOR])
+    others = [one.launch for one in settled if one.launch.purpose != Purpose.ANCHOR and one.refusal is None]
+    quarantine.take_in(session, others, beliefs.devices, beliefs.unlikely_ends)
+    for device_id, reason in sorted(beliefs.caught.items()):
+        quarantine.put_in(session, device_id, reason)
+
+
+def _account(settled: Sequence[_Settled], targets: Sequence[Target], now: datetime) -> None:
+    """Adds the device's time to the targets that asked for the launches; their clocks start with the first of them."""
     by_id = {target.id: target for target in targets}
     for one in settled:
         target = by_id.get(one.launch.target_id or "")
         if target is not None:
+            if target.started_at is None:
+                target.started_at = now - timedelta(seconds=one.launch.result["wall_s"])
             target.launches_done += one.end is not None
             target.busy_s += one.launch.busy_s
             target.measuring_s += one.launch.result["measuring_s"]
@@ -222,13 +294,20 @@ def _entries(
                 data = {
                     "launch_id": one.launch.id,
                     "candidate_ids": having,
-                    "outcome": one.launch.result["outcome"],
-                    "reason": one.launch.reason,
+                    "outcome": "implausible" if one.refusal else one.launch.result["outcome"],
+                    "reason": one.refusal or one.launch.reason,
                     "attempts": one.launch.attempts,
                     "final": one.end is not None,
                 }
                 entries.setdefault(target.id, []).append(events.Entry("launch", data, target.id))
     return entries
+
+
+def _is_kept_from(candidate: Candidate, measurement: Measurement, requested: Mapping[str, Collection[str]]) -> bool:
+    """An unconfirmed result is not shared with other jobs, whose candidates go on waiting for it."""
+    if measurement.state != "unconfirmed" or candidate.state != "waiting":
+        return False
+    return candidate.target_id not in requested.get(measurement.id, ())
 
 
 def _half_width_ms(measurement: Measurement, variance: LaunchVariance) -> float | None:

@@ -20,6 +20,7 @@ Verdict = Literal[
     "elsewhere",  # no attempt is spent; this device is not to be asked again
     "duplicate",  # the same report came before
     "conflict",  # another report settled the launch, or a later holder answers for it
+    "foreign",  # the launch was leased to others, or this fence was another device's
 ]
 
 
@@ -31,19 +32,29 @@ class LaunchSoFar:
     attempts: int
     fence: int
     reports: Sequence[str]
+    holder: str | None
+    """The device that holds it, or held it last."""
+    former: str | None
+    """The one before."""
 
 
-def judge(launch: LaunchSoFar, fence: int, outcome: str, reason: str | None, digest: str) -> Verdict:
-    """The verdict on a report with this fence, outcome and digest.
+def judge(launch: LaunchSoFar, device_id: str, fence: int, outcome: str, reason: str | None, digest: str) -> Verdict:
+    """The verdict on a report of this device with this fence, outcome and digest.
 
-    A result (done, infeasible) is true whoever holds the launch by now, so its fence does not matter. A death of the
+    A report counts only from the device that holds the launch, or held it last, or held it before the present holder,
+    and under a fence that this device had. A result (done, infeasible) of such a device is true though the launch may
+    have gone to another since. A death of the
     child is charged once: not if a later holder has the launch, or if the expiry of the lease has charged it, for
     both raise the fence.
     """
+    if device_id not in (launch.holder, launch.former):
+        return "foreign"
     if digest in launch.reports:
         return "duplicate"
     if launch.state in (*FINISHED_LAUNCHES, LaunchState.REPORTED) or not 1 <= fence <= launch.fence:
         return "conflict"
+    if device_id != launch.holder and fence == launch.fence:
+        return "foreign"
     if outcome == "done":
         return "done"
     if outcome == "infeasible":

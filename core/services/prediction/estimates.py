@@ -17,6 +17,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.device_keys import key_of_class, parsed
 from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.jobs import checks, plan
+from edgefront.core.services.jobs.bounds import check_bounds
 from edgefront.core.services.jobs.placement import Place, try_places
 from edgefront.core.services.jobs.plan import SearchPlan, plan_for
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
@@ -80,6 +81,11 @@ def estimate(
     baselines = [{one.digest for one in plan_.baselines()} for plan_ in plans]
     known: list[tuple[int, Place, _Known]] = []
     with database.read() as session:
+        if plans:
+            try:
+                check_bounds(session, principal.owner, request, (settings or Settings()).owners)
+            except EdgefrontError as error:
+                errors.append(error)
         places = try_places(session, request)
         for index, place in enumerate(places):
             if isinstance(place, Place) and plans:

@@ -17,7 +17,7 @@ from edgefront.core.services.jobs.plan import space_of
 from edgefront.core.services.prediction.fits import DeviceFit, Fits
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Device, Measurement
-from edgefront.core.units import MIB, plain, rounded_up
+from edgefront.core.units import MB, plain, rounded_up
 from edgefront.core.wire.jobs import JobRequest, SpaceRequest
 
 OUT_OF_REACH = 0.5
@@ -62,16 +62,16 @@ def _most_memory(devices: Sequence[Device]) -> int | None:
 
 
 def _check_memory(limit_mb: float, total: int, label: str) -> None:
-    if limit_mb * MIB <= NO_LIMIT * total:
+    if limit_mb * MB <= NO_LIMIT * total:
         return
-    meant = limit_mb / MIB
-    sensible = 1 <= meant <= NO_LIMIT * total / MIB
-    unit = f"; if it was meant in bytes, it is {meant:.0f} MiB" if sensible else ""
+    meant = limit_mb / MB
+    sensible = 1 <= meant <= NO_LIMIT * total / MB
+    unit = f"; if it was meant in bytes, it is {meant:.0f} MB" if sensible else ""
     raise InvalidInput(
-        f"memory_mb {plain(limit_mb)} is no limit: {label!r} has {total / MIB:.0f} MiB of memory{unit}",
+        f"memory_mb {plain(limit_mb)} is no limit: {label!r} has {total / MB:.0f} MB of memory{unit}",
         field="memory_mb",
         value=limit_mb,
-        allowed=f"MiB, at most about {total / MIB:.0f}",
+        allowed=f"MB, at most about {total / MB:.0f}",
     )
 
 

@@ -50,7 +50,7 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
         NotFound: no such device, class or named model.
         Conflict: fewer than three different architectures were measured there by this protocol; says by which others.
     """
-    principal.require("user")
+    principal.require("user", "viewer")
     protocol = request.protocol
     architectures = [_architecture(given, index, protocol) for index, given in enumerate(request.architectures)]
     place = TargetRequest(device=request.device, device_class=request.device_class, protocol=protocol)
@@ -103,7 +103,6 @@ def _predictions(
         costs = protocol_costs(architecture, protocol)
         ms, low, high = (float(column[row]) for column in latency)
         peak, least, most = (float(column[row]) for column in memory)
-        parts = fit.latency.parts(shapes, row)
         found.append(
             PredictionView(
                 digest=architecture.digest,
@@ -120,15 +119,20 @@ def _predictions(
                     memory_high_bytes=most,
                     **perplexities(law_for(architecture), [architecture])[0],
                 ),
-                parts=tuple(
-                    PartView(block=one.block, kind=one.kind, ms=one.ms, by_feature=dict(one.by_feature))
-                    for one in parts
-                ),
+                parts=part_views(fit, shapes, row),
                 beyond_measured=bool(beyond[row]),
                 measured=_measured(known.get(architecture.digest), variance),
             )
         )
     return tuple(found)
+
+
+def part_views(fit: DeviceFit, shapes: Shapes, row: int = 0) -> tuple[PartView, ...]:
+    """What each part of the architecture in this row of `shapes` takes of its predicted latency."""
+    return tuple(
+        PartView(block=one.block, kind=one.kind, ms=one.ms, by_feature=dict(one.by_feature))
+        for one in fit.latency.parts(shapes, row)
+    )
 
 
 def _measured(row: Measurement | None, variance: LaunchVariance) -> MeasuredView | None:

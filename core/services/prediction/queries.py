@@ -53,7 +53,8 @@ def launches_of(
             any_of(Measurement.digest, digests),
         )
     )
-    return {row.digest: row.launches if row.state in ("wanted", "measured") else _NO_MORE for row in rows}
+    open_ = ("wanted", "measured", "unconfirmed")
+    return {row.digest: row.launches if row.state in open_ else _NO_MORE for row in rows}
 
 
 def protocols(session: Session, device_key: str, most: int) -> list[tuple[MeasurementProtocol, int]]:

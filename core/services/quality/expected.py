@@ -63,7 +63,13 @@ def law_note(request: JobRequest, datasets: Iterable[str] = (), refined: Quality
             f"Predicted perplexity is that of models trained on {origin.data} (law {origin.name}), not on "
             f"{', '.join(others)}: compare predictions with each other, not with what is reached there."
         )
-    if origin.family not in ("", family(space.baselines([1])[0])):
+    (stock,) = space.baselines([1])
+    if "blocks" in law.beyond(Shapes.of([stock]))[0]:
+        notes.append(
+            f"The law {origin.name} was learnt from models without the blocks of {space.name}: its perplexities are "
+            "extrapolated, until trainings of such models refine it."
+        )
+    if origin.family not in ("", family(stock)):
         notes.append(
             f"The law {origin.name} was learnt from models of the family {origin.family}, which those of {space.name} "
             "are not."

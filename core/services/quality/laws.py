@@ -25,8 +25,6 @@ from edgefront.core.store.tables import LawVersion
 from edgefront.core.wire.jobs import JobRequest
 from edgefront.core.wire.service import QualityLawView
 
-FIELD = "proxy_settings.law"
-
 _REFERENCE = re.compile(r"([a-z0-9][a-z0-9.-]{0,63})(?:@([1-9][0-9]{0,5}))?")
 
 

@@ -143,7 +143,8 @@ def trained(session: Session, target_id: str) -> list[Trained]:
     query = (
         select(Candidate, Evaluation)
         .join(Evaluation, Evaluation.digest == Candidate.digest)
-        .where(Candidate.target_id == target_id, Candidate.state.in_(MEASURED_CANDIDATES))
+        # Few of many candidates are trained: these are looked up by their digests.
+        .where(Candidate.target_id == target_id, Candidate.digest.in_(select(Evaluation.digest)))
         .order_by(Evaluation.created_at.desc(), Evaluation.id.desc())
     )
     return [
@@ -161,6 +162,7 @@ def trained(session: Session, target_id: str) -> list[Trained]:
             candidate.role == "search" and candidate.state == "measured",
         )
         for candidate, row in session.execute(query)
+        if candidate.state in MEASURED_CANDIDATES
     ]
 
 

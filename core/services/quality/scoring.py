@@ -67,6 +67,13 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
     proxy = proxy_named(request.proxy)
     with within("proxy_settings"):
         settings = ProxySettings.parse(request.proxy_settings)
+    if settings.data is not None and is_path(settings.data):  # workers search by name and digest, on other machines
+        raise InvalidInput(
+            f"{DATA_FIELD}: {settings.data!r} is a path; name a data set that is prepared on the server",
+            field=DATA_FIELD,
+            value=settings.data,
+            allowed="the name of a prepared data set, or the first digits of its digest",
+        )
     if proxy.needs_data and settings.data is None:
         raise InvalidInput(
             f"proxy {proxy.name} needs a prepared data set in {DATA_FIELD}",
@@ -108,8 +115,6 @@ def data_of(request: JobRequest, settings: Settings | None) -> str | None:
     if asked.data is None:
         return None
     try:
-        if is_path(asked.data):  # workers search by digest, and the name of a folder need not contain it
-            raise NotFound("a path")
         return read_manifest(find_dataset(asked.data, (settings or Settings()).data_folder)).digest
     except NotFound:
         raise InvalidInput(

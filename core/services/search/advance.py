@@ -1,5 +1,7 @@
 """Moves a target on: baselines → reference point → generations → refining → finished.
 
+Refining goes back to the search where further launches find the best model beyond the limits.
+
 A step either needs the rows alone and is taken under the target's row lock, or it has to compute first. Then `advance`
 gives a `ComputeStep`, which is computed without a session, and `store` writes the result if the target still waits for
 it. Otherwise the result is thrown away, and the target looked at again.
@@ -22,14 +24,16 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import reference
+from edgefront.core.search.depths import Depth, complete
 from edgefront.core.search.extension import Extension
 from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.search.surrogate import Surrogate
+from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.closing import change_state, end_target
 from edgefront.core.services.jobs.comparison import rows_of
 from edgefront.core.services.jobs.due import baselines_complete, due
-from edgefront.core.services.jobs.plan import SearchPlan, plan_for
+from edgefront.core.services.jobs.plan import SearchPlan, baselines_at_most, plan_for
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
@@ -39,7 +43,6 @@ from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.search import device_data, extension, snapshots, supernets
 from edgefront.core.services.search.computing import BASELINES, Computed, ComputeStep
 from edgefront.core.services.search.proposing import (
-    FIRST_PRIORITY,
     missing_launches,
     propose,
     settle_known,
@@ -49,7 +52,11 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.services.trainings.queries import trainings as training_rows
 from edgefront.core.states import ACTIVE_TARGETS
-from edgefront.core.store.tables import Job, Target
+from edgefront.core.store.tables import Candidate, Generation, Job, Target
+from edgefront.core.wire.jobs import JobRequest
+
+PART = 100
+"""Proposals that one transaction stores: less than a second of a target's lock."""
 
 BARREN = 5
 """After so many generations in a row of which nothing could be measured a search ends."""
@@ -80,14 +87,14 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
         note = f"The device {revoked!r} was revoked. Enrol it again, or choose another, and submit the job again."
         end_target(session, target, "failed", note, now)
         return False
-    if progress.out_of_time(request, target, now):
+    if progress.out_of_time(session, request, target, now):
         unit = "minute" if request.budget.minutes == 1 else "minutes"
         note = f"The budget of {request.budget.minutes:g} {unit} was spent."
         end_target(session, target, "finished", note, now)
         return False
     if _catch_up(session, target, now):
         return True
-    if target.state == "refining":
+    if target.state == "refining" and not _reopened(session, request, target):
         return _refine(session, target, now)
     plan = plan_for(
         request,
@@ -96,6 +103,8 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
         laws.refined_law(session, request),
         added=request.targets[target.position].added,
     )
+    if target.state == "refining":
+        return _reopen(session, target, plan, now)
     if target.state == "baselines":
         return _baselines(session, target, plan, now)
     return _search(session, target, plan, now)
@@ -107,11 +116,12 @@ def store(
     computed: Computed | WantedSupernet,
     now: datetime,
     settings: Settings | None = None,
-) -> bool:
+) -> bool | ComputeStep:
     """Writes what was computed, in the caller's transaction; returns whether another step can be taken at once.
 
-    Where the target no longer waits for it (another worker was faster, or the job was paused or has ended) nothing is
-    written. `settings` say how a supernet is trained; the environment's if absent.
+    Of a generation it writes the next `PART` proposals, and returns the step while there are more: commit, and call
+    again. Where the target no longer waits for it (another worker was faster, or the job was paused or has ended)
+    nothing is written. `settings` say how a supernet is trained; the environment's if absent.
     """
     found = _live(session, step.target_id)
     if found is None:
@@ -119,27 +129,45 @@ def store(
         return False
     target, job = found
     if step.plan.request.proxy_settings.get("law") != JOB_REQUEST.read(job.request).proxy_settings.get("law"):
-        release(session, [step])  # the job was moved to another law meanwhile
+        # The job was moved to another law meanwhile: what is stored of the generation is all that it gets.
+        release(session, [step])
+        unfinished = _unfinished(session, target)
+        if unfinished is not None:
+            unfinished.proposals = unfinished.stored
         return True
     if not _stands(session, target, step):
         return True
-    release(session, [step])
     if isinstance(computed, WantedSupernet):
+        release(session, [step])
         supernets.request_training(session, job, target, computed, settings or Settings(), now)
         return False
-    if not computed.proposed:
-        job_rows.remove_generation(session, step.generation_id)
+    if not computed.proposed:  # the generation stays: it says what was known when the search ended
+        release(session, [step])
         return _end_search(session, target, computed.note or step.plan.exhausted(), now)
+    generation = None if step.number == BASELINES else job_rows.find_generation(session, target.id, step.number)
+    begin, end = (0, len(computed.proposed)) if generation is None else (generation.stored, generation.stored + PART)
+    part = computed.proposed[begin:end]
     scores = computed.scores
     if scores is None:
         target.proxy_data = computed.scorer.settings.data
-        architectures = [item.architecture for item in computed.proposed]
+        # All of them at first, so that workers score them together.
+        architectures = [item.architecture for item in (part if begin else computed.proposed)]
         scores = scoring.stored_scores(session, target, computed.scorer, architectures, now)
     if scores is None:
+        release(session, [step])
         return False  # nothing is measured before
-    role = "baseline" if step.number == BASELINES else "search"
     target.generation = step.number
-    propose(session, job, target, step.plan, computed.proposed, scores, role=role, now=now)
+    if generation is None:
+        propose(session, job, target, step.plan, part, scores, role="baseline", now=now)
+        return due(session, target, now)
+    whole = len(computed.proposed)
+    generation.proposals, generation.stored = whole, begin + len(part)
+    begins = None if begin else whole
+    propose(session, job, target, step.plan, part, scores, role="search", now=now, begins=begins)
+    if generation.stored < whole:
+        generation.claimed_until = now + CLAIM
+        return step
+    release(session, [step])
     return due(session, target, now)
 
 
@@ -169,13 +197,24 @@ def _live(session: Session, target_id: str) -> tuple[Target, Job] | None:
 def _stands(session: Session, target: Target, step: ComputeStep) -> bool:
     """Whether the target, which is locked, still waits for the result of this step."""
     if step.number == BASELINES:
-        return target.state == "baselines" and target.candidates == 0
-    if target.state != "searching" or target.generation != step.number - 1:
+        return target.state == "baselines" and target.candidates == len(step.depths)
+    if target.state != "searching":
+        return False
+    unfinished = _unfinished(session, target)
+    if target.generation != step.number - 1 if unfinished is None else unfinished.number != step.number:
         return False
     if step.needs_supernet:
         return training_rows.supernet_of(session, target.id) is None
     stored = job_rows.find_generation(session, target.id, step.number)
     return stored is not None and stored.id == step.generation_id
+
+
+def _unfinished(session: Session, target: Target) -> Generation | None:
+    """The target's generation of which a part is stored."""
+    if target.generation < 0:
+        return None
+    last = job_rows.find_generation(session, target.id, target.generation)
+    return None if last is None or last.proposals is None or last.stored >= last.proposals else last
 
 
 def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
@@ -187,17 +226,17 @@ def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
 
 def stalled(session: Session, now: datetime) -> list[str]:
     """Ids of the targets of running jobs for which `advance` should be sent again: for the sweep."""
-    ending = [target.id for target, job in job_rows.active_targets(session) if _must_end(target, job, now)]
-    homeless = job_rows.homeless_targets(session)
-    return list(dict.fromkeys(job_rows.idle_targets(session) + homeless + ending))
+    ending = [target.id for target, job in job_rows.active_targets(session) if _must_end(session, target, job, now)]
+    homeless, unfinished = job_rows.homeless_targets(session), job_rows.unfinished_targets(session, now)
+    return list(dict.fromkeys(job_rows.idle_targets(session) + homeless + unfinished + ending))
 
 
-def _must_end(target: Target, job: Job, now: datetime) -> bool:
+def _must_end(session: Session, target: Target, job: Job, now: datetime) -> bool:
     """Whether its time is over, or what was asked of it cannot be read by this release."""
     try:
         PROTOCOL.read(target.protocol)
         LIMITS.read(target.limits)
-        return progress.out_of_time(JOB_REQUEST.read(job.request), target, now)
+        return progress.out_of_time(session, JOB_REQUEST.read(job.request), target, now)
     except InvalidInput:
         return True
 
@@ -205,47 +244,67 @@ def _must_end(target: Target, job: Job, now: datetime) -> bool:
 def _catch_up(session: Session, target: Target, now: datetime) -> bool:
     """Puts right what a crash or a pause left: known results not taken in, launches that nobody makes."""
     waiting = candidate_rows.in_state(session, target.id, "waiting")
+    unconfirmed = candidate_rows.in_state(session, target.id, "unconfirmed")
     baselines = candidate_rows.baselines(session, target.id) if target.state == "baselines" else []
-    concerned = {candidate.id: candidate for candidate in [*baselines, *waiting] if candidate.measurement_id}
+    concerned = {one.id: one for one in [*baselines, *unconfirmed, *waiting] if one.measurement_id}
     if not concerned:
         return False
     measurements = demand.lock(session, {str(candidate.measurement_id) for candidate in concerned.values()})
     missing = missing_launches(session, concerned.values(), measurements)
-    demand.add_launches(session, target, missing, purpose="first", priority=FIRST_PRIORITY, now=now)
+    demand.add_launches(session, target, missing, purpose="first", now=now)
     return settle_known(session, target, waiting, measurements, now) > 0
 
 
 def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:
-    if target.candidates == 0:
+    if target.candidates and not baselines_complete(session, target):
+        return False
+    every = candidate_rows.baselines(session, target.id)
+    known = [_depth(one) for one in every]
+    if not complete(known, baselines_at_most(plan.request), plan.problem):
         if proxy_rows.waiting(session, [target.id]):
             return False
-        return ComputeStep(target.id, BASELINES, plan, target.seed, target.proxy_data)
-    if not baselines_complete(session, target):
-        return False
+        return ComputeStep(target.id, BASELINES, plan, target.seed, target.proxy_data, depths=known)
     points = candidate_rows.baseline_points(session, [target.id])[target.id]
-    every = candidate_rows.baselines(session, target.id)
     if not points:
         reasons = sorted({baseline.reason or baseline.state for baseline in every})
         note = f"None of the {len(every)} baselines could be measured, so there is no baseline to compare with: "
         end_target(session, target, "failed", note + "; ".join(reasons[:3]), now)
         return False
     target.reference = reference(rows_of(points))
-    without = len(every) - len(points)
-    note = (
-        f"{without} of {len(every)} baselines could not be measured; the comparison uses the others." if without else ""
-    )
-    note = " ".join(text for text in (note, plan.algorithm.note) if text)
-    change_state(session, target, "searching", note, now)
+    if (
+        target.started_at is None
+        and job_rows.devices_seen(session, [target.device_key], now - ONLINE)[target.device_key]
+    ):
+        target.started_at = now  # nothing of it was launched, and its search begins at once
+    change_state(session, target, "searching", _opening_note(len(every), len(points), plan), now)
     return True
 
 
+def _opening_note(baselines: int, measured: int, plan: SearchPlan) -> str:
+    without = baselines - measured
+    note = f"{without} of {baselines} baselines could not be measured; the comparison uses the others."
+    return " ".join(text for text in (note if without else "", plan.algorithm.note) if text)
+
+
+def _depth(baseline: Candidate) -> Depth:
+    return Depth(
+        baseline.latency_ms, baseline.latency_half_width_ms, baseline.memory_bytes, baseline.state == "infeasible"
+    )
+
+
 def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:
-    """Asks for the next generation once nothing of the last one waits for its first launch."""
+    """Asks for the next generation once nothing of the last one waits for its first launch, and for the rest of one
+    whose worker died when a part was stored.
+    """
+    unfinished = _unfinished(session, target)
+    budget = plan.request.budget.candidates
+    proposed_so_far = target.candidates - candidate_rows.baseline_count(session, target.id)
+    if unfinished is not None:
+        before = proposed_so_far - unfinished.stored
+        return _ask(session, target, plan, target.generation, None if budget is None else budget - before, now)
     if candidate_rows.any_in_state(session, target.id, "waiting"):
         return False
     number = target.generation + 1
-    proposed_so_far = target.candidates - len(candidate_rows.baselines(session, target.id))
-    budget = plan.request.budget.candidates
     left = None if budget is None else budget - proposed_so_far
     if not plan.has_generation(number) or (left is not None and left <= 0):
         return _end_search(session, target, "", now)
@@ -255,6 +314,13 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
         )
     if proxy_rows.waiting(session, [target.id]):
         return False
+    return _ask(session, target, plan, number, left, now)
+
+
+def _ask(
+    session: Session, target: Target, plan: SearchPlan, number: int, left: int | None, now: datetime
+) -> bool | ComputeStep:
+    """The step that computes a generation; False while a worker computes it, or something that it needs is missing."""
     step = ComputeStep(target.id, number, plan, target.seed, target.proxy_data, most=left)
     algorithm = plan.algorithm
     if isinstance(algorithm, Extension):
@@ -291,13 +357,37 @@ def _end_search(session: Session, target: Target, note: str, now: datetime) -> b
     return True
 
 
+def _reopened(session: Session, request: JobRequest, target: Target) -> bool:
+    """Whether the best model within the limits, when the search ended, was found beyond them by later launches."""
+    if request.goal != "best_within_limits" or demand.has_live_launch(session, target):
+        return False
+    if job_rows.find_generation(session, target.id, target.generation + 1) is None:
+        return False  # the budget was spent
+    then = snapshots.restore(session, target.id, target.generation + 1).in_bounds()
+    best = max(then, key=lambda one: (one.proxy, one.digest), default=None)
+    now = {row.id: row.state for row in candidate_rows.search_rows(session, target.id)}
+    return best is not None and now[best.id] != "measured"
+
+
+def _reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool:
+    """Back to the search, which is asked again with what is known now."""
+    ended = job_rows.find_generation(session, target.id, target.generation + 1)
+    job_rows.remove_generation(session, None if ended is None else ended.id)
+    baselines = candidate_rows.baseline_count(session, target.id)
+    points = candidate_rows.baseline_points(session, [target.id])[target.id]
+    opening = _opening_note(baselines, len(points), plan)
+    note = "Further launches found the best model beyond the limits, so the search went on."
+    change_state(session, target, "searching", " ".join(text for text in (opening, note) if text), now)
+    return True
+
+
 def _refine(session: Session, target: Target, now: datetime) -> bool:
     """Further launches of frontier points that are not certain, until all are or the budget is spent."""
     if demand.has_live_launch(session, target):
         return False
     uncertain = refinement.uncertain(session, target)
     if uncertain:
-        demand.add_launches(session, target, uncertain, purpose="refinement", priority=refinement.PRIORITY, now=now)
+        demand.add_launches(session, target, uncertain, purpose="refinement", now=now)
         target.refinements += len(uncertain)
     else:
         end_target(session, target, "finished", target.note, now)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from edgefront.core.search.depths import Depth, next_depths
 from edgefront.core.search.extension import Extension, Offer
 from edgefront.core.search.interface import Algorithm, Snapshot
 from edgefront.core.search.par_supernet import ParSupernet
@@ -45,6 +46,8 @@ class ComputeStep:
     """Number of candidates that the budget leaves; None: unlimited."""
     device_data: DeviceData | None = None
     """What else is known of the device; None if the algorithm does not learn from it."""
+    depths: Sequence[Depth] = ()
+    """The baselines that were measured before."""
     offers: Sequence[Mapping[str, Any]] = ()
     """The job's candidates (genome, architecture, proxy), where the target was added later and chooses among them."""
     needs_supernet: bool = False
@@ -59,7 +62,8 @@ class ComputeStep:
             return wanted_supernet(algorithm, self.snapshot, settings or Settings())
         note = ""
         if self.number == BASELINES:
-            proposed = [Proposed(one, self.plan.costs(one), "baseline") for one in self.plan.baselines()]
+            depths = next_depths(self.depths, self.plan.baselines(), self.plan.problem)
+            proposed = [Proposed(one, self.plan.costs(one), "baseline") for one in depths]
         else:
             answer = self._answer(algorithm)
             note = answer.note

@@ -29,7 +29,7 @@ PRIOR_DEVICES, PRIOR_MOST, PRIOR_LEAST = 2, 100, 10
 """Other devices whose measurements say what to expect, and how many of each at most and at least."""
 
 Figures = list[Any]
-"""[measurement id, latency_ms, memory_bytes, launches]"""
+"""[measurement id, latency_ms, memory_bytes, launches], and of a generation its times."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class DeviceData:
 
     def _observations(self, rows: Iterable[Figures]) -> tuple[Observation, ...]:
         return tuple(
-            Observation(Architecture.model_validate(self.architectures[id_]), latency_ms, memory_bytes, launches)
-            for id_, latency_ms, memory_bytes, launches in rows
+            Observation(Architecture.model_validate(self.architectures[id_]), *figures)
+            for id_, *figures in rows
             if id_ in self.architectures
         )
 
@@ -112,12 +112,27 @@ def _beside(session: Session, device_key: str, protocol_digest: str) -> dict[str
 def _figures(session: Session, most: int, *conditions: Any) -> list[Figures]:
     """The latest measurements, in the order of their ids."""
     rows = session.execute(
-        select(Measurement.id, Measurement.latency_ms, Measurement.memory_bytes, Measurement.launches)
+        select(
+            Measurement.id,
+            Measurement.latency_ms,
+            Measurement.memory_bytes,
+            Measurement.launches,
+            Measurement.first_token_ms,
+            Measurement.token_ms,
+            Measurement.total_ms,
+        )
         .where(Measurement.state == "measured", *conditions)
         .order_by(Measurement.measured_at.desc(), Measurement.id)
         .limit(most)
     )
-    return sorted([list(row) for row in rows])
+    found = [[*row[:4], *([times] if (times := times_of(row)) else [])] for row in rows]
+    return sorted(found, key=lambda figures: figures[0])
+
+
+def times_of(row: Any) -> dict[str, float]:
+    """The times of a measurement's or candidate's row, by `core.measurement.protocol.Latency`; none of other modes."""
+    found = {"total": row.total_ms, "first_token": row.first_token_ms, "token": row.token_ms}
+    return {name: time for name, time in found.items() if time is not None}
 
 
 def _similar(session: Session, device_key: str, protocol_digest: str) -> list[str]:

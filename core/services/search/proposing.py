@@ -23,9 +23,7 @@ from edgefront.core.services.quality.scoring import Scored
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import LIVE_LAUNCHES
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target, new_id
-from edgefront.core.units import MIB
-
-FIRST_PRIORITY = 0
+from edgefront.core.units import MB
 
 
 @dataclass(frozen=True)
@@ -52,11 +50,12 @@ def propose(
     *,
     role: str,
     now: datetime,
+    begins: int | None = None,
 ) -> None:
     """Stores candidates of the target's generation in order with their scores, and requests launches for them.
 
     Candidates without a score, or whose weights do not fit the device's memory, are infeasible at once; existing
-    measurements are applied at once.
+    measurements are applied at once. `begins`: where these are the first of a generation, how many that has.
     """
     memory = _device_memory(session, target, plan.protocol)
     rows = [
@@ -67,7 +66,7 @@ def propose(
         if row["state"] == "waiting" and memory is not None and row["weight_bytes"] > memory:
             row["state"] = "infeasible"
             row["reason"] = (
-                f"its weights alone take {row['weight_bytes'] / MIB:.0f} MiB, the device has {memory / MIB:.0f} MiB"
+                f"its weights alone take {row['weight_bytes'] / MB:.0f} MB, the device has {memory / MB:.0f} MB"
             )
     wants = [demand.Want(row["digest"], row["architecture"], row["seed"]) for row in rows if row["state"] == "waiting"]
     measurements = demand.measurements(session, target.device_key, target.protocol, target.protocol_digest, wants)
@@ -80,13 +79,13 @@ def propose(
 
     added = candidate_rows.by_ids(session, [row["id"] for row in rows])
     missing = missing_launches(session, added, {row.id: row for row in measurements.values()})
-    demand.add_launches(session, target, missing, purpose="first", priority=FIRST_PRIORITY, now=now)
+    demand.add_launches(session, target, missing, purpose="first", now=now)
     entries = [
         events.Entry("candidate", candidate_view(candidate, None).model_dump(mode="json"), target.id)
         for candidate in added
     ]
-    if role == "search":
-        entries.insert(0, events.Entry("generation", {"number": target.generation, "candidates": len(rows)}, target.id))
+    if begins is not None:
+        entries.insert(0, events.Entry("generation", {"number": target.generation, "candidates": begins}, target.id))
     events.append_all(session, target.job_id, entries, now)
     settle_known(session, target, added, {row.id: row for row in measurements.values()}, now)
 
@@ -104,7 +103,7 @@ def settle_known(
         for candidate in waiting
         if candidate.measurement_id is not None
         and candidate.state == "waiting"
-        and measurements[candidate.measurement_id].state != "wanted"
+        and measurements[candidate.measurement_id].state not in ("wanted", "unconfirmed")
     ]
     if known:
         take_in(session, [target], known, measurements, now)
@@ -132,7 +131,7 @@ def missing_launches(
         # Failed launches count too, so that a launch which always fails is not requested forever.
         made = sum(launches.values()) - launches["cancelled"]
         lacking = count - max(made, measurements[measurement_id].launches + to_come)
-        if state == "wanted" and not to_come:
+        if state in ("wanted", "unconfirmed") and not to_come:
             lacking = max(lacking, 1)
         missing += [measurement_id] * max(0, lacking)
     return missing
@@ -167,6 +166,7 @@ def _row(
         "flops": item.costs.flops,
         "proxy": 0.0 if scored.value is None else scored.value,
         "predicted": dict(item.predicted) or None,
+        "predicted_perplexity": item.predicted.get("perplexity"),
         # One seed for all candidates of a job, so that the device needs one set of weight files for all of them.
         "seed": plan.request.seed,
         "state": "waiting" if scored.value is not None else "infeasible",

@@ -1,7 +1,7 @@
 """The snapshot with which a generation was proposed: stored with it, and restored exactly.
 
 Only the results that changed since the previous generation are stored (candidate number, state, latency, peak memory,
-launches);
+launches; of those that generate the times);
 constant columns are read from the candidate's row. So the total size of the snapshots is linear in the number of
 candidates, not quadratic.
 """
@@ -15,18 +15,25 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from edgefront.core.search.interface import Evaluated, Predicted, Snapshot
+from edgefront.core.search.interface import Evaluated, Predicted, Snapshot, Times
 from edgefront.core.services.jobs.queries import candidates, jobs
+from edgefront.core.services.search.device_data import times_of
 
-_Result = tuple[str, float | None, int | None, int]
+_Result = tuple[str, float | None, int | None, int, Times]
 
 
 def take(session: Session, target_id: str, generation: int) -> tuple[list[Any], Snapshot]:
     """The current results of a target's search: the changes to store with `generation`, and the complete snapshot."""
     before = _folded(jobs.snapshots(session, target_id, generation - 1))
     rows = candidates.search_rows(session, target_id)
-    now: dict[int, _Result] = {row.number: (row.state, row.latency_ms, row.memory_bytes, row.launches) for row in rows}
-    changed = [[number, *result] for number, result in now.items() if before.get(number) != result]
+    now: dict[int, _Result] = {
+        row.number: (row.state, row.latency_ms, row.memory_bytes, row.launches, times_of(row)) for row in rows
+    }
+    changed = [
+        [number, *result[:4], *([result[4]] if result[4] else [])]
+        for number, result in now.items()
+        if before.get(number) != result
+    ]
     return changed, _snapshot(rows, now)
 
 
@@ -40,9 +47,11 @@ def _folded(stored: Iterable[list[Any]]) -> dict[int, _Result]:
     return {number: _result(*result) for changes in stored for number, *result in changes}
 
 
-def _result(state: str, latency_ms: float | None, memory_bytes: int | None, launches: int = 1) -> _Result:
-    """Earlier releases stored no launches."""
-    return state, latency_ms, memory_bytes, launches
+def _result(
+    state: str, latency_ms: float | None, memory_bytes: int | None, launches: int = 1, times: Times | None = None
+) -> _Result:
+    """Earlier releases stored no launches; times are those of generations alone."""
+    return state, latency_ms, memory_bytes, launches, times or {}
 
 
 def _snapshot(rows: Iterable[Row[Any]], results: dict[int, _Result]) -> Snapshot:
@@ -50,7 +59,7 @@ def _snapshot(rows: Iterable[Row[Any]], results: dict[int, _Result]) -> Snapshot
 
 
 def _evaluated(
-    row: Row[Any], state: Any, latency_ms: float | None, memory_bytes: int | None, launches: int
+    row: Row[Any], state: Any, latency_ms: float | None, memory_bytes: int | None, launches: int, times: Times
 ) -> Evaluated:
     return Evaluated(
         id=row.id,
@@ -64,6 +73,7 @@ def _evaluated(
         parents=tuple(row.parents),
         operator=row.operator,
         launches=launches,
+        times=times,
         predicted=_predicted(row.predicted),
     )
 

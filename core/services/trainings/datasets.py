@@ -13,17 +13,19 @@ MAX_SHOWN = 20
 _SHORTEST_DIGEST = 6
 
 
-def check_dataset(name: str, data_folder: Path, task: str = "streams", level: str | None = None) -> str | None:
+def check_dataset(
+    name: str, data_folder: Path, task: str = "streams", level: str | None = None, *, elsewhere: bool = True
+) -> str | None:
     """The digest of the data set that a training of this task would use; None if it is not prepared yet.
 
     `level`, if given, is the required kind of tokens, which selects one of several data sets with the name.
 
-    A built-in data set is prepared when it is first used. The data may be on the workers' machines only: without a data
-    folder, a name is accepted unchecked.
+    A built-in data set is prepared when it is first used. The data may be `elsewhere`, on the workers' machines only:
+    without a data folder, a name is accepted unchecked then.
 
     Raises `InvalidInput` if the data set is missing, unsuitable for the task, or outside the data folder.
     """
-    if not is_path(name) and not data_folder.is_dir():
+    if elsewhere and not is_path(name) and not data_folder.is_dir():
         return None
     try:
         found = find_dataset(name, data_folder, level=level)

@@ -8,15 +8,17 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict
+from edgefront.core.errors import BoundReached, Conflict
 from edgefront.core.services import cursor as cursors
 from edgefront.core.services import tasks
 from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.owners import bounds_of
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import TRAINING_REQUEST
 from edgefront.core.services.trainings.events import change_state, state_entry
+from edgefront.core.services.trainings.files.sizes import stored_bytes
 from edgefront.core.services.trainings.plan import (
     Subject,
     TrainingPlan,
@@ -34,6 +36,7 @@ from edgefront.core.states import ACTIVE_TARGETS, LIVE_TRAININGS, TrainingState
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Target, Training
+from edgefront.core.units import MIB
 from edgefront.core.wire.trainings import (
     MetricPage,
     MetricView,
@@ -63,6 +66,7 @@ def submit_trainings(
         InvalidInput: architecture, recipe, overrides, data set or bounds are invalid; names the field.
         NotFound: no such model, candidate, job or target.
         Conflict: the key was used with another request.
+        BoundReached: the owner has as many trainings as the admin allows.
     """
     principal.require("user")
     with database.read() as session:
@@ -73,9 +77,41 @@ def submit_trainings(
                 return _same(session, former, _digest(request))
         chosen = chosen_for(session, principal, request)
     plan = plan_for(request, chosen, settings)
+    _check_stored(database, principal.owner, settings)
     with database.write() as session:
         check_chosen(session, chosen)
+        if idempotency_key is None or not rows.find_by_key(session, principal.owner, idempotency_key):
+            _check_bound(session, principal.owner, len(plan.subjects), settings)
         return _create(session, principal, request, plan, idempotency_key, database.now(session))
+
+
+def _check_stored(database: Database, owner: str, settings: Settings) -> None:
+    with database.read() as session:
+        most = bounds_of(session, owner, settings.owners).stored_bytes
+        ids = [] if most is None else rows.ids_of(session, owner)
+    if most is None:
+        return
+    used = stored_bytes(settings, ids)
+    if used >= most:
+        raise BoundReached(
+            f"the files of {owner!r}'s trainings take {used / MIB:,.0f} MiB, and at most {most / MIB:,.0f} MiB are "
+            "allowed: delete trainings, or ask an admin for more (owners.stored_bytes)",
+            bound="owners.stored_bytes",
+            used=used,
+            most=most,
+        )
+
+
+def _check_bound(session: Session, owner: str, asked: int, settings: Settings) -> None:
+    used, most = rows.unfinished(session, owner), bounds_of(session, owner, settings.owners).trainings
+    if used + asked > most:
+        raise BoundReached(
+            f"{used:,} trainings of {owner!r} wait, run or are paused, and {asked:,} more are asked for; at most "
+            f"{most:,} are allowed: cancel some, wait for them to end, or ask an admin for more (owners.trainings)",
+            bound="owners.trainings",
+            used=used,
+            most=most,
+        )
 
 
 def _create(
@@ -167,16 +203,16 @@ def list_trainings(
     cursor: str | None = None,
     limit: int = 50,
 ) -> TrainingPage:
-    """Trainings, the newest first: the caller's own, or all for an admin; in one state, of one job or digest, if
-    given.
+    """Trainings, the newest first: the caller's own, or all for an admin or a viewer; in one state, of one job or
+    digest, if given.
     """
-    principal.require("user")
+    principal.require("user", "viewer")
     before = None
     if cursor is not None:
         created, training_id = cursors.decode(cursor, (str, str))
         before = (cursors.moment(created, cursor), training_id)
     limit = max(1, min(limit, MAX_PAGE))
-    owner = None if principal.is_admin else principal.owner
+    owner = None if principal.sees_all else principal.owner
     found = rows.page(session, owner, before, limit + 1, state=state, job_id=job_id, digest=digest)
     shown, more = found[:limit], len(found) > limit
     following = cursors.encode([shown[-1].created_at.isoformat(), shown[-1].id]) if more else None
@@ -276,6 +312,8 @@ def _begin(session: Session, training: Training, now: datetime) -> None:
 
 
 def _locked(session: Session, principal: Principal, training_id: str) -> Training:
+    """The training, to change it."""
+    principal.require("user")
     training = training_of(session, principal, training_id)
     locked = rows.lock(session, training.id)
     if locked is None:  # deleted while we waited

@@ -17,12 +17,13 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of, training_of
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import check_dataset
+from edgefront.core.services.trainings.machine import cannot_train, machine_of, served_queues
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
 from edgefront.core.store.tables import Candidate, Training
 from edgefront.core.training.vocabulary import with_vocabulary
-from edgefront.core.units import GIB, MIB
+from edgefront.core.units import GIB, MB
 from edgefront.core.wire.trainings import MAX_PICKS, FrontierPick, Requirements, TrainingRequest
 
 Item = TypeVar("Item")
@@ -86,13 +87,14 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Tr
             allowed="the name of a data set",
         )
     level = None if request.dataset else recipe.level
-    digest = check_dataset(dataset, settings.data_folder, recipe.task, level)
+    digest = check_dataset(dataset, settings.data_folder, recipe.task, level, elsewhere=not settings.embedded)
     subjects = _subjects(request, chosen)
     for subject in subjects:
         _check_task(subject.architecture, recipe)
     if chosen.start is not None:
         _check_start(chosen.start, subjects)
     device, gpus, memory_bytes, queue = placed(request.requires, settings)
+    check_served(device, queue, settings)
     return TrainingPlan(tuple(subjects), recipe, dataset, digest, device, gpus, memory_bytes, queue)
 
 
@@ -142,6 +144,28 @@ def placed(requires: Requirements, settings: Settings) -> tuple[str, int, int | 
             )
         return device, 0, memory_bytes, "cpu"
     return device, requires.gpus, memory_bytes, "gpu" if requires.gpus == 1 else "gpus"
+
+
+def check_served(device: str, queue: str, settings: Settings) -> None:
+    """Raises `InvalidInput` if the service's only worker, that of its own process, can never train on such a device.
+
+    Workers of their own may come later: for those a training waits.
+    """
+    if not settings.embedded or queue in served_queues(settings):
+        return
+    reason = cannot_train(settings)
+    if reason is not None:
+        raise InvalidInput(f"this service cannot train: {reason}", allowed="a service that can train")
+    if device == "cpu":
+        return  # it has no slot now: the training waits until the settings give it one
+    found = len(machine_of(settings).gpus)
+    wanted, has = ("one", "several")[queue == "gpus"], "one" if found else "none"
+    raise InvalidInput(
+        f"requires.device: a training on {device} needs {wanted} of its GPUs, and this service's worker has {has}",
+        field="requires.device",
+        value=device,
+        allowed=", ".join(["cpu"] if not found else ["cpu", "cuda with one GPU"]),
+    )
 
 
 def evenly(items: Sequence[Item], count: int) -> list[Item]:
@@ -195,7 +219,7 @@ def _is_within(candidate: Candidate, pick: FrontierPick) -> bool:
 
     return (
         between(pick.min_latency_ms, candidate.latency_ms or 0.0, pick.max_latency_ms)
-        and between(pick.min_memory_mb, (candidate.memory_bytes or 0) / MIB, pick.max_memory_mb)
+        and between(pick.min_memory_mb, (candidate.memory_bytes or 0) / MB, pick.max_memory_mb)
         and between(pick.min_proxy, candidate.proxy, pick.max_proxy)
     )
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 from sqlalchemy.orm import Session
 
 from edgefront.core.services.stored import PROTOCOL, TRAINING_REQUEST
+from edgefront.core.services.trainings.files.models import formats_of_trained
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.states import LIVE_TRAININGS, TrainingState
@@ -120,6 +121,7 @@ def _view(
         seconds_left=training.seconds_left,
         last_metric=None if last is None else MetricView(**last),
         result=training.result,
+        formats=formats_of_trained(training),
         evaluations=tuple(evaluation_view(row) for row in scores),
         created_at=training.created_at,
         started_at=training.started_at,

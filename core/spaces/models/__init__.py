@@ -10,10 +10,12 @@ from edgefront.core.errors import ArchitectureError, NotFound
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import bert, gpt, llama, srupp, transformer_xl, translation
 from edgefront.core.spaces.models.named import NamedModel
+from edgefront.core.validation import existing, short
 
 __all__ = ["MAX_FILE_BYTES", "NamedModel", "named_model", "named_models", "resolve"]
 
 MAX_FILE_BYTES = 1 << 20
+_LIST = "edgefront model list"
 
 _FAMILIES = (gpt, llama, transformer_xl, srupp, translation, bert)
 
@@ -29,10 +31,10 @@ def named_models() -> dict[str, NamedModel]:
 
 
 def named_model(name: str) -> NamedModel:
-    """The named model; `NotFound` lists those that there are."""
+    """The named model; `NotFound` names the nearest ones."""
     known = _known()
     if name not in known:
-        raise NotFound(f"no model named {name!r}; there are {', '.join(known)}")
+        raise NotFound(f"no model named {short(name)}; {existing(name, known, _LIST)}")
     return known[name]
 
 
@@ -45,7 +47,9 @@ def resolve(file_or_name: str) -> Architecture:
     if file_or_name in known:
         return known[file_or_name].architecture
     if not os.path.isfile(file_or_name):  # Path.is_file raises on names that no file can have
-        raise NotFound(f"{file_or_name!r} is neither a file nor a named model; the names are {', '.join(known)}")
+        raise NotFound(
+            f"{short(file_or_name)} is neither a file nor a named model; {existing(file_or_name, known, _LIST)}"
+        )
     path = Path(file_or_name)
     try:
         if path.stat().st_size > MAX_FILE_BYTES:

@@ -1,10 +1,10 @@
 """All tables, imported in one place so that the metadata is complete."""
 
-from edgefront.core.store.tables.access import ApiKey, EnrolmentToken, WebSession
+from edgefront.core.store.tables.access import AccessVersion, ApiKey, EnrolmentToken, OwnerBounds, WebSession
 from edgefront.core.store.tables.artifact import Artifact
-from edgefront.core.store.tables.base import Base, new_id
+from edgefront.core.store.tables.base import Base, new_id, random_ids
 from edgefront.core.store.tables.candidate import Candidate
-from edgefront.core.store.tables.device import Device
+from edgefront.core.store.tables.device import Device, DeviceLogLine
 from edgefront.core.store.tables.event import Event
 from edgefront.core.store.tables.job import Generation, Job, Target
 from edgefront.core.store.tables.measurement import Launch, Lease, Measurement
@@ -13,11 +13,13 @@ from edgefront.core.store.tables.quality import LawVersion, WantedRefit
 from edgefront.core.store.tables.training import Evaluation, Training, TrainingEvent, TrainingMetric
 
 __all__ = [
+    "AccessVersion",
     "ApiKey",
     "Artifact",
     "Base",
     "Candidate",
     "Device",
+    "DeviceLogLine",
     "EnrolmentToken",
     "Evaluation",
     "Event",
@@ -27,6 +29,7 @@ __all__ = [
     "LawVersion",
     "Lease",
     "Measurement",
+    "OwnerBounds",
     "ProxyScore",
     "ProxyWait",
     "Target",
@@ -36,4 +39,5 @@ __all__ = [
     "WantedRefit",
     "WebSession",
     "new_id",
+    "random_ids",
 ]

@@ -1,13 +1,16 @@
-"""Keys, enrolment tokens and web sessions. Secrets are stored as SHA-256 only: they are long and random."""
+"""Keys, enrolment tokens and web sessions, and the count of what has ended.
+
+Secrets are stored as SHA-256 only: they are long and random.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKey, String
+from sqlalchemy import ForeignKey, String, false
 from sqlalchemy.orm import Mapped, mapped_column
 
-from edgefront.core.store.tables.base import Base, UtcDateTime, new_id
+from edgefront.core.store.tables.base import Base, BigInt, UtcDateTime, new_id
 
 
 class ApiKey(Base):
@@ -23,6 +26,10 @@ class ApiKey(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    pending: Mapped[bool] = mapped_column(default=False, server_default=false())
+    """A device's new credential that was not used yet: its first use ends the older ones."""
+    token_id: Mapped[str | None] = mapped_column(ForeignKey("enrolment_token.id", ondelete="SET NULL"))
+    """The enrolment token that it was exchanged for."""
 
 
 class EnrolmentToken(Base):
@@ -31,12 +38,30 @@ class EnrolmentToken(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("enr"))
     name: Mapped[str] = mapped_column(String(100))
     owner: Mapped[str] = mapped_column(String(100), index=True)
+    device_id: Mapped[str | None] = mapped_column(ForeignKey("device.id", ondelete="CASCADE"), index=True)
+    """The one device that it enrols again; None: new devices."""
     secret_hash: Mapped[str] = mapped_column(String(64), unique=True)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
     max_uses: Mapped[int] = mapped_column(default=1)
     uses: Mapped[int] = mapped_column(default=0)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class OwnerBounds(Base):
+    """What an admin has set for an owner. The newest row of an owner counts; the others are its history."""
+
+    __tablename__ = "owner_bounds"
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("own"))
+    owner: Mapped[str] = mapped_column(String(100), index=True)
+    weight: Mapped[float | None]  # this and the following: None for that of the settings
+    running_jobs: Mapped[int | None]
+    waiting_launches: Mapped[int | None]
+    trainings: Mapped[int | None]
+    stored_bytes: Mapped[int | None] = mapped_column(BigInt)
+    set_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    set_by: Mapped[str] = mapped_column(String(100))  # the admin key's name
 
 
 class WebSession(Base):
@@ -49,3 +74,14 @@ class WebSession(Base):
     api_key_id: Mapped[str] = mapped_column(ForeignKey("api_key.id", ondelete="CASCADE"), index=True)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class AccessVersion(Base):
+    """One row: how often a key, a credential or a browser session has ended. Processes forget what they know of
+    secrets when it has changed.
+    """
+
+    __tablename__ = "access_version"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False, default=1)
+    number: Mapped[int] = mapped_column(BigInt)

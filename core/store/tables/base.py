@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from datetime import datetime, timezone
 from typing import Any, ClassVar, cast
 
@@ -56,6 +57,16 @@ class UtcDateTime(TypeDecorator[datetime]):
 Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 BigInt = BigInteger()
 AutoId = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def random_ids(prefix: str, count: int) -> list[str]:
+    """So many identifiers of the form of `new_id`, rising, of which none can be guessed from the others.
+
+    80 bits are random, also within a millisecond, where those of `new_id` count up.
+    """
+    now = ULID().bytes[:6]
+    tails = sorted(secrets.token_bytes(10) for _ in range(count))
+    return [f"{prefix}_{str(ULID(now + tail)).lower()}" for tail in tails]
 
 
 def new_id(prefix: str) -> str:

@@ -10,6 +10,17 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
 
+_POINTS = (
+    *("target_id", "state", "role", "on_frontier", "latency_ms", "memory_bytes", "proxy", "predicted_perplexity"),
+    "number",
+)
+
+
+def _by(figure: str, *, optional: bool = True) -> Index:
+    """The order of a list by a figure; those that lack it are not in it: `services.jobs.queries.lists`."""
+    known = text(f"{figure} IS NOT NULL") if optional else None
+    return Index(f"ix_candidate_by_{figure}", "target_id", figure, "id", postgresql_where=known, sqlite_where=known)
+
 
 class Candidate(Base):
     __tablename__ = "candidate"
@@ -22,7 +33,10 @@ class Candidate(Base):
             postgresql_where=text("on_frontier"),
             sqlite_where=text("on_frontier = 1"),  # SQLite requires the identical condition
         ),
-        Index("ix_candidate_target_state", "target_id", "state"),
+        # All that the chart's points are counted and thinned by, so that neither reads the rows, which are wide.
+        Index("ix_candidate_target_state", *_POINTS),
+        *(_by(name) for name in ("latency_ms", "memory_bytes", "predicted_perplexity")),
+        *(_by(name, optional=False) for name in ("proxy", "decoder_parameters")),
     )
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("cnd"))
@@ -43,6 +57,7 @@ class Candidate(Base):
     flops: Mapped[int] = mapped_column(BigInt)
     proxy: Mapped[float]
     predicted: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.wire.jobs.PredictedView, when it was proposed
+    predicted_perplexity: Mapped[float | None]  # that of `predicted`
     seed: Mapped[int] = mapped_column(BigInt)  # seed of its random weights
     state: Mapped[str] = mapped_column(String(15))  # core.wire.jobs.CandidateState
     reason: Mapped[str | None] = mapped_column(Text)
@@ -52,6 +67,11 @@ class Candidate(Base):
     latency_p90_ms: Mapped[float | None]
     memory_bytes: Mapped[int | None] = mapped_column(BigInt)
     build_peak_bytes: Mapped[int | None] = mapped_column(BigInt)
+    first_token_ms: Mapped[float | None]  # of mode generate, as those that follow
+    token_ms: Mapped[float | None]  # each further token
+    total_ms: Mapped[float | None]
+    tokens_per_s: Mapped[float | None]
+    energy_token_mj: Mapped[float | None]
     launches: Mapped[int] = mapped_column(default=0)
     on_frontier: Mapped[bool] = mapped_column(default=False)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

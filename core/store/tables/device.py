@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import String
-from sqlalchemy.orm import Mapped, mapped_column
+import orjson
+from sqlalchemy import ForeignKey, Index, String, Text, false
+from sqlalchemy.orm import Mapped, mapped_column, validates
 
-from edgefront.core.store.tables.base import Base, Json, UtcDateTime, new_id
+from edgefront.core.store.tables.base import AutoId, Base, Json, UtcDateTime, new_id
+
+
+def digest_of_facts(facts: Mapping[str, Any]) -> str:
+    """Changes with the facts: what was derived from them is derived again."""
+    return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
 class Device(Base):
@@ -20,8 +28,34 @@ class Device(Base):
     owner: Mapped[str] = mapped_column(String(100), index=True)
     state: Mapped[str] = mapped_column(String(10), default="active")  # active, draining, revoked
     facts: Mapped[dict[str, Any]] = mapped_column(Json)
+    facts_digest: Mapped[str | None] = mapped_column(String(16))  # set with the facts
+    class_next: Mapped[bool] = mapped_column(default=False, server_default=false())  # its class has the next odd turn
     protocol_version: Mapped[int]
     enrolled_at: Mapped[datetime] = mapped_column(UtcDateTime)
     last_seen_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     busy_s: Mapped[float] = mapped_column(default=0.0)
     measuring_s: Mapped[float] = mapped_column(default=0.0)
+    quarantine: Mapped[str | None] = mapped_column(Text)  # why it gets no launches
+    failing: Mapped[list[str] | None] = mapped_column(Json)  # measurements that failed here since one was done
+    drift: Mapped[str | None] = mapped_column(Text)  # how its anchor has moved; its results carry this as a mark
+    trusted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # its anchor's history counts from here
+    audits: Mapped[int] = mapped_column(default=0, server_default="0")  # repeats of what was measured before
+    audits_held: Mapped[int] = mapped_column(default=0, server_default="0")  # those within the interval known before
+
+    @validates("facts")
+    def _set_digest(self, _name: str, facts: dict[str, Any]) -> dict[str, Any]:
+        self.facts_digest = digest_of_facts(facts)
+        return facts
+
+
+class DeviceLogLine(Base):
+    """A line that a device's agent has logged; of each device only the last are kept."""
+
+    __tablename__ = "device_log_line"
+    __table_args__ = (Index("ix_device_log_line_device", "device_id", "id"),)
+
+    id: Mapped[int] = mapped_column(AutoId, primary_key=True, autoincrement=True)
+    device_id: Mapped[str] = mapped_column(ForeignKey("device.id", ondelete="CASCADE"))
+    logged_at: Mapped[datetime] = mapped_column(UtcDateTime)  # by the device's clock
+    level: Mapped[str] = mapped_column(String(10))
+    message: Mapped[str] = mapped_column(Text)

@@ -30,6 +30,7 @@ class Job(Base):
     idempotency_key: Mapped[str | None] = mapped_column(String(200))
     state: Mapped[str] = mapped_column(String(10), index=True)  # core.wire.jobs.JobState
     reason: Mapped[str | None] = mapped_column(Text)
+    weight: Mapped[float] = mapped_column(default=1.0, server_default="1")  # of its owner: more gets more turns
     wanted_law: Mapped[str | None] = mapped_column(String(80))  # to which it is being moved: core.services.jobs.law
     last_event: Mapped[int] = mapped_column(default=0)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -64,6 +65,7 @@ class Target(Base):
     settled: Mapped[int] = mapped_column(default=0)
     launches_done: Mapped[int] = mapped_column(default=0)
     refinements: Mapped[int] = mapped_column(default=0)  # refinement launches that were requested
+    last_turn: Mapped[float] = mapped_column(default=0.0, server_default="0")  # of the last launch it asked for
     busy_s: Mapped[float] = mapped_column(default=0.0)
     measuring_s: Mapped[float] = mapped_column(default=0.0)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -82,4 +84,6 @@ class Generation(Base):
     snapshot: Mapped[list[Any]] = mapped_column(Json)  # what changed since the last one: core.services.search.snapshots
     device_data: Mapped[dict[str, Any] | None] = mapped_column(Json)  # what else was known of the device: snapshots
     claimed_until: Mapped[datetime | None] = mapped_column(UtcDateTime)  # a worker computes its proposals until then
+    proposals: Mapped[int | None]  # how many it has; None until the first are stored
+    stored: Mapped[int] = mapped_column(default=0, server_default="0")  # how many of them are candidates
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -35,8 +35,8 @@ class Measurement(Base):
     protocol: Mapped[dict[str, Any]] = mapped_column(Json)
     architecture: Mapped[dict[str, Any]] = mapped_column(Json)
     seed: Mapped[int] = mapped_column(BigInt)
-    state: Mapped[str] = mapped_column(String(10))  # wanted, measured, infeasible, failed
-    reason: Mapped[str | None] = mapped_column(Text)
+    state: Mapped[str] = mapped_column(String(12))  # core.states.MeasurementState
+    reason: Mapped[str | None] = mapped_column(Text)  # why it has no result, or is not confirmed
     launches: Mapped[int] = mapped_column(default=0)  # done ones
     latency_ms: Mapped[float | None]  # median over launches of each launch's median
     latency_p90_ms: Mapped[float | None]
@@ -44,11 +44,17 @@ class Measurement(Base):
     log_m2: Mapped[float | None]  # sum of squared deviations from it: pooled over the device for the interval
     memory_bytes: Mapped[int | None] = mapped_column(BigInt)
     build_peak_bytes: Mapped[int | None] = mapped_column(BigInt)
+    first_token_ms: Mapped[float | None]  # of mode generate, medians as latency_ms
+    token_ms: Mapped[float | None]  # each further token
+    total_ms: Mapped[float | None]
+    tokens_per_s: Mapped[float | None]
+    energy_token_mj: Mapped[float | None]
     measured_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 # Spelled out in queries too: with a parameter, a prepared statement's plan could not use a partial index.
 WANTED: ColumnElement[str] = literal_column("'wanted'")
+LEASED: ColumnElement[str] = literal_column("'leased'")
 REPORTED: ColumnElement[str] = literal_column("'reported'")
 _WANTED = text("state = 'wanted'")
 _REPORTED = text("state = 'reported'")
@@ -62,7 +68,7 @@ class Launch(Base):
     __tablename__ = "launch"
     __table_args__ = (
         # Partial, so that a launch is in them only while it waits: each change of its state writes an entry less.
-        Index("ix_launch_wanted", "device_key", "priority", "id", postgresql_where=_WANTED, sqlite_where=_WANTED),
+        Index("ix_launch_wanted", "device_key", "turn", "id", postgresql_where=_WANTED, sqlite_where=_WANTED),
         Index("ix_launch_reported", "finished_at", postgresql_where=_REPORTED, sqlite_where=_REPORTED),
         # Launches are written often, so the indexes leave out done launches, which have no lease and no device.
         Index("ix_launch_lease", "lease_id", postgresql_where=_HELD, sqlite_where=_HELD),
@@ -73,17 +79,19 @@ class Launch(Base):
     measurement_id: Mapped[str] = mapped_column(ForeignKey("measurement.id", ondelete="CASCADE"), index=True)
     target_id: Mapped[str | None] = mapped_column(ForeignKey("target.id", ondelete="SET NULL"), index=True)
     device_key: Mapped[str] = mapped_column(String(120))
-    state: Mapped[str] = mapped_column(String(10))  # core.states.LaunchState
-    purpose: Mapped[str] = mapped_column(String(10))  # first, refinement
-    priority: Mapped[int] = mapped_column(default=0)  # lower goes first
+    state: Mapped[str] = mapped_column(String(12))  # core.states.LaunchState
+    purpose: Mapped[str] = mapped_column(String(10))  # core.states.Purpose
+    turn: Mapped[float] = mapped_column(default=0.0, server_default="0")  # lowest first: services.jobs.queries.turns
     attempts: Mapped[int] = mapped_column(default=0)  # deaths of the child, or of the agent after the start
     fence: Mapped[int] = mapped_column(default=0)  # rises with every claim
     lease_id: Mapped[str | None] = mapped_column(ForeignKey("lease.id"))
-    device_id: Mapped[str | None] = mapped_column(ForeignKey("device.id"))
+    device_id: Mapped[str | None] = mapped_column(ForeignKey("device.id"))  # that holds it, or held it last
+    former_device_id: Mapped[str | None] = mapped_column(String(40))  # that held it before: its result counts too
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     result: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.measurement.record.LaunchResult
     reports: Mapped[list[str]] = mapped_column(Json, default=list)  # digests of the accepted reports
     reason: Mapped[str | None] = mapped_column(Text)
+    mark: Mapped[str | None] = mapped_column(Text)  # what to know of the conditions that it was measured in
     busy_s: Mapped[float] = mapped_column(default=0.0, server_default="0")  # of its device, until it is settled
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

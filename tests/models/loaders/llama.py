@@ -29,14 +29,10 @@ def from_llama(state: Mapping[str, Tensor], architecture: Architecture) -> Weigh
         for part in ("q_norm", "k_norm"):
             if f"{source}.self_attn.{part}.weight" in names:
                 weights[f"{mixer}.{part}.weight"] = names[f"{source}.self_attn.{part}.weight"]
-        weights |= _joined(names, f"{fed}.up", [f"{source}.mlp.gate_proj", f"{source}.mlp.up_proj"])
-        weights |= _joined(names, f"{fed}.down", [f"{source}.mlp.down_proj"])
+        weights |= _fed(names, fed, [f"{source}.mlp.{part}_proj" for part in ("gate", "up", "down")])
         weights[f"{mixer}.norm.weight"] = names[f"{source}.input_layernorm.weight"]
         weights[f"{fed}.norm.weight"] = names[f"{source}.post_attention_layernorm.weight"]
-    if architecture.output.kind == "tokens":
-        weights |= token_output(names, architecture, "lm_head.weight", "embed_tokens.weight")
-    names.finish(r"lm_head\.weight")
-    return weights
+    return _finished(names, architecture, weights)
 
 
 def from_lfm2(state: Mapping[str, Tensor], architecture: Architecture) -> Weights:
@@ -59,14 +55,23 @@ def from_lfm2(state: Mapping[str, Tensor], architecture: Architecture) -> Weight
             weights[f"{mixer}.conv.weight"] = names[f"{source}.conv.conv.weight"].squeeze(1).T.contiguous()
             if f"{source}.conv.conv.bias" in names:
                 weights[f"{mixer}.conv.bias"] = names[f"{source}.conv.conv.bias"]
-        weights |= _joined(names, f"{fed}.up", [f"{source}.feed_forward.w1", f"{source}.feed_forward.w3"])
-        weights |= _joined(names, f"{fed}.down", [f"{source}.feed_forward.w2"])
+        weights |= _fed(names, fed, [f"{source}.feed_forward.w{number}" for number in (1, 3, 2)])
         weights[f"{mixer}.norm.weight"] = names[f"{source}.operator_norm.weight"]
         weights[f"{fed}.norm.weight"] = names[f"{source}.ffn_norm.weight"]
+    return _finished(names, architecture, weights)
+
+
+def _finished(names: ForeignState, architecture: Architecture, weights: Weights) -> Weights:
+    """With the output; nothing else may be left over."""
     if architecture.output.kind == "tokens":
-        weights |= token_output(names, architecture, "lm_head.weight", "embed_tokens.weight")
+        weights = weights | token_output(names, architecture, "lm_head.weight", "embed_tokens.weight")
     names.finish(r"lm_head\.weight")
     return weights
+
+
+def _fed(names: ForeignState, ours: str, theirs: Sequence[str]) -> Weights:
+    """A gated feed-forward block of the linear layers gate, up and down."""
+    return _joined(names, f"{ours}.up", theirs[:2]) | _joined(names, f"{ours}.down", theirs[2:])
 
 
 def _joined(names: ForeignState, ours: str, theirs: Sequence[str]) -> Weights:

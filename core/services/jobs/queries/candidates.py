@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, and_, case, false, func, insert, literal, or_, select, true, update
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm import Session, defer
 from sqlalchemy.orm.attributes import set_committed_value
 
+from edgefront.core.measurement.generation import MEASURED as TIMES
 from edgefront.core.states import MEASURED_CANDIDATES
 from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.bulk import write_back
 from edgefront.core.store.tables import Candidate
+from edgefront.core.units import MB
+from edgefront.core.wire.jobs import Limits
 
 MAX_BASELINES = 256
 """Maximum number of baselines. They have the first numbers of a target, so they are found without reading others."""
 
+MAX_CORNERS = 200
+"""Of one query: it has three parameters for each."""
 
 _NEWS = (
     "state",
@@ -26,10 +31,15 @@ _NEWS = (
     "latency_p90_ms",
     "memory_bytes",
     "build_peak_bytes",
+    *TIMES,
     "launches",
     "measured_at",
     "on_frontier",
 )
+
+
+_LARGEST = 1e18
+"""Bytes: what a column holds, with room."""
 
 
 class Point(NamedTuple):
@@ -76,6 +86,14 @@ def predictions(session: Session, ids: Collection[str]) -> Sequence[Row[Any]]:
     return session.execute(select(*columns).where(any_of(Candidate.id, ids))).all()
 
 
+def numbers(session: Session, ids: Collection[str]) -> dict[str, int]:
+    """Id → number."""
+    return {
+        row[0]: row[1]
+        for row in session.execute(select(Candidate.id, Candidate.number).where(any_of(Candidate.id, ids)))
+    }
+
+
 def in_state(session: Session, target_id: str, state: str) -> list[Candidate]:
     return list(
         session.scalars(
@@ -84,6 +102,13 @@ def in_state(session: Session, target_id: str, state: str) -> list[Candidate]:
             .order_by(Candidate.number)
         )
     )
+
+
+def waiting_news(session: Session, target_id: str) -> list[Candidate]:
+    """The waiting candidates, without what their news do not say."""
+    query = select(Candidate).where(Candidate.target_id == target_id, Candidate.state == "waiting")
+    light = query.options(defer(Candidate.genome), defer(Candidate.architecture))
+    return list(session.scalars(light.order_by(Candidate.number)))
 
 
 def any_in_state(session: Session, target_id: str, state: str) -> bool:
@@ -100,6 +125,10 @@ def baselines(session: Session, target_id: str) -> list[Candidate]:
             select(Candidate).where(Candidate.target_id == target_id, _IS_BASELINE).order_by(Candidate.number)
         )
     )
+
+
+def baseline_count(session: Session, target_id: str) -> int:
+    return session.scalar(select(func.count()).where(Candidate.target_id == target_id, _IS_BASELINE)) or 0
 
 
 def frontier(session: Session, target_id: str) -> list[Candidate]:
@@ -130,20 +159,23 @@ def competing_points(session: Session, target_id: str) -> list[Point]:
 
 def dominated_points(session: Session, target_id: str, corners: Sequence[tuple[float, float, float]]) -> list[Point]:
     """In-bounds search candidates off the frontier that one of these corners (proxy, latency_ms, memory_bytes)
-    dominates or equals."""
+    dominates or equals; of many corners, all that are off the frontier.
+    """
     if not corners:
         return []
-    below = or_(
-        *(
-            and_(
-                Candidate.proxy <= proxy,
-                Candidate.latency_ms >= latency_ms,
-                Candidate.memory_bytes >= memory_bytes,
+    condition = and_(Candidate.state == "measured", Candidate.role == "search", Candidate.on_frontier == false())
+    if len(corners) <= MAX_CORNERS:
+        below = or_(
+            *(
+                and_(
+                    Candidate.proxy <= proxy,
+                    Candidate.latency_ms >= latency_ms,
+                    Candidate.memory_bytes >= memory_bytes,
+                )
+                for proxy, latency_ms, memory_bytes in corners
             )
-            for proxy, latency_ms, memory_bytes in corners
         )
-    )
-    condition = and_(Candidate.state == "measured", Candidate.role == "search", Candidate.on_frontier == false(), below)
+        condition = and_(condition, below)
     return _points(session, [target_id], _points_where(condition))[target_id]
 
 
@@ -188,28 +220,32 @@ def move_frontier(session: Session, joined: Collection[str], left: Collection[st
                     set_committed_value(loaded, "on_frontier", value)
 
 
-def best_within(
-    session: Session, target_id: str, max_latency_ms: float | None, max_memory_bytes: float | None, most: int
-) -> list[Candidate]:
+def bounds(limits: Limits) -> list[tuple[Any, float]]:
+    """Columns, and what each is at most."""
+    found = (
+        (Candidate.latency_ms, limits.latency_ms),
+        (Candidate.memory_bytes, None if limits.memory_mb is None else min(limits.memory_mb * MB, _LARGEST)),
+        (Candidate.first_token_ms, limits.first_token_ms),
+        (Candidate.token_ms, limits.token_ms),
+    )
+    return [(column, limit) for column, limit in found if limit is not None]
+
+
+def best_within(session: Session, target_id: str, limits: Limits, most: int) -> list[Candidate]:
     """Measured search candidates within these limits, whatever the job's are: the `most` best by the proxy."""
     query = select(Candidate).where(_measured(target_id), Candidate.role == "search")
-    if max_latency_ms is not None:
-        query = query.where(Candidate.latency_ms <= max_latency_ms)
-    if max_memory_bytes is not None:
-        query = query.where(Candidate.memory_bytes <= max_memory_bytes)
+    query = query.where(*(column <= limit for column, limit in bounds(limits)))
     order = (Candidate.proxy.desc(), Candidate.latency_ms, Candidate.id)
     return list(session.scalars(query.order_by(*order).limit(most)))
 
 
-def nearest_to(
-    session: Session, target_id: str, max_latency_ms: float | None, max_memory_bytes: float | None, most: int
-) -> list[Candidate]:
+def nearest_to(session: Session, target_id: str, limits: Limits, most: int) -> list[Candidate]:
     """The `most` measured search candidates that exceed the limits least, the `most` quickest, and the smallest."""
     beyond: Any = literal(1.0)
     orders: list[Any] = [Candidate.latency_ms, Candidate.memory_bytes]
-    for column, limit in ((Candidate.latency_ms, max_latency_ms), (Candidate.memory_bytes, max_memory_bytes)):
-        if limit is not None:
-            beyond = beyond * case((column > limit, column / limit), else_=1.0)
+    for column, limit in bounds(limits):
+        beyond = beyond * case((column > limit, column / limit), else_=1.0)
+        orders += [column] if column.key in TIMES else []
     found: dict[str, Candidate] = {}
     for order in (beyond, *orders):
         query = select(Candidate).where(_measured(target_id), Candidate.role == "search")
@@ -220,11 +256,39 @@ def nearest_to(
 def measured_with_predictions(session: Session, target_id: str, most: int) -> Sequence[Row[Any]]:
     """What was predicted, if anything, and measured of the `most` latest search candidates; the latest first."""
     return session.execute(
-        select(Candidate.id, Candidate.predicted, Candidate.latency_ms, Candidate.memory_bytes)
+        select(Candidate.id, Candidate.number, Candidate.predicted, Candidate.latency_ms, Candidate.memory_bytes)
         .where(_measured(target_id), Candidate.role == "search")
         .order_by(Candidate.number.desc())
         .limit(most)
     ).all()
+
+
+def one_in(measured: int, most: int) -> ColumnElement[bool]:
+    """Whether a candidate is in the even spread, in the order of proposal, of about `most` among so many."""
+    return Candidate.number % max(1, -(-measured // most)) == 0
+
+
+def measured_genomes(session: Session, target_id: str, most: int) -> tuple[int, Sequence[Row[Any]]]:
+    """The number of measured search candidates, and genome and objectives of about `most` of them: an even spread in
+    the order of proposal, and the whole frontier.
+    """
+    condition = and_(_measured(target_id), Candidate.role == "search")
+    measured = session.scalar(select(func.count()).where(condition)) or 0
+    query = select(
+        Candidate.id,
+        Candidate.number,
+        Candidate.genome,
+        Candidate.state,
+        Candidate.proxy,
+        Candidate.predicted,
+        Candidate.latency_ms,
+        Candidate.memory_bytes,
+        Candidate.first_token_ms,
+        Candidate.token_ms,
+        Candidate.on_frontier,
+    )
+    spread = or_(one_in(measured, most), Candidate.on_frontier == true())
+    return measured, session.execute(query.where(condition, spread).order_by(Candidate.number)).all()
 
 
 def _measured(target_id: str) -> ColumnElement[bool]:
@@ -253,6 +317,9 @@ def search_rows(session: Session, target_id: str) -> Sequence[Row[Any]]:
             Candidate.operator,
             Candidate.launches,
             Candidate.predicted,
+            Candidate.first_token_ms,
+            Candidate.token_ms,
+            Candidate.total_ms,
         )
         .where(Candidate.target_id == target_id, Candidate.role == "search")
         .order_by(Candidate.number)
@@ -308,44 +375,3 @@ def measured_since(session: Session, target_id: str, generation: int) -> bool:
             )
         )
     )
-
-
-def page(
-    session: Session,
-    conditions: Sequence[ColumnElement[bool]],
-    column: InstrumentedAttribute[Any],
-    *,
-    descending: bool,
-    after: tuple[Any, str] | None,
-    limit: int,
-) -> list[Candidate]:
-    """Candidates in the order of a column, ties by id, absent values last; those after (value, id)."""
-    query = select(Candidate).where(*conditions)
-    if after is not None:
-        value, id_ = after
-        if value is None:
-            query = query.where(column.is_(None), Candidate.id > id_)
-        else:
-            beyond = column < value if descending else column > value
-            query = query.where(or_(beyond, and_(column == value, Candidate.id > id_), column.is_(None)))
-    order = column.desc() if descending else column.asc()
-    return list(session.scalars(query.order_by(column.is_(None), order, Candidate.id).limit(limit)))
-
-
-def stream(
-    session: Session,
-    conditions: Sequence[ColumnElement[bool]],
-    column: InstrumentedAttribute[Any],
-    *,
-    descending: bool,
-    batch: int = 500,
-) -> Iterator[Candidate]:
-    """All candidates, read page by page, so that memory contains one page at a time."""
-    after: tuple[Any, str] | None = None
-    while True:
-        found = page(session, conditions, column, descending=descending, after=after, limit=batch)
-        yield from found
-        if len(found) < batch:
-            return
-        after = (getattr(found[-1], column.key), found[-1].id)
-        session.expunge_all()

@@ -15,9 +15,10 @@ from sqlalchemy import and_, delete, func, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, aliased, defer
 
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
+from edgefront.core.services.jobs.queries.turns import take_turns
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES, UNSETTLED_CANDIDATES
 from edgefront.core.store.any_of import any_of, texts
-from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target, new_id
+from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target, new_id, random_ids
 
 NOT_WANTED = "no running job needs it any more"
 
@@ -103,23 +104,28 @@ def launch_counts(session: Session, measurement_ids: Collection[str]) -> dict[st
 
 
 def add_launches(
-    session: Session, target: Target, measurement_ids: Iterable[str], *, purpose: str, priority: int, now: datetime
+    session: Session, target: Target, measurement_ids: Collection[str], *, purpose: str, now: datetime
 ) -> None:
-    """One wanted launch for each id given (an id given twice gets two)."""
+    """One wanted launch for each id given (an id given twice gets two). The target is locked."""
     rows = [
         {
-            "id": new_id("lau"),
+            "id": launch_id,
             "measurement_id": measurement_id,
             "target_id": target.id,
             "device_key": target.device_key,
             "state": "wanted",
             "purpose": purpose,
-            "priority": priority,
+            "turn": turn,
             "attempts": 0,
             "fence": 0,
             "created_at": now,
         }
-        for measurement_id in measurement_ids
+        for launch_id, measurement_id, turn in zip(
+            random_ids("lau", len(measurement_ids)),
+            measurement_ids,
+            take_turns(session, target, len(measurement_ids)),
+            strict=True,
+        )
     ]
     if rows:
         session.execute(insert(Launch), rows)
@@ -154,7 +160,7 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
             job.state == "running",
             target.state.in_(ACTIVE_TARGETS),
             or_(
-                theirs.state == "waiting",
+                theirs.state.in_(UNSETTLED_CANDIDATES),
                 Launch.target_id == target.id,
                 and_(target.state == "baselines", theirs.role == "baseline"),
             ),

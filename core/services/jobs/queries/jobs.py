@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, delete, or_, select, update
+from sqlalchemy import ColumnElement, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.services.fleet.device_keys import DEVICE, key_of_class, key_of_device, parsed, sorted_out
@@ -158,6 +158,23 @@ def idle_targets(session: Session) -> list[str]:
     )
 
 
+def unfinished_targets(session: Session, now: datetime) -> list[str]:
+    """Active targets of running jobs with a generation of which a part is stored, and that no worker stores."""
+    return list(
+        session.scalars(
+            select(Target.id)
+            .join(Job, Job.id == Target.job_id)
+            .join(Generation, (Generation.target_id == Target.id) & (Generation.number == Target.generation))
+            .where(
+                Job.state == "running",
+                Target.state.in_(ACTIVE_TARGETS),
+                Generation.stored < Generation.proposals,
+                or_(Generation.claimed_until.is_(None), Generation.claimed_until <= now),
+            )
+        )
+    )
+
+
 def homeless_targets(session: Session) -> list[str]:
     """Active targets of running jobs whose device has been revoked."""
     return list(
@@ -188,13 +205,22 @@ def active_targets(session: Session) -> list[tuple[Target, Job]]:
     return [(row[0], row[1]) for row in rows]
 
 
+def clock_of(session: Session, target: Target) -> datetime | None:
+    """When the first of the job's targets on this device was started; None: none was."""
+    others = select(func.min(Target.started_at)).where(
+        Target.job_id == target.job_id, Target.device_key == target.device_key, Target.id != target.id
+    )
+    return min((at for at in (target.started_at, session.scalar(others)) if at is not None), default=None)
+
+
 def devices_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, int]:
-    """Device key → number of its active devices that were seen since then."""
+    """Device key → number of its active devices, none in quarantine, that were seen since then."""
     ids, classes = sorted_out(device_keys)
     rows = session.execute(
         select(Device.id, Device.device_class).where(
             or_(any_of(Device.id, ids), any_of(Device.device_class, classes)),
             Device.state == "active",
+            Device.quarantine.is_(None),
             Device.last_seen_at >= since,
         )
     )
@@ -205,14 +231,41 @@ def devices_seen(session: Session, device_keys: Sequence[str], since: datetime) 
     return {key: seen.get(key, 0) for key in device_keys}
 
 
+class HeldBack(NamedTuple):
+    """A device that gets no launches, drained or in quarantine."""
+
+    name: str
+    draining: bool
+
+
+def held_back(session: Session, device_keys: Sequence[str]) -> dict[str, HeldBack]:
+    """Device key → a device of it that gets no launches though it was not revoked; keys without one are left out."""
+    ids, classes = sorted_out(device_keys)
+    rows = session.execute(
+        select(Device.id, Device.device_class, Device.name, Device.quarantine)
+        .where(
+            or_(any_of(Device.id, ids), any_of(Device.device_class, classes)),
+            or_(Device.quarantine.is_not(None), Device.state == "draining"),
+            Device.state != "revoked",
+        )
+        .order_by(Device.id)
+    )
+    found: dict[str, HeldBack] = {}
+    for row in rows:
+        for key in (key_of_device(row.id), key_of_class(row.device_class)):
+            found.setdefault(key, HeldBack(row.name, draining=row.quarantine is None))
+    return found
+
+
 def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, list[dict[str, Any]]]:
-    """Device key → facts of its active devices that were seen since then."""
+    """Device key → facts of its active devices, none in quarantine, that were seen since then."""
     found: dict[str, list[dict[str, Any]]] = {key: [] for key in device_keys}
     ids, classes = sorted_out(device_keys)
     rows = session.execute(
         select(Device.id, Device.device_class, Device.facts).where(
             or_(any_of(Device.id, ids), any_of(Device.device_class, classes)),
             Device.state == "active",
+            Device.quarantine.is_(None),
             Device.last_seen_at >= since,
         )
     )

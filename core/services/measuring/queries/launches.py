@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Integer, String, Table, and_, bindparam, f
 from sqlalchemy.orm import Session, aliased
 
 from edgefront.core.services.jobs.queries.demand import NOT_WANTED
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES, UNSETTLED_CANDIDATES, Purpose
 from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.bulk import update_rows
 from edgefront.core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
@@ -43,7 +43,7 @@ def _claimable(device_key: Any) -> Any:
         )
         .join(Measurement, Measurement.id == Launch.measurement_id)
         .where(Launch.state == WANTED, Launch.device_key == device_key)
-        .order_by(Launch.priority, Launch.id)
+        .order_by(Launch.turn, Launch.id)
         .limit(bindparam("most", type_=Integer))
         .with_for_update(of=Launch, key_share=True, skip_locked=True)
     )
@@ -55,7 +55,7 @@ _OWN, _SHARED = bindparam("own", type_=String), bindparam("shared", type_=String
 _OWN_WANTED = (
     select(_other.device_key)
     .where(_other.state == WANTED, _other.device_key == _OWN)
-    .order_by(_other.priority, _other.id)
+    .order_by(_other.turn, _other.id)
     .limit(1)
     .scalar_subquery()
 )
@@ -64,23 +64,33 @@ _CLAIMABLE_SHARED = _claimable(_SHARED)
 
 
 def claimable(
-    session: Session, own_key: str, shared_key: str, excluded_protocols: Collection[str], limit: int
+    session: Session,
+    own_key: str,
+    shared_key: str,
+    excluded_protocols: Collection[str],
+    limit: int,
+    excluded_architectures: Collection[str] = (),
+    *,
+    class_next: bool = False,
 ) -> list[Any]:
     """The first wanted launches that no other claim has locked, locked, with the columns that an agent needs.
 
-    Launches of the device's own key come first, then those of its class.
+    Where both keys have some, each gets half; of an odd number the class gets one more if `class_next`.
     """
-    found = _claim(session, _CLAIMABLE, own_key, shared_key, excluded_protocols, limit)
-    if len(found) < limit and any(row.device_key == own_key for row in found):
-        rest = limit - len(found)
-        found += _claim(session, _CLAIMABLE_SHARED, own_key, shared_key, excluded_protocols, rest)
-    return found
 
+    def claim(query: Any, most: int) -> list[Any]:
+        if excluded_protocols:
+            query = query.where(~any_of(Measurement.protocol_digest, excluded_protocols))
+        if excluded_architectures:
+            query = query.where(~any_of(Measurement.digest, excluded_architectures))
+        return list(session.execute(query, {"own": own_key, "shared": shared_key, "most": most}))
 
-def _claim(session: Session, query: Any, own: str, shared: str, excluded: Collection[str], most: int) -> list[Any]:
-    if excluded:
-        query = query.where(Measurement.protocol_digest.not_in(excluded))
-    return list(session.execute(query, {"own": own, "shared": shared, "most": most}))
+    own = claim(_CLAIMABLE, limit)
+    if all(row.device_key == shared_key for row in own):
+        return own
+    share = max(limit - len(own), (limit + class_next) // 2)
+    shared = claim(_CLAIMABLE_SHARED, share) if share else []
+    return own[: limit - len(shared)] + shared
 
 
 _START = (
@@ -117,19 +127,29 @@ def held_by(session: Session, device_id: str) -> list[str]:
     return list(session.scalars(select(Launch.id).where(Launch.device_id == device_id, Launch.state == "leased")))
 
 
+_LEASED_ROW = (
+    Launch.id,
+    Launch.measurement_id,
+    Launch.lease_id,
+    Launch.device_id,
+    Launch.attempts,
+    Launch.started_at,
+)
+
+
 def stranded(session: Session) -> Rows:
-    """Leased launches whose lease has ended: id, measurement_id, lease_id, attempts, started_at."""
+    """Leased launches whose lease has ended: id, measurement_id, lease_id, device_id, attempts, started_at."""
     return session.execute(
-        select(Launch.id, Launch.measurement_id, Launch.lease_id, Launch.attempts, Launch.started_at)
+        select(*_LEASED_ROW)
         .join(Lease, Lease.id == Launch.lease_id)
         .where(Launch.state == "leased", Lease.ended_at.is_not(None))
     ).all()
 
 
 def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: bool = False) -> Rows:
-    """Those of these launches that are leased, locked: id, measurement_id, lease_id, attempts, started_at."""
+    """Those of these launches that are leased, locked; columns as of `stranded`."""
     return session.execute(
-        select(Launch.id, Launch.measurement_id, Launch.lease_id, Launch.attempts, Launch.started_at)
+        select(*_LEASED_ROW)
         .where(any_of(Launch.id, launch_ids), Launch.state == "leased")
         .order_by(Launch.id)
         .with_for_update(key_share=True, skip_locked=skip_locked)
@@ -141,6 +161,9 @@ _FOR_REPORT = (
         Launch.id,
         Launch.target_id,
         Launch.device_key,
+        Launch.device_id,
+        Launch.former_device_id,
+        Launch.purpose,
         Launch.state,
         Launch.attempts,
         Launch.fence,
@@ -196,10 +219,15 @@ _LOCK_REPORTED = (
         Launch.measurement_id,
         Launch.target_id,
         Launch.device_id,
+        Launch.device_key,
+        Launch.purpose,
         Launch.attempts,
         Launch.reason,
         Launch.result,
         Launch.busy_s,
+        Launch.created_at,
+        Launch.started_at,
+        Launch.finished_at,
     )
     .where(any_of(Launch.id, texts("ids")), Launch.state == REPORTED)
     .order_by(Launch.id)
@@ -232,7 +260,7 @@ def _still_wanted() -> ColumnElement[bool]:
             job.state == "running",
             target.state.in_(ACTIVE_TARGETS),
             or_(
-                candidate.state == "waiting",
+                candidate.state.in_(UNSETTLED_CANDIDATES),
                 Launch.target_id == target.id,
                 and_(target.state == "baselines", candidate.role == "baseline"),
             ),
@@ -246,7 +274,7 @@ def give_back(session: Session, launch_ids: Collection[str], now: datetime) -> N
     if not launch_ids:
         return
     wanted = set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), _still_wanted())))
-    free = {"lease_id": None, "device_id": None, "started_at": None}
+    free = {"lease_id": None, "started_at": None}  # and the device stays the one that held it last
     for ids, values in (
         (wanted, {"state": "wanted"}),
         (set(launch_ids) - wanted, {"state": "cancelled", "finished_at": now, "reason": NOT_WANTED}),
@@ -266,7 +294,7 @@ def cancel_unwanted(session: Session, now: datetime) -> None:
     )
     ids = session.scalars(
         select(Launch.id)
-        .where(Launch.state == WANTED, ~own.exists(), ~_still_wanted())
+        .where(Launch.state == WANTED, Launch.purpose != Purpose.ANCHOR, ~own.exists(), ~_still_wanted())
         .order_by(Launch.id)
         .with_for_update(key_share=True, skip_locked=True)
     ).all()
@@ -340,20 +368,6 @@ def with_open_launches(session: Session, measurement_ids: Collection[str]) -> se
             .distinct()
         )
     )
-
-
-def results(session: Session, measurement_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """Measurement id → results of its done launches, oldest first."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    if measurement_ids:
-        rows = session.execute(
-            select(Launch.measurement_id, Launch.result)
-            .where(any_of(Launch.measurement_id, measurement_ids), Launch.state == "done")
-            .order_by(Launch.finished_at, Launch.id)
-        )
-        for measurement_id, result in rows:
-            found.setdefault(measurement_id, []).append(result)
-    return found
 
 
 def wanted_keys(session: Session) -> set[str]:

@@ -29,6 +29,7 @@ _LEASE_OUT = (
         state="leased",
         fence=_LAUNCHES.c.fence + 1,
         device_id=bindparam("device"),
+        former_device_id=_LAUNCHES.c.device_id,
         lease_id=bindparam("lease"),
         started_at=None,
     )

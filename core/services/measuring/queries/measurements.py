@@ -6,9 +6,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, case, func, or_, select, true
+from sqlalchemy import ColumnElement, bindparam, case, or_, select, true
 from sqlalchemy.orm import Session, aliased, defer
 
+from edgefront.core.measurement.generation import MEASURED as TIMES
 from edgefront.core.measurement.statistics import LaunchVariance
 from edgefront.core.pareto.dominance import Dominance
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, LIVE_LAUNCHES, REFINABLE_TARGETS
@@ -26,6 +27,7 @@ _FOUND = (
     "log_m2",
     "memory_bytes",
     "build_peak_bytes",
+    *TIMES,
     "measured_at",
 )
 _PROGRESS = (
@@ -39,18 +41,25 @@ _PROGRESS = (
 )
 
 
+POOLED_AT_MOST = 1000
+"""Measurements that say how far launches scatter: more would not say it better."""
+
 # Statements of the hot paths are built once: SQLAlchemy takes several times as long to build one as to run it.
-_POOLED = select(func.sum(Measurement.log_m2), func.sum(Measurement.launches - 1)).where(
-    Measurement.device_key == bindparam("device_key"),
-    Measurement.protocol_digest == bindparam("protocol"),
-    Measurement.launches > 1,
+_POOLED = (
+    select(Measurement.launches, Measurement.log_m2)
+    .where(
+        Measurement.device_key == bindparam("device_key"),
+        Measurement.protocol_digest == bindparam("protocol"),
+        Measurement.launches > 1,
+    )
+    .limit(POOLED_AT_MOST)
 )
 
 
 def launch_variance(session: Session, device_key: str, protocol_digest: str) -> LaunchVariance:
     """Pooled over the measurements there that have at least two launches (a partial index holds those alone)."""
-    row = session.execute(_POOLED, {"device_key": device_key, "protocol": protocol_digest}).one()
-    return LaunchVariance(float(row[0] or 0.0), int(row[1] or 0))
+    rows = session.execute(_POOLED, {"device_key": device_key, "protocol": protocol_digest})
+    return LaunchVariance.pooled((launches, float(log_m2 or 0.0)) for launches, log_m2 in rows)
 
 
 def _live_targets(wanted: ColumnElement[bool]) -> Any:

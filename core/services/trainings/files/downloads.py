@@ -71,6 +71,25 @@ class TrainingFiles:
         except OSError as error:
             raise Unavailable(f"the server cannot read {path}: {error.strerror or error}") from error
 
+    def sha256_of(self, path: str) -> str | None:
+        """Of the bytes of a file; None if there is no such file."""
+        if self.stored is not None:
+            manifest = self.stored.newest()
+            entry = None if manifest is None else manifest.find(path)
+            return None if entry is None else entry.sha256
+        try:
+            return hashed(self.folder / path)[1]
+        except FileNotFoundError:
+            return None
+
+    def result(self, into: Path) -> Path:
+        """The folder of the result on this machine: the training's own, or a copy from the store below `into`."""
+        if self.stored is None:
+            return self.folder / RESULT
+        if not self.stored.fetch_result(into):
+            raise NotFound(f"training {self.training_id} has no result any more")
+        return into / RESULT
+
     def log(self, lines: int) -> str:
         """The last lines of the run's log; empty before the first."""
         text = None if self.stored is None else self.stored.tail(LOG, MAX_LOG_BYTES + 1)

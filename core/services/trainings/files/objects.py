@@ -55,6 +55,16 @@ class ObjectStore:
             found = files.ls(self._path(folder), detail=False)
         return sorted({path.rstrip("/").rsplit("/", 1)[-1] for path in found} - {folder.rsplit("/", 1)[-1]})
 
+    def size(self, folder: str) -> int:
+        """Bytes of all objects below a folder; 0 if there is none."""
+        with self._backend_errors():
+            try:
+                files = self._files
+                files.invalidate_cache()
+                return int(files.du(self._path(folder)))
+            except FileNotFoundError:
+                return 0
+
     def read(self, key: str, start: int | None = None, stop: int | None = None) -> bytes:
         """The bytes of an object from `start` up to `stop`. FileNotFoundError if there is no such object."""
         with self._backend_errors():

@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import delete, func, or_, select, text, true
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import LIVE_TRAININGS
+from edgefront.core.states import ENDED_TRAININGS, LIVE_TRAININGS
 from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import Candidate, Target, Training
 
@@ -55,6 +55,16 @@ def page(
             or_(Training.created_at < before[0], (Training.created_at == before[0]) & (Training.id < before[1]))
         )
     return list(session.scalars(query))
+
+
+def unfinished(session: Session, owner: str) -> int:
+    """Number of an owner's trainings that have not ended."""
+    query = select(func.count()).select_from(Training)
+    return session.scalar(query.where(Training.owner == owner, Training.state.not_in(ENDED_TRAININGS))) or 0
+
+
+def ids_of(session: Session, owner: str) -> list[str]:
+    return list(session.scalars(select(Training.id).where(Training.owner == owner)))
 
 
 def supernet_of(session: Session, target_id: str) -> Training | None:

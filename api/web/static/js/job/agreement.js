@@ -1,14 +1,14 @@
 // Predicted against measured: one chart for latency and one for memory, on both axes the same logarithmic scale.
 
 import { byId, colour, element, setText } from "../shared/dom.js";
-import { isMeasured } from "./candidates.js";
-import { mebibytes, milliseconds, whole } from "../shared/format.js";
+import { megabytes, milliseconds, whole } from "../shared/format.js";
+import { plotSettings } from "../shared/plot.js";
 
-const MIB = 2 ** 20;
+const MB = 1e6;
 // `value` is a field of a candidate and of its prediction, `low` and `high` are the ends of the latter's interval.
 const KINDS = [
   { name: "latency", title: "latency", unit: "ms", scale: 1, value: "latency_ms", low: "latency_low_ms", high: "latency_high_ms", text: milliseconds },
-  { name: "memory", title: "peak memory", unit: "MiB", scale: MIB, value: "memory_bytes", low: "memory_low_bytes", high: "memory_high_bytes", text: mebibytes },
+  { name: "memory", title: "peak memory", unit: "MB", scale: MB, value: "memory_bytes", low: "memory_low_bytes", high: "memory_high_bytes", text: megabytes },
 ];
 
 export class AgreementCharts {
@@ -16,8 +16,9 @@ export class AgreementCharts {
   constructor(onPick) {
     this.onPick = onPick;
     this.view = null;
+    this.selected = null; // id of a candidate
     this.lastDrawMs = 0;
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.last && this.draw(this.last));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
   /** Milliseconds to wait between redraws. */
@@ -32,10 +33,10 @@ export class AgreementCharts {
     byId("agreement-sentence").className = view?.hard_to_predict ? "notice warn" : "hint";
   }
 
-  /** Draws the candidates that were predicted and are measured, once it is known which of them missed; else hides the section. */
-  async draw(candidates) {
-    this.last = candidates;
-    const [points, view] = [candidates.filter(isChecked), this.view];
+  /** Draws the candidates that were predicted and are measured; without any it hides the section. */
+  async draw() {
+    const view = this.view;
+    const points = view?.points ?? [];
     byId("agreement").hidden = points.length === 0 || !view?.latency;
     if (byId("agreement").hidden || this.drawing) return;
     this.drawing = true;
@@ -46,7 +47,7 @@ export class AgreementCharts {
       this.drawing = false;
     }
     this.lastDrawMs = performance.now() - began;
-    if (this.last !== candidates) await this.draw(this.last);
+    if (this.view !== view) await this.draw();
   }
 
   async #drawOne(kind, points, view) {
@@ -59,28 +60,25 @@ export class AgreementCharts {
       return;
     }
     const first = !node.data;
-    await window.Plotly.react(node, traces(kind, held, outside), layout(kind, view), CONFIG);
+    await window.Plotly.react(node, traces(kind, held, outside, this.selected), layout(kind, view), SETTINGS);
     if (first) node.on("plotly_click", ({ points: [point] }) => point.customdata && this.onPick(point.customdata));
   }
 }
 
-/** Whether it was predicted, and is measured. */
-export const isChecked = (candidate) => Boolean(candidate.predicted?.latency_ms) && isMeasured(candidate);
+const SETTINGS = plotSettings("flat", "edgefront-predicted-against-measured");
 
-const CONFIG = {
-  displaylogo: false,
-  responsive: true,
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
-  toImageButtonOptions: { filename: "edgefront-predicted-against-measured", scale: 2 },
-};
-
-function traces(kind, held, outside) {
+function traces(kind, held, outside, selected) {
   const ends = [...held, ...outside].flatMap((point) => [point[kind.value], point.predicted[kind.low], point.predicted[kind.high]]).map((value) => value / kind.scale);
   const [least, most] = [0.9 * Math.min(...ends), 1.1 * Math.max(...ends)];
+  const ring = { size: 17, symbol: "circle-open", color: colour("selected"), line: { width: 2.5, color: colour("selected") } };
   return [
     { type: "scatter", uid: "equal", mode: "lines", x: [least, most], y: [least, most], line: { width: 1, dash: "dot", color: colour("soft") }, hoverinfo: "skip" },
     trace(kind, "held", held, { size: 7, color: colour("frontier") }),
     trace(kind, "outside", outside, { size: 9, symbol: "square", color: colour("outside") }),
+    {
+      ...trace(kind, "selected", [...held, ...outside].filter(({ id }) => id === selected), ring),
+      hoverinfo: "skip", hovertemplate: null, error_y: { visible: false },
+    },
   ];
 }
 

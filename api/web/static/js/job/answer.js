@@ -1,16 +1,26 @@
 // The answer on a job's page: the recommended model beside the stock model within the same limits, and what others trade.
 
 import { byId, element, setText } from "../shared/dom.js";
-import { figure, latency, mebibytes, whole } from "../shared/format.js";
-import { shapeOf } from "../shared/shape.js";
+import { figure, latency, megabytes, whole } from "../shared/format.js";
+import { candidateAddress, shapeOf } from "../shared/shape.js";
 import { modelLinks } from "./table.js";
 
 export class Answer {
   /** `onPick(id)` hears which candidate was chosen, `onTrain(id)` which is to be trained, `onMove(limits)` which limits to try. */
   constructor({ onPick, onTrain, onMove }) {
     this.onPick = onPick;
+    this.selected = null;
     this.onMove = onMove;
     byId("answer-train").addEventListener("click", () => onTrain(this.view.recommended.id));
+  }
+
+  /** Marks the row of the selected candidate, if it has one. */
+  select(id) {
+    this.selected = id;
+    for (const row of byId("answer-table").tBodies[0].rows) {
+      row.classList.toggle("selected", row.dataset.id === id);
+      row.querySelector("button.pick").setAttribute("aria-pressed", row.dataset.id === id);
+    }
   }
 
   /** Shows a RecommendationView; `candidate` is the page's record of the recommended model, `protocol` its target's. */
@@ -21,12 +31,13 @@ export class Answer {
     setText(byId("answer-sentence"), view.sentence);
     const rows = [
       ...(recommended ? [["Recommended", recommended, "–"]] : []),
-      ...(baseline && baseline.id !== recommended?.id ? [["Stock model", baseline, "–"]] : []),
+      ...(baseline && baseline.id !== recommended?.id ? [[view.own_model ? "My model" : "Stock model", baseline, "–"]] : []),
       ...view.runners_up.map(({ candidate: other, trade }) => ["Runner-up", other, trade]),
       ...(nearest ? [["Nearest", nearest, "–"]] : []),
     ];
-    byId("answer-table").parentElement.hidden = rows.length === 0;
+    byId("others").hidden = rows.length === 0;
     byId("answer-table").tBodies[0].replaceChildren(...rows.map((row) => this.#row(...row)));
+    this.select(this.selected);
     byId("answer-perplexity").title = view.perplexity_of;
     const extrapolated = rows.some(([, { predicted }]) => predicted?.extrapolated);
     setText(byId("answer-hint"), [
@@ -37,8 +48,9 @@ export class Answer {
     byId("answer-next").hidden = !candidate;
     if (!candidate) return;
     byId("answer-files").replaceChildren(...modelLinks(candidate, protocol));
+    byId("answer-page").href = candidateAddress(recommended);
     setText(byId("answer-commands"), [
-      `edgefront model download ${recommended.id} --format onnx`, `edgefront train submit --candidate ${recommended.id} --watch`,
+      `edgefront model download ${recommended.id} ${view.download}`, `edgefront train submit --candidate ${recommended.id} --watch`,
     ].join("\n"));
   }
 
@@ -53,7 +65,7 @@ export class Answer {
       element("td", { class: "number" }, pick),
       element("td", { class: "number", text: this.#perplexity(candidate) }),
       element("td", { class: "number", text: latency(candidate.latency_ms, candidate.latency_half_width_ms) }),
-      element("td", { class: "number", text: mebibytes(candidate.memory_bytes) }),
+      element("td", { class: "number", text: megabytes(candidate.memory_bytes) }),
       element("td", { class: "wrap", text: shapeOf(candidate.architecture) }),
       element("td", { class: "wrap wide", text: trade }));
   }
@@ -73,10 +85,11 @@ export class Answer {
     const choices = together ? [moves] : moves.map((move) => [move]);
     byId("answer-moves").hidden = choices.length === 0;
     byId("answer-moves").replaceChildren(...choices.map((choice) => element("button", {
-      type: "button", text: `Try ${choice.map(({ limit, to }) => `${to} ${limit === "latency_ms" ? "ms" : "MiB"}`).join(" and ")}`,
+      type: "button", text: `Try ${choice.map(({ limit, to }) => `${to} ${UNITS[limit]}`).join(" and ")}`,
       on: { click: () => this.onMove(without({ ...limits, ...Object.fromEntries(choice.map(({ limit, to }) => [limit, to])) })) },
     })));
   }
 }
 
+const UNITS = { latency_ms: "ms", memory_mb: "MB", first_token_ms: "ms to the first token", token_ms: "ms a further token" };
 const without = (limits) => Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== null));

@@ -1,40 +1,51 @@
-// The rotatable 3-D scatter of one target: latency, peak memory, and the proxy or the perplexity of those that were trained.
+// The chart of a target's candidates, in 2-D (`flat.js`) or 3-D (`solid.js`): its groups, its legend, and who is selected.
 
-import { byId, colour, element } from "../shared/dom.js";
-import { GROUPS, groupOf, isMeasured, parametersOf, perplexityAxis, qualityAxis } from "./candidates.js";
-import { latency, mebibytes, millions, times, whole } from "../shared/format.js";
+import { byId, debounced, element, setText } from "../shared/dom.js";
+import { GROUPS, groupOf, isMeasured, parametersOf } from "./candidates.js";
+import * as flat from "./flat.js";
+import { generationOf, latency, megabytes, millions, times, whole } from "../shared/format.js";
+import { followSize, keepWheelFromUnfocused } from "../shared/plot.js";
+import * as solid from "./solid.js";
 
 const SHOWN = ["dominated", "outside", "baseline", "frontier"]; // Drawn in this order: the frontier on top.
-// From the side: the three objectives rise together, so along their common diagonal the points would hide each other.
-const EYE = { x: 1.2, y: -1.4, z: 0.5 };
-const TURN = Math.PI / 24;
+const KINDS = { flat, solid };
+const ZOOMED_MS = 150; // A zoom at rest for so long is asked about.
 
 export class FrontierChart {
-  /** `onPick(id)` hears which candidate was clicked. */
-  constructor(node, legend, onPick) {
+  /** `onPick(id)` hears which candidate was clicked, `onZoom(window)` what the 2-D chart shows (`flat.windowOf`). */
+  constructor(node, legend, { onPick, onZoom }) {
     this.node = node;
     this.legend = legend;
     this.onPick = onPick;
+    this.onZoom = debounced(() => this.drawn === "flat" && onZoom(flat.windowOf(this.node)), ZOOMED_MS);
+    this.measured = null; // group → number of candidates, where not all are among the points
+    this.kind = "flat"; // or "solid"
+    this.quality = null; // one of `qualitiesOf`
+    this.limits = {};
+    this.recommended = null; // id of the candidate that is marked as such
+    this.trained = null; // or the ids of the trained models' frontier: these alone, by perplexity
+    this.brushed = null; // or the ids within the brushes of the parallel chart: the others fade
+    this.baseline = "Baseline"; // what the legend calls it
     this.held = null; // the pointer that holds the chart
     this.touched = null; // the candidate under it
     this.waiting = null;
+    this.withheld = null;
     this.drawing = false;
+    this.drawn = null; // the kind that is drawn
     this.lastDrawMs = 0;
-    this.proxy = "decoder_parameters";
-    this.recommended = null; // id of the candidate that is marked as such
-    this.trained = null; // or {perplexities: Map of id → value, frontier: Set of ids}: these alone, by perplexity
-    if (!hasWebGl()) this.#say("This browser has no WebGL, which the chart needs. The table below has every number.");
-    else if (!window.Plotly) this.#say("The chart could not be loaded. The table below has every number.");
+    this.renderer = rendererOfWebGl();
+    this.hasWebGl = this.renderer !== null;
+    this.isLight = false; // while it is turned in software
+    if (!window.Plotly) this.#say("The chart could not be loaded. The table below has every number.");
     // A redraw while the chart is being turned would let go of it.
     node.addEventListener("pointerdown", (event) => (this.held = event));
+    node.addEventListener("pointermove", (event) => this.#beTurned(event), { capture: true });
     addEventListener("pointerup", (event) => this.#letGo(event));
     addEventListener("pointercancel", () => this.#letGo(null));
-    node.addEventListener("keydown", (event) => this.#turnByKey(event));
+    node.addEventListener("keydown", (event) => this.#hearKey(event));
+    keepWheelFromUnfocused(node);
+    followSize(node);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.last && this.draw(...this.last));
-  }
-
-  get available() {
-    return !this.message;
   }
 
   /** Milliseconds to wait between redraws: a chart of many points must not use up the page. */
@@ -42,44 +53,81 @@ export class FrontierChart {
     return Math.max(250, 4 * this.lastDrawMs);
   }
 
+  /** Shows this text instead of points, until it is null: what is drawn belongs to something else. */
+  withhold(text) {
+    if (this.message || this.withheld === text) return;
+    this.withheld = text;
+    if (!this.drawing) this.#empty();
+  }
+
   async draw(candidates, selectedId) {
     this.last = [candidates, selectedId];
-    const points = candidates.filter((candidate) => isMeasured(candidate) && this.#isShown(candidate));
-    this.#tell(points);
-    if (!this.available) return;
+    if (this.withheld || !this.quality) return;
+    const points = candidates.filter((candidate) => isMeasured(candidate) && this.quality.value(candidate) !== null);
+    const groups = this.#byGroup(points);
+    this.#tell(groups, points);
+    if (this.message) return;
     if (this.held || this.drawing) {
       this.waiting = this.last;
       return;
     }
     this.drawing = true;
     const began = performance.now();
+    if (this.drawn !== this.kind) this.#empty();
     const first = !this.node.data;
-    const camera = this.node.layout?.scene.camera ?? { eye: startEye(this.node), center: { x: 0, y: 0, z: -0.18 } };
-    const quality = this.trained ? perplexityAxis(this.trained.perplexities) : qualityAxis(this.proxy, candidates[0]);
-    this.node.setAttribute("aria-label", `Latency, peak memory and ${quality.name} of the candidates. The table below has every number.`);
     try {
-      await window.Plotly.react(this.node, traces(this.#byGroup(points), this.recommended, selectedId, quality), layout(camera, quality), CONFIG);
+      await this.#plot(groups, selectedId);
     } finally {
       this.drawing = false;
     }
+    if (this.withheld) return this.#empty();
     this.lastDrawMs = performance.now() - began;
     if (first) this.#watchPoints();
     this.#goOn();
   }
 
-  #watchPoints() {
-    for (const told of ["plotly_hover", "plotly_click"]) {
-      this.node.on(told, ({ points }) => (this.touched = points[0].customdata));
-    }
-    this.node.on("plotly_unhover", () => (this.touched = null));
+  #plot(groups, selectedId) {
+    const kind = KINDS[this.kind];
+    const { quality, limits, recommended } = this;
+    const view = { quality, limits, recommended, selected: selectedId, describe: hoverOnce };
+    if (this.kind === "solid") this.camera = this.node.layout?.scene?.camera ?? this.camera ?? solid.firstCamera(this.node);
+    groups.get("baseline").sort((a, b) => quality.value(a) - quality.value(b));
+    this.drawn = this.kind;
+    this.node.setAttribute("aria-label", `Latency, peak memory and ${quality.label} of the candidates. The table below has every number.`);
+    this.node.setAttribute("aria-roledescription", this.kind === "solid" ? "three-dimensional chart" : "chart");
+    setText(byId("chart-how"), kind.HELP);
+    return window.Plotly.react(this.node, kind.traces(groups, view), kind.layout(view, this.camera), kind.SETTINGS);
   }
 
-  /** Plotly's own click comes with any press on a point, also one that turns the chart; a still one picks. */
+  #empty() {
+    if (this.node.layout?.scene) this.camera = this.node.layout.scene.camera;
+    if (this.node.data) window.Plotly.purge(this.node);
+    this.node.replaceChildren(...(this.withheld ? [element("p", { class: "empty", role: "status", text: this.withheld })] : []));
+    if (this.withheld) this.legend.replaceChildren();
+    this.drawn = null;
+    this.touched = null;
+  }
+
+  #watchPoints() {
+    const take = ({ points }) => (this.touched = points[0].customdata);
+    if (this.kind === "flat") this.node.on("plotly_relayout", this.onZoom);
+    this.node.on("plotly_hover", take);
+    this.node.on("plotly_unhover", () => (this.touched = null));
+    this.node.on("plotly_click", this.kind === "solid" ? take : ({ points }) => this.onPick(points[0].customdata));
+  }
+
+  #beTurned(event) {
+    const isTurned = this.held && this.drawn === "solid" && !isNear(event, this.held);
+    if (isTurned && !this.isLight && SOFTWARE.test(this.renderer)) solid.lighten(this.node, (this.isLight = true));
+  }
+
+  /** In 3-D Plotly's own click comes with any press on a point, also one that turns the chart; a still one picks. */
   #letGo(event) {
     const began = this.held;
     this.held = null;
-    const still = began && event && Math.hypot(event.clientX - began.clientX, event.clientY - began.clientY) < 4;
-    if (still) setTimeout(() => this.touched && this.onPick(this.touched), 100); // a finger is noticed a frame later
+    if (this.isLight) solid.lighten(this.node, (this.isLight = false));
+    const still = began && event && isNear(event, began);
+    if (still && this.kind === "solid") setTimeout(() => this.touched && this.onPick(this.touched), 100); // a finger is noticed a frame later
     this.#goOn();
   }
 
@@ -90,31 +138,51 @@ export class FrontierChart {
     this.draw(...waiting);
   }
 
-  #isShown({ id }) {
-    return !this.trained || this.trained.perplexities.has(id);
-  }
-
   #groupOf(candidate) {
     const group = groupOf(candidate);
     if (!this.trained || (group !== "frontier" && group !== "dominated")) return group; // neither joins any frontier
-    return this.trained.frontier.has(candidate.id) ? "frontier" : "dominated";
+    return this.trained.has(candidate.id) ? "frontier" : "dominated";
   }
 
   /** Name → points, in the order in which they are drawn. */
   #byGroup(points) {
-    const groups = new Map(SHOWN.map((name) => [name, []]));
-    for (const point of points) groups.get(this.#groupOf(point))?.push(point);
+    const groups = new Map([...(this.brushed ? ["faded"] : []), ...SHOWN].map((name) => [name, []]));
+    for (const point of points) {
+      const group = this.#groupOf(point);
+      const isFaded = this.brushed && group !== "baseline" && !this.brushed.has(point.id);
+      groups.get(isFaded ? "faded" : group)?.push(point);
+    }
     return groups;
   }
 
-  #tell(points) {
-    const groups = this.#byGroup(points);
+  #tell(groups, points) {
+    const item = (swatch, text) => element("li", {}, element("span", { class: `swatch ${swatch}` }), text);
     const items = GROUPS.filter(({ name }) => groups.get(name)?.length || name === "frontier");
     this.legend.replaceChildren(
-      ...items.map(({ name, title }) =>
-        element("li", {}, element("span", { class: `swatch ${name}` }), `${title} (${whole(groups.get(name).length)})`)),
-      ...(points.some(({ id }) => id === this.recommended) ? [element("li", {}, element("span", { class: "swatch recommended" }), "Recommended")] : []),
+      ...items.map(({ name, title }) => item(name, `${name === "baseline" ? this.baseline : title} (${this.#count(name, groups.get(name))})`)),
+      ...(groups.get("faded")?.length ? [item("faded", `Outside the brushes (${whole(groups.get("faded").length)})`)] : []),
+      ...(points.some(({ id }) => id === this.recommended) ? [item("recommended", "Recommended")] : []),
+      ...(this.kind === "flat" ? this.#tellSizes(points, item) : []),
     );
+  }
+
+  /** How many a group has, and how many of them are drawn. */
+  #count(name, { length }) {
+    const all = this.trained ? length : this.measured?.[name] ?? length;
+    return all > length ? `${whole(all)}, ${whole(length)} drawn` : whole(length);
+  }
+
+  /** What the sizes stand for, and the hollow ones. */
+  #tellSizes(points, item) {
+    if (points.length === 0) return [];
+    const { most, diameter } = flat.sizes(points);
+    const circles = [most / 4, most].flatMap((bytes) => {
+      const circle = element("span", { class: "swatch size" });
+      circle.style.width = circle.style.height = `${diameter(bytes)}px`;
+      return [circle, `${megabytes(bytes)} `];
+    });
+    const hollow = points.some((point) => flat.isTooLarge(point, this.limits));
+    return [element("li", {}, "Peak memory: ", ...circles), ...(hollow ? [item("hollow", "Above the memory limit")] : [])];
   }
 
   #say(message) {
@@ -124,92 +192,37 @@ export class FrontierChart {
     byId("chart-help").hidden = true;
   }
 
-  #turnByKey(event) {
-    if (!this.node.data || event.ctrlKey || event.metaKey || event.altKey) return;
-    const eye = turned(this.node.layout.scene.camera.eye, event.key, this.node);
+  #hearKey(event) {
+    if (event.target !== this.node || !this.node.data || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (this.drawn === "flat") return this.#step(event);
+    const eye = solid.turned(this.node.layout.scene.camera.eye, event.key, this.node);
     if (!eye) return;
     event.preventDefault();
     window.Plotly.relayout(this.node, { "scene.camera.eye": eye });
   }
+
+  #step(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const [candidates, selected] = this.last;
+    const frontier = candidates.filter((each) => isMeasured(each) && this.quality.value(each) !== null && this.#groupOf(each) === "frontier");
+    const next = flat.neighbour(frontier, selected, step);
+    if (next) this.onPick(next.id);
+  }
 }
 
-function hasWebGl() {
+const SOFTWARE = /swiftshader|llvmpipe|softpipe|software|basic render/i;
+
+/** Who draws WebGL, as the browser names it; null without WebGL. */
+function rendererOfWebGl() {
   const canvas = document.createElement("canvas");
-  return Boolean(canvas.getContext("webgl2") || canvas.getContext("webgl"));
+  const gl = canvas.getContext("webgl2") || canvas.getContext("webgl");
+  const unmasked = gl?.getExtension("WEBGL_debug_renderer_info")?.UNMASKED_RENDERER_WEBGL;
+  return gl && String(gl.getParameter(unmasked ?? gl.RENDERER));
 }
 
-/** Where the camera stands at first; as much farther off as the chart is narrower than it is tall, and its words take more of it. */
-function startEye({ clientWidth, clientHeight }) {
-  const far = Math.max(1, (1.7 * clientHeight) / clientWidth);
-  return { x: EYE.x * far, y: EYE.y * far, z: EYE.z * far };
-}
-
-/** Where the camera stands after this key, or null if the key does not turn the chart. */
-function turned({ x, y, z }, key, node) {
-  const distance = Math.hypot(x, y, z);
-  let around = Math.atan2(y, x);
-  let up = Math.asin(z / distance);
-  let away = distance;
-  if (key === "ArrowLeft") around -= TURN;
-  else if (key === "ArrowRight") around += TURN;
-  else if (key === "ArrowUp") up = Math.min(up + TURN, 1.5);
-  else if (key === "ArrowDown") up = Math.max(up - TURN, -1.5);
-  else if (key === "+" || key === "=") away = Math.max(distance / 1.15, 0.4);
-  else if (key === "-" || key === "−") away = Math.min(distance * 1.15, 8);
-  else if (key === "0") return startEye(node);
-  else return null;
-  return { x: away * Math.cos(up) * Math.cos(around), y: away * Math.cos(up) * Math.sin(around), z: away * Math.sin(up) };
-}
-
-const CONFIG = {
-  displaylogo: false,
-  responsive: true,
-  showTips: false,
-  modeBarButtonsToRemove: ["resetCameraLastSave3d", "hoverClosest3d"],
-  toImageButtonOptions: { filename: "edgefront-frontier", scale: 2 },
-};
-
-const STYLES = {
-  frontier: () => ({ mode: "markers", marker: { size: 6, color: colour("frontier"), line: { width: 1, color: colour("card") } } }),
-  dominated: () => ({ mode: "markers", marker: { size: 3, color: colour("dominated"), opacity: 0.45 } }),
-  outside: () => ({ mode: "markers", marker: { size: 3.5, symbol: "square", color: colour("outside"), opacity: 0.6 } }),
-  baseline: () => ({
-    mode: "lines+markers",
-    marker: { size: 4.5, symbol: "diamond", color: colour("baseline") },
-    line: { width: 3, color: colour("baseline") },
-  }),
-};
-
-function traces(groups, recommendedId, selectedId, quality) {
-  groups.get("baseline").sort((a, b) => quality.value(a) - quality.value(b));
-  const drawn = SHOWN.map((name) => trace(name, GROUPS.find((group) => group.name === name).title, groups.get(name), STYLES[name](), quality));
-  const mark = (uid, name, id, size, symbol, style) => {
-    const marked = [...groups.values()].flat().filter((candidate) => candidate.id === id);
-    const marker = { size, symbol, color: colour(uid), line: { width: 3, color: colour(uid) } };
-    return { ...trace(uid, name, marked, { mode: "markers", marker, ...style }, quality), hoverinfo: "skip" };
-  };
-  const label = { mode: "markers+text", text: "recommended", textposition: "top center", textfont: { size: 13, color: colour("recommended") } };
-  return [
-    ...drawn,
-    mark("recommended", "Recommended", recommendedId, 11, "diamond-open", label),
-    mark("selected", "Selected", selectedId, 11, "circle-open"),
-  ];
-}
-
-function trace(uid, name, points, style, quality) {
-  return {
-    type: "scatter3d",
-    uid,
-    name,
-    x: points.map((point) => point.latency_ms),
-    y: points.map((point) => point.memory_bytes / 2 ** 20),
-    z: points.map(quality.value),
-    text: points.map(hoverOnce),
-    customdata: points.map((point) => point.id),
-    hovertemplate: "%{text}<extra></extra>",
-    ...style,
-  };
-}
+const isNear = (a, b) => Math.hypot(a.clientX - b.clientX, a.clientY - b.clientY) < 4;
 
 const hovers = new WeakMap(); // Records are replaced when they change, so a text holds as long as its record.
 
@@ -221,42 +234,15 @@ function hoverOnce(point) {
 const plain = (text) => String(text).replace(/[<>&%{}]/g, "");
 
 function hover(point) {
-  const versus = point.versus_baseline;
+  const { versus_baseline: versus, predicted } = point;
   return [
-    `<b>#${whole(point.number)}</b> ${plain(point.operator)}, ${plain(point.shape)}`,
+    [`<b>#${whole(point.number)}</b>`, [point.operator, point.shape].filter(Boolean).map(plain).join(", ")].join(" "),
     latency(point.latency_ms, point.latency_half_width_ms),
-    mebibytes(point.memory_bytes),
+    ...generationOf(point),
+    megabytes(point.memory_bytes),
     `${millions(point.decoder_parameters)} ${parametersOf(point)}`,
+    ...(predicted?.perplexity ? [`predicted perplexity ${predicted.perplexity.toFixed(1)} (${predicted.perplexity_low.toFixed(1)} to ${predicted.perplexity_high.toFixed(1)})`] : []),
     ...(point.trained?.value ? [plain(point.trained.text.endsWith("bpc") ? point.trained.text : `perplexity ${point.trained.text}`)] : []),
     ...(versus ? [`speed-up over the baseline ${times(versus.speedup)}`, `memory ratio ${times(versus.memory_ratio)}`] : []),
   ].join("<br>");
-}
-
-function layout(camera, quality) {
-  const [ink, soft, line] = [colour("ink"), colour("soft"), colour("line")];
-  const [large, small] = matchMedia("(max-width: 560px)").matches ? [11, 10] : [13, 11];
-  const axis = (text, isReversed = false) => ({
-    autorange: isReversed ? "reversed" : true,
-    title: { text, font: { size: large, color: ink } },
-    tickfont: { size: small, color: soft },
-    gridcolor: line,
-    zerolinecolor: line,
-    showspikes: false,
-    backgroundcolor: "rgba(0,0,0,0)",
-  });
-  return {
-    uirevision: "kept", // What the reader turned, zoomed or chose outlives every redraw.
-    showlegend: false,
-    margin: { l: 0, r: 0, t: 0, b: 0 },
-    paper_bgcolor: "rgba(0,0,0,0)",
-    font: { family: "system-ui, sans-serif", color: ink },
-    hoverlabel: { align: "left" },
-    scene: {
-      aspectmode: "cube",
-      camera,
-      xaxis: axis("latency (ms)"),
-      yaxis: axis("peak memory (MiB)"),
-      zaxis: axis(quality.title, quality.lowIsBetter), // better is up
-    },
-  };
 }

@@ -31,8 +31,8 @@ export class JobLaw {
     if (!view.law) return;
     const { agreement } = view;
     setText(byId("law-facts"), `law ${view.law.law} · ${count(view.law.models, "model")} · perplexity on ${view.law.data}, ${view.law.split} · trained ${view.law.trained}`);
-    if (view.moving_to) setNotice(byId("law-notice"), `Moving to ${view.moving_to}: the candidates are being predicted anew.`);
-    else if (!byId("law-notice").classList.contains("bad")) setNotice(byId("law-notice"), "");
+    const moving = view.moving_to ? `Moving to ${view.moving_to}: the candidates are being predicted again. ` : "";
+    if (moving || !byId("law-notice").classList.contains("bad")) setNotice(byId("law-notice"), moving + view.note);
     byId("law-agreement").hidden = byId("law-scroll").hidden = !agreement;
     if (agreement) this.#showAgreement(agreement);
     byId("law-moves").replaceChildren(...(view.moving_to ? [] : view.newer.map((law) => this.#button(law))));
@@ -57,7 +57,7 @@ export class JobLaw {
     const models = count(law.models, "model");
     return element("button", {
       type: "button", text: `Move to ${law.law}`,
-      title: `${models}, ${law.data}, trained ${law.trained}. Candidates are predicted anew and the frontier is recomputed; nothing is measured.`,
+      title: `${models}, ${law.data}, trained ${law.trained}. Candidates are predicted again and the frontier is recomputed; nothing is measured.`,
       on: { click: (event) => this.#move(law, event.target) },
     });
   }

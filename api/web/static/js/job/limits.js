@@ -1,12 +1,15 @@
-// The limits of a recommendation: a slider and a number for latency and for memory, and the page's address that holds them.
+// The limits of a recommendation: a slider and a number for each, and the page's address that holds them.
 
 import { byId, setText } from "../shared/dom.js";
 
-const MIB = 2 ** 20;
+const MB = 1e6;
+const NAMES = { total: "Whole generation at most", first_token: "First token after at most (its latency)", token: "Each further token at most (its latency)" };
 const STEPS = 200; // of a slider; equal steps are equal factors
 const LIMITS = [
   { name: "latency_ms", parameter: "max_latency_ms", id: "latency", unit: "ms", of: (candidate) => candidate.latency_ms },
-  { name: "memory_mb", parameter: "max_memory_mb", id: "memory", unit: "MiB", of: (candidate) => candidate.memory_bytes / MIB },
+  { name: "memory_mb", parameter: "max_memory_mb", id: "memory", unit: "MB", of: (candidate) => candidate.memory_bytes / MB },
+  { name: "first_token_ms", parameter: "max_first_token_ms", id: "first-token", unit: "ms", of: (candidate) => candidate.first_token_ms, latency: "first_token" },
+  { name: "token_ms", parameter: "max_token_ms", id: "token", unit: "ms", of: (candidate) => candidate.token_ms, latency: "token" },
 ];
 
 export class LimitControls {
@@ -30,7 +33,7 @@ export class LimitControls {
     return Object.fromEntries(LIMITS.filter(({ name }) => this.asked[name]).map(({ name, parameter }) => [parameter, this.asked[name]]));
   }
 
-  /** Other limits: {latency_ms, memory_mb}, either may be absent. */
+  /** Other limits, by the names of the API; any may be absent. */
   set(asked) {
     this.asked = asked;
     byId("limits-problem").hidden = true;
@@ -45,18 +48,32 @@ export class LimitControls {
     byId("limits-problem").hidden = true;
   }
 
-  /** Takes the target's own limits, and the range of what was measured there. */
-  know(own, measured) {
-    this.own = own;
-    for (const { name, of } of LIMITS) {
-      const values = measured.map(of);
+  /** Takes the target's own limits and mode, and the range of what was measured there. */
+  know({ limits, protocol }, measured) {
+    this.own = limits;
+    const before = Object.keys(this.asked).length;
+    for (const { name, of, id, latency } of LIMITS) {
+      const has = !latency || protocol.mode === "generate";
+      if (!has) delete this.asked[name]; // Of an address: the target measures no such time.
+      const isLatency = Boolean(latency) && latency === protocol.latency && !this.own[name] && !this.asked[name]; // Its slider is there already.
+      byId(`${id}-limit`).closest(".limit").hidden = !has || isLatency;
+      const values = measured.map(of).filter((value) => value !== null);
       if (values.length) this.ranges.set(name, [0.8 * Math.min(...values), Math.max(...values)]);
     }
+    this.#nameLatency(protocol);
     this.#show();
+    if (Object.keys(this.asked).length < before) this.onChange();
+  }
+
+  /** Of a generation the latency is one of several times. */
+  #nameLatency({ mode, latency }) {
+    const name = mode === "generate" ? NAMES[latency ?? "total"] : "Latency at most";
+    setText(document.querySelector("label[for=latency-limit]"), name);
+    byId("latency-slider").setAttribute("aria-label", name);
   }
 
   #slide({ name }, at) {
-    const [least, most] = this.ranges.get(name);
+    const [least, most] = this.ranges.get(name) ?? [1, 2];
     const free = at === STEPS && !this.own[name];
     this.#ask(name, free ? null : rounded(at === STEPS ? most : least * (most / least) ** (at / STEPS)));
   }

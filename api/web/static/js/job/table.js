@@ -1,12 +1,15 @@
-// The candidate table: filter, sort, and pages, so that thousands of candidates cost no more than fifty.
+// The candidate table: the service filters, sorts and pages, so that 100,000 candidates cost no more than fifty.
 
-import { byId, element, setText } from "../shared/dom.js";
+import { patiently, Refused } from "../shared/api.js";
+import { byId, debounced, element, setText, throttled } from "../shared/dom.js";
 import { GROUPS, groupOf } from "./candidates.js";
-import { latency, mebibytes, millions, MISSING, times, whole } from "../shared/format.js";
+import { candidateAddress } from "../shared/shape.js";
+import { energy, latency, megabytes, milliseconds, millions, MISSING, rate, times, whole } from "../shared/format.js";
 
 const PAGE = 50;
 const TITLES = new Map(GROUPS.map(({ name, title }) => [name, title]));
-const RANKS = new Map(GROUPS.map(({ name }, rank) => [name, rank]));
+const REFRESH_MS = 1000; // While events arrive.
+const TYPED_MS = 250; // A search text at rest for so long is asked for.
 const FORMATS = [
   { format: "onnx", label: "ONNX", what: "onnx file" },
   { format: "onnx-prefill", label: "prefill", what: "onnx file for the prompt", generates: true },
@@ -17,58 +20,106 @@ const FORMATS = [
   { format: "architecture", label: "architecture" },
 ];
 
-// `value` sorts (missing ones always last), `text` shows; a column without `text` fills its cell itself. One with
-// `whenKnown` is there while it knows something of any candidate.
+const generated = (candidate) => candidate.token_ms != null;
+
+// `by` is the service's name of what sorts (candidates without it always last), `value` the same of a point, `text` shows;
+// a column without `text` fills its cell itself. One with `whenKnown` is there while it knows something of any candidate.
 const COLUMNS = [
-  { name: "number", title: "#", number: true, value: (c) => c.number },
-  { name: "parameters", title: "Parameters", number: true, value: (c) => c.decoder_parameters, text: (c) => millions(c.decoder_parameters) },
-  { name: "latency", title: "Latency", number: true, value: (c) => c.latency_ms, text: (c) => latency(c.latency_ms, c.latency_half_width_ms) },
-  { name: "memory", title: "Memory", number: true, value: (c) => c.memory_bytes, text: (c) => mebibytes(c.memory_bytes) },
-  { name: "speedup", title: "Speed-up", number: true, value: (c) => c.versus_baseline?.speedup, text: (c) => versus(c, "speedup") },
-  { name: "saving", title: "Memory ratio", number: true, value: (c) => c.versus_baseline?.memory_ratio, text: (c) => versus(c, "memory_ratio") },
-  { name: "trained", title: "Perplexity", number: true, value: (c) => c.trained?.value, whenKnown: (c) => c.trained !== undefined },
-  { name: "state", title: "State", value: (c) => RANKS.get(groupOf(c)), wraps: true },
-  { name: "shape", title: "Shape", value: (c) => c.shape, text: (c) => c.shape, wraps: true },
+  { name: "number", title: "#", number: true, by: "number", value: (c) => c.number },
+  { name: "parameters", title: "Parameters", number: true, by: "decoder_parameters", value: (c) => c.decoder_parameters, text: (c) => millions(c.decoder_parameters) },
+  { name: "latency", title: "Latency", number: true, by: "latency_ms", value: (c) => c.latency_ms, text: (c) => latency(c.latency_ms, c.latency_half_width_ms) },
+  { name: "first-token", title: "First token", number: true, by: "first_token_ms", value: (c) => c.first_token_ms, text: (c) => milliseconds(c.first_token_ms), whenKnown: generated },
+  { name: "token", title: "Further token", number: true, by: "token_ms", value: (c) => c.token_ms, text: (c) => milliseconds(c.token_ms), whenKnown: generated },
+  { name: "rate", title: "Tokens a second", number: true, by: "tokens_per_s", text: (c) => rate(c.tokens_per_s), whenKnown: generated },
+  { name: "energy", title: "Energy a token", number: true, by: "energy_token_mj", text: (c) => energy(c.energy_token_mj), whenKnown: (c) => c.energy_token_mj != null },
+  { name: "memory", title: "Memory", number: true, by: "memory_bytes", value: (c) => c.memory_bytes, text: (c) => megabytes(c.memory_bytes) },
+  { name: "speedup", title: "Speed-up", number: true, by: "speedup", text: (c) => versus(c, "speedup") },
+  { name: "saving", title: "Memory ratio", number: true, by: "memory_ratio", text: (c) => versus(c, "memory_ratio") },
+  { name: "trained", title: "Perplexity", number: true, by: "perplexity", value: (c) => c.trained?.value, whenKnown: (c) => c.trained !== undefined },
+  { name: "state", title: "State", by: "group", wraps: true },
+  { name: "shape", title: "Shape", text: (c) => c.shape, wraps: true },
   { name: "download", title: "Download (untrained weights)" },
-  { name: "lineage", title: "Lineage", value: (c) => c.generation },
-  { name: "launches", title: "Launches", number: true, value: (c) => c.launches, text: (c) => whole(c.launches) },
-  { name: "digest", title: "Digest", value: (c) => c.digest },
+  { name: "lineage", title: "Lineage", by: "generation", wraps: true },
+  { name: "launches", title: "Launches", number: true, by: "launches", text: (c) => whole(c.launches) },
+  { name: "digest", title: "Digest", by: "digest", wraps: true },
 ];
 
+const FIRST_SORT = COLUMNS[1];
+const FIRST_GROUP = "frontier";
+
 export class CandidateTable {
-  /** `onPick(id)` hears which candidate was chosen, `onTrain()` that it is to be trained; `numberOf(id)` gives a parent's number, `protocolOf(id)` a target's. */
-  constructor(table, { onPick, onTrain, numberOf, protocolOf }) {
+  /**
+   * `path` of the job below `/v1`; `candidates` are the page's (`Candidates`). `onPick(id)` hears which candidate was chosen,
+   * `onTrain()` that it is to be trained, `onArrange()` that it was sorted or filtered, `onLoad()` that other candidates are
+   * listed; `protocolOf(id)` gives a target's.
+   */
+  constructor(table, path, candidates, { onPick, onTrain, onArrange, onLoad, protocolOf }) {
     this.body = table.tBodies[0];
-    this.onPick = onPick;
-    this.onTrain = onTrain;
-    this.numberOf = numberOf;
-    this.protocolOf = protocolOf;
-    this.candidates = [];
+    Object.assign(this, { path, candidates, onPick, onTrain, onArrange, onLoad, protocolOf });
+    this.target = null;
+    this.place = null; // of the page: {offset, total, groups}
+    this.items = []; // ids
     this.rows = new Map(); // candidate id → {row, version, selected}, of this page only
-    this.sort = { column: COLUMNS[1], down: false };
-    this.group = "frontier";
-    this.page = 0;
+    this.sort = { column: FIRST_SORT, down: false };
+    this.group = FIRST_GROUP;
+    this.text = "";
+    this.only = null; // ids that alone are listed
+    this.asked = 0; // only the latest question is answered
     this.selected = null;
     this.recommended = null;
+    this.refresh = throttled(() => this.load(), () => REFRESH_MS);
+    this.redraw = throttled(() => this.#draw(), () => REFRESH_MS / 4);
     this.#makeHead(table.tHead);
     this.#makeFilter();
-    byId("previous").addEventListener("click", () => this.#turn(this.page - 1));
-    byId("next").addEventListener("click", () => this.#turn(this.page + 1));
+    byId("previous").addEventListener("click", () => this.load({ offset: Math.max(0, this.place.offset - PAGE) }));
+    byId("next").addEventListener("click", () => this.load({ offset: this.place.offset + PAGE }));
   }
 
-  show(candidates) {
-    this.candidates = candidates;
-    this.#draw();
+  /** Its order and filters as the address keeps them, `{sort, show, find}`; null where they are the first ones. */
+  get arranged() {
+    const { column, down } = this.sort;
+    const isFirst = column === FIRST_SORT && !down;
+    return {
+      sort: isFirst ? null : `${down ? "-" : ""}${column.name}`,
+      show: this.group === FIRST_GROUP ? null : this.group,
+      find: this.text || null,
+    };
   }
 
-  /** Marks a candidate and turns to the page it is on, widening the filter if it hides it. */
-  select(id) {
+  arrange({ sort, show, find }) {
+    const column = COLUMNS.find(({ name, by }) => by && name === sort?.replace("-", "")) ?? FIRST_SORT;
+    this.sort = { column, down: Boolean(sort?.startsWith("-")) };
+    this.#setGroup(this.options.has(show) ? show : FIRST_GROUP);
+    this.#setText(find ?? "");
+    this.#markSort();
+    return this.load({ offset: 0 });
+  }
+
+  /** Turns to another target. */
+  turn(target) {
+    if (this.target === target) return;
+    Object.assign(this, { target, selected: null, recommended: null, only: null });
+    this.load({ offset: 0 });
+  }
+
+  /** Lists these alone, as far as the page has their points; null: all. */
+  keepOnly(ids) {
+    if (this.only === ids) return;
+    this.only = ids;
+    this.load({ offset: 0 });
+  }
+
+  /** Marks a candidate and turns to the page it is on, widening the filters if they hide it. */
+  async select(id) {
     this.selected = id;
-    const candidate = this.candidates.find((each) => each.id === id);
-    if (candidate && this.group !== "all" && groupOf(candidate) !== this.group) this.#setGroup("all");
-    const index = this.#wanted().findIndex((each) => each.id === id);
-    if (index >= 0) this.page = Math.floor(index / PAGE);
+    if (id === null || this.items.includes(id)) return this.#draw();
     this.#draw();
+    await this.load({ around: id });
+    if (this.selected !== id || this.items.includes(id)) return;
+    this.#setGroup("all");
+    this.#setText("");
+    await this.load({ around: id });
+    this.onArrange();
   }
 
   /** Marks the model that is recommended now; null: none. */
@@ -78,35 +129,77 @@ export class CandidateTable {
     this.#draw();
   }
 
+  /** Asks for the candidates at `offset`, or for the page that `around` is on; else for those of the same page again. */
+  async load({ offset = this.place?.offset ?? 0, around = null } = {}) {
+    if (!this.target) return;
+    const question = ++this.asked;
+    try {
+      const page = await (this.only ? this.#loadOnly(offset, around) : this.#loadPage({ offset, around }));
+      if (question !== this.asked) return;
+      for (const view of page.items) this.candidates.put(view);
+      for (const [id, number] of Object.entries(page.place.numbers)) this.candidates.numbers.set(id, number);
+      this.items = page.items.map(({ id }) => id);
+      this.place = page.place;
+      this.#draw();
+      this.onLoad();
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error; // The page says what was refused.
+    }
+  }
+
+  #loadPage({ offset, around, ids = [] }) {
+    const { column, down } = this.sort;
+    const query = new URLSearchParams({ target: this.target, sort: `${down ? "-" : ""}${column.by}`, limit: PAGE, offset });
+    if (this.group !== "all" && !ids.length) query.set("group", this.group);
+    if (this.text && !ids.length) query.set("text", this.text);
+    if (around) query.set("around", around);
+    for (const id of ids) query.append("ids", id);
+    return patiently(`${this.path}/candidates?${query}`);
+  }
+
+  /** Of those that alone are listed, the points are sorted here and one page of records is asked for. */
+  async #loadOnly(offset, around) {
+    const { column, down } = this.sort;
+    const kept = this.candidates.of(this.target).filter(({ id }) => this.only.has(id));
+    const groups = Object.fromEntries(GROUPS.map(({ name }) => [name, kept.filter((each) => groupOf(each) === name).length]));
+    const wanted = kept.filter((each) => this.group === "all" || groupOf(each) === this.group);
+    const value = column.value ?? FIRST_SORT.value;
+    wanted.sort((a, b) => compare(value(a), value(b), down) || a.number - b.number);
+    const at = wanted.findIndex(({ id }) => id === around);
+    const place = at < 0 ? Math.min(offset, Math.max(0, wanted.length - 1)) : at;
+    const first = place - (place % PAGE);
+    const ids = wanted.slice(first, first + PAGE).map(({ id }) => id);
+    const { items, place: { numbers } } = ids.length ? await this.#loadPage({ offset: 0, ids }) : { items: [], place: { numbers: {} } };
+    const order = new Map(ids.map((id, index) => [id, index]));
+    return { items: items.toSorted((a, b) => order.get(a.id) - order.get(b.id)), place: { offset: first, total: wanted.length, groups, numbers } };
+  }
+
   #setGroup(group) {
     this.group = group;
     byId("filter").value = group;
   }
 
-  #wanted() {
-    const chosen = this.group === "all" ? [...this.candidates] : this.candidates.filter((c) => groupOf(c) === this.group);
-    const { column, down } = this.sort;
-    return chosen.sort((a, b) => compare(column.value(a), column.value(b), down) || a.number - b.number);
-  }
-
-  #turn(page) {
-    this.page = page;
-    this.#draw();
+  #setText(text) {
+    this.text = text;
+    if (byId("find") !== document.activeElement) byId("find").value = text;
   }
 
   #draw() {
-    this.#countGroups();
-    this.#hideUnknown();
-    const wanted = this.#wanted();
-    const pages = Math.max(1, Math.ceil(wanted.length / PAGE));
-    this.page = Math.min(Math.max(this.page, 0), pages - 1);
-    this.#fill(wanted.slice(this.page * PAGE, (this.page + 1) * PAGE));
-    setText(byId("page-label"), `Page ${whole(this.page + 1)} of ${whole(pages)}`);
-    byId("previous").disabled = this.page === 0;
-    byId("next").disabled = this.page === pages - 1;
+    if (!this.place) return;
+    const { offset, total, groups } = this.place;
+    this.#countGroups(groups);
+    const shown = this.items.map((id) => this.candidates.record(id)).filter(Boolean);
+    this.#hideUnknown(shown);
+    this.#fill(shown);
+    const pages = Math.max(1, Math.ceil(total / PAGE));
+    setText(byId("page-label"), `Page ${whole(offset / PAGE + 1)} of ${whole(pages)}`);
+    byId("previous").disabled = offset === 0;
+    byId("next").disabled = offset + PAGE >= total;
     byId("previous").parentElement.hidden = pages === 1;
-    byId("table-empty").hidden = wanted.length > 0;
-    setText(byId("table-empty"), this.candidates.length ? "No candidate here yet." : "No candidates yet. The baselines are measured first.");
+    byId("table-empty").hidden = total > 0;
+    const some = Object.values(groups).some((count) => count > 0);
+    const none = this.text ? "No candidate matches." : "No candidate here yet.";
+    setText(byId("table-empty"), some || this.text || this.only ? none : "No candidates yet. The baselines are measured first.");
   }
 
   /** Rows are kept and only changed where needed, so that focus and selection survive the stream of events. */
@@ -149,7 +242,7 @@ export class CandidateTable {
     cells.number.append(pick, train);
     const record = recordOf(candidate);
     cells.digest.append(
-      element("a", { href: record, title: candidate.digest, "aria-label": `${candidate.digest.slice(0, 10)}, record of candidate ${number}` },
+      element("a", { href: candidateAddress(candidate), title: candidate.digest, "aria-label": `${candidate.digest.slice(0, 10)}, page of candidate ${number}` },
         element("code", { text: candidate.digest.slice(0, 10) })),
       " ",
       element("a", { href: `${record}/launches`, text: "samples", "aria-label": `raw samples of candidate ${number}` }),
@@ -167,7 +260,8 @@ export class CandidateTable {
 
   #lineage({ role, generation, operator, parents }) {
     if (role === "baseline") return "baseline";
-    const names = parents.map((id) => (this.numberOf(id) === undefined ? id : `#${whole(this.numberOf(id))}`));
+    const { numbers } = this.candidates;
+    const names = parents.map((id) => (numbers.has(id) ? `#${whole(numbers.get(id))}` : id));
     return `generation ${whole(generation)}, ${operator}${names.length ? ` of ${names.join(" and ")}` : ""}`;
   }
 
@@ -176,7 +270,7 @@ export class CandidateTable {
     for (const column of COLUMNS) {
       const cell = element("th", { scope: "col", class: classOf(column) });
       column.head = cell;
-      if (column.value) cell.append(element("button", { type: "button", text: column.title, on: { click: () => this.#sortBy(column) } }));
+      if (column.by) cell.append(element("button", { type: "button", text: column.title, on: { click: () => this.#sortBy(column) } }));
       else cell.textContent = column.title;
       row.append(cell);
     }
@@ -186,9 +280,9 @@ export class CandidateTable {
 
   #sortBy(column) {
     this.sort = { column, down: this.sort.column === column && !this.sort.down };
-    this.page = 0;
     this.#markSort();
-    this.#draw();
+    this.load({ offset: 0 });
+    this.onArrange();
   }
 
   #markSort() {
@@ -199,9 +293,10 @@ export class CandidateTable {
   }
 
   /** A column that would be empty takes no room. */
-  #hideUnknown() {
+  #hideUnknown(shown) {
+    const known = [...shown, ...this.candidates.of(this.target)];
     for (const column of COLUMNS.filter((each) => each.whenKnown)) {
-      this.body.parentElement.classList.toggle(`without-${column.name}`, !this.candidates.some(column.whenKnown));
+      this.body.parentElement.classList.toggle(`without-${column.name}`, !known.some(column.whenKnown));
     }
   }
 
@@ -212,18 +307,19 @@ export class CandidateTable {
     filter.value = this.group;
     filter.addEventListener("change", () => {
       this.group = filter.value;
-      this.page = 0;
-      this.#draw();
+      this.load({ offset: 0 });
+      this.onArrange();
     });
+    byId("find").addEventListener("input", debounced(() => {
+      this.text = byId("find").value.trim();
+      this.load({ offset: 0 });
+      this.onArrange();
+    }, TYPED_MS));
   }
 
-  #countGroups() {
-    const counts = new Map([["all", this.candidates.length]]);
-    for (const candidate of this.candidates) {
-      const group = groupOf(candidate);
-      counts.set(group, (counts.get(group) ?? 0) + 1);
-    }
-    for (const [value, { title, node }] of this.options) setText(node, `${title} (${whole(counts.get(value) ?? 0)})`);
+  #countGroups(groups) {
+    const all = Object.values(groups).reduce((sum, count) => sum + count, 0);
+    for (const [value, { title, node }] of this.options) setText(node, `${title} (${whole(value === "all" ? all : groups[value] ?? 0)})`);
   }
 }
 
@@ -268,6 +364,7 @@ function trainedLink({ trained, number }) {
 
 function stateText(candidate) {
   const title = TITLES.get(groupOf(candidate));
+  if (candidate.state === "unconfirmed" && candidate.role !== "baseline") return candidate.reason ?? title;
   if (candidate.state === "infeasible" || candidate.state === "failed" || candidate.state === "cancelled") {
     return candidate.reason ? `${candidate.state}: ${candidate.reason}` : candidate.state;
   }

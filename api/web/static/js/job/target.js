@@ -1,14 +1,34 @@
 // Texts on one target: state, progress, figures, summary sentence.
 
-import { qualityAxis } from "./candidates.js";
-import { byId, setNotice, setText } from "../shared/dom.js";
-import { count, duration, MISSING, percent, whole } from "../shared/format.js";
+import { byId, element, setNotice, setText } from "../shared/dom.js";
+import { count, duration, MISSING, moment, percent, whole } from "../shared/format.js";
+import { byProxy } from "./quality.js";
 
 const ENDED = new Set(["finished", "cancelled", "failed"]);
 const TITLES = { baselines: "measuring baselines", searching: "searching", refining: "refining the frontier" };
 
 export const isEnded = (state) => ENDED.has(state);
 export const stateTitle = (state) => TITLES[state] ?? state;
+
+/** The page's title, and what is said of a JobView as a whole. */
+export function showHead(job) {
+  const alike = Number((100 * job.request.epsilon).toPrecision(3));
+  setText(byId("epsilon"), alike ? `For the frontier, differences up to ${alike} % count as none: they are within the error of measurement (ε).` : "");
+  document.title = `${job.name} · edgefront`;
+  setText(byId("job-name"), job.name);
+  const badge = byId("job-state");
+  setText(badge, job.state);
+  badge.className = `badge ${job.state}`;
+  badge.hidden = false;
+  setText(byId("job-facts"), [
+    `space ${job.request.space.name}`, `algorithm ${job.request.algorithm.name}`, `seed ${job.request.seed}`,
+    `by ${job.owner}`, `started ${moment(job.created_at)}`, ...(job.finished_at ? [`ended ${moment(job.finished_at)}`] : []),
+  ].join(" · "));
+  const reason = job.reason ? `: ${job.reason}` : "";
+  if (job.state === "failed") setNotice(byId("notice"), `This job failed${reason}`, "bad");
+  else if (job.state === "paused") setNotice(byId("notice"), `Paused${reason}. Nothing is measured until it is resumed.`, "warn");
+  else setNotice(byId("notice"), job.state === "cancelled" ? `Cancelled${reason}` : "");
+}
 
 /** Fills the panel from a TargetView; `job` is the JobView that it belongs to, `candidate` one of its own, once there is one. */
 export function showTarget(target, job, candidate) {
@@ -19,9 +39,12 @@ export function showTarget(target, job, candidate) {
     onePass(protocol),
     `batch ${protocol.batch}, ${scores(protocol, candidate)}, ${protocol.dtype}${protocol.weights === "full" ? "" : `, ${protocol.weights} weights`}`,
     ...(limits.latency_ms ? [`at most ${limits.latency_ms} ms`] : []),
-    ...(limits.memory_mb ? [`at most ${limits.memory_mb} MiB`] : []),
+    ...(limits.first_token_ms ? [`first token after at most ${limits.first_token_ms} ms`] : []),
+    ...(limits.token_ms ? [`at most ${limits.token_ms} ms a further token`] : []),
+    ...(limits.memory_mb ? [`at most ${limits.memory_mb} MB`] : []),
   ].join(" · "));
-  setText(byId("parameters-name"), qualityAxis(job.request.proxy, candidate).name);
+  setText(byId("baseline-name"), job.request.space.model ? "my model" : "the layer-scaled baseline");
+  setText(byId("parameters-name"), byProxy(job.request.proxy, candidate).label);
   byId("encoder-note").hidden = candidate?.generates !== false;
   const [note, kind] = noteOf(target, job);
   setNotice(byId("target-note"), note, kind);
@@ -51,8 +74,24 @@ function noteOf(target, job) {
   return [text, "warn"];
 }
 
+/** Links to all candidates of a target as files. */
+export function showExports(path, target) {
+  if (byId("export").dataset.target === target) return;
+  byId("export").dataset.target = target;
+  byId("export").replaceChildren(...["csv", "parquet"].map((format) => element("a", {
+    href: `${path}/candidates?target=${encodeURIComponent(target)}&format=${format}`, download: "",
+    text: format === "csv" ? "CSV" : "Parquet", "aria-label": `Candidates of this target as ${format}`,
+  })));
+}
+
 /** One pass as text: `forward pass of 192 tokens`. */
-function onePass({ mode, sequence_length: tokens, memory_length: memory }) {
+const LATENCIES = { first_token: ", its latency the time to the first", token: ", its latency the time of each further one" };
+
+function onePass({ mode, sequence_length: tokens, memory_length: memory, new_tokens: made, latency }) {
+  if (mode === "generate") {
+    const context = memory ? ` after ${whole(memory)}` : "";
+    return `generation of ${whole(made)} tokens from a prompt of ${whole(tokens)}${context}${LATENCIES[latency] ?? ""}`;
+  }
   if (mode === "decode") return `decode of 1 token after ${whole(memory)}`;
   const name = mode === "prefill" ? "prefill" : "forward pass";
   return `${name} of ${count(tokens, "token")}${memory ? ` after a memory of ${whole(memory)}` : ""}`;

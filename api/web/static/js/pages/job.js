@@ -1,89 +1,171 @@
 // A job's live page: loads the job and its candidates, then follows its events.
 
-import { eachPage, patiently, pause, Refused, request, showAccount } from "../shared/api.js";
-import { AgreementCharts, isChecked } from "../job/agreement.js";
+import { patiently, pause, Refused, request, showAccount } from "../shared/api.js";
+import { AgreementCharts } from "../job/agreement.js";
 import { Answer } from "../job/answer.js";
-import { Candidates, isMeasured, parametersOf, qualityAxis } from "../job/candidates.js";
+import { Candidates, isMeasured, parametersOf } from "../job/candidates.js";
 import { FrontierChart } from "../job/chart.js";
-import { byId, debounced, element, setNotice, setText, throttled } from "../shared/dom.js";
-import { latency, mebibytes, millions, moment, whole } from "../shared/format.js";
+import { JobControl } from "../job/control.js";
+import { byId, debounced, setNotice, setText, throttled } from "../shared/dom.js";
+import { generationOf, latency, megabytes, millions, whole } from "../shared/format.js";
 import { followLive, setLive } from "../shared/live.js";
+import { Elsewhere } from "../job/elsewhere.js";
+import { Genes } from "../job/genes.js";
 import { JobLaw } from "../job/law.js";
 import { LimitControls } from "../job/limits.js";
+import { loadPoints } from "../job/points.js";
+import { qualitiesOf, QualityChoice } from "../job/quality.js";
 import { CandidateTable } from "../job/table.js";
 import { TargetTabs } from "../job/tabs.js";
-import { showTarget } from "../job/target.js";
+import { isEnded, showExports, showHead, showTarget } from "../job/target.js";
 import { TrainDialog } from "../job/train.js";
 import { Trained } from "../job/trained.js";
 import { splitTitle } from "../training/view.js";
+import { keepView, readView } from "../job/view.js";
 
-const ENDED = new Set(["finished", "cancelled", "failed"]);
 const JOB_REFRESH_MS = 1000; // While events arrive; agents that come and go make none, hence the slow round too.
 const SLOW_ROUND_MS = 10000;
 const ANSWER_REFRESH_MS = 2000; // While events arrive.
+const ZOOMED = 2000; // points of the window that the chart shows
 const SLIDING_MS = 120; // A slider at rest for so long is asked about.
 
 const id = document.body.dataset.job;
 const path = `/v1/jobs/${encodeURIComponent(id)}`;
 const candidates = new Candidates();
 const frontiers = new Map(); // target id → its FrontierView, without points: what it says of the proxy and of trained models
+const byTraining = new Map(); // target id → the ids on the frontier of its trained models, or an error
 
 let job = null;
 let chosen = null; // target id
 let selected = null; // candidate id
+let wanted = readView(); // what the address asks for, as long as it is not there yet
 let stream = null;
+let zoomed = 0; // questions for a window of the chart
 let asked = 0; // questions for a recommendation; only the latest is answered
 
-const chart = new FrontierChart(byId("chart"), byId("legend"), pick);
-const table = new CandidateTable(byId("candidates"), {
+const chart = new FrontierChart(byId("chart"), byId("legend"), { onPick: pick, onZoom: zoom });
+const table = new CandidateTable(byId("candidates"), path, candidates, {
   onPick: pick,
   onTrain: train,
-  numberOf: (each) => candidates.numbers.get(each),
+  onArrange: keep,
+  onLoad: showListed,
   protocolOf: (each) => job.targets.find((target) => target.id === each).protocol,
 });
 const tabs = new TargetTabs(byId("tabs"), choose);
 const trained = new Trained(id, () => {
   candidates.train(trained);
   showChosen();
-  drawTable();
+  table.redraw();
   loadFrontier(chosen);
   loadAnswer();
   law.look().catch(unlessRefused);
 });
 const law = new JobLaw(id, () => {
-  loadCandidates().catch(unlessRefused);
+  load().catch(unlessRefused);
   loadFrontier(chosen);
   loadAnswer();
   refresh();
 });
+const control = new JobControl(path, (steered) => {
+  job = steered;
+  showJob();
+});
 const dialog = new TrainDialog(() => trained.lookNow());
-const drawTable = throttled(() => table.show(candidates.of(chosen)), () => 250);
-const drawChart = throttled(() => chart.draw(candidates.of(chosen), selected), () => chart.restMs);
+const quality = new QualityChoice(turnQuality);
+const drawChart = throttled(() => drawChartNow(), () => chart.restMs);
 const agreement = new AgreementCharts(pick);
-const drawAgreement = throttled(() => agreement.draw(candidates.of(chosen)), () => agreement.restMs);
+const drawAgreement = throttled(() => agreement.draw(), () => agreement.restMs);
+const elsewhere = new Elsewhere(id);
 const answer = new Answer({ onPick: pick, onTrain: trainOf, onMove: (moved) => limits.set(moved) });
 const limits = new LimitControls(() => loadLimited());
 const loadLimited = debounced(() => {
-  history.replaceState(null, "", addressOf(location.hash));
+  keep();
+  drawChart();
   loadAnswer();
 }, SLIDING_MS);
-const refreshAnswer = throttled(() => Promise.all([loadAnswer(), loadAgreement()]), () => ANSWER_REFRESH_MS);
+const refreshAnswer = throttled(() => Promise.all([loadAnswer(), loadAgreement(), genes.look()]), () => ANSWER_REFRESH_MS);
+const genes = new Genes(path, {
+  onPick: pick,
+  onBrush: () => {
+    table.keepOnly(genes.brushed);
+    drawChart();
+    keep();
+  },
+});
 const refresh = throttled(() => loadJob().catch(unlessRefused), () => JOB_REFRESH_MS);
 
 function redraw() {
-  drawTable();
+  table.redraw();
   drawChart();
   drawAgreement();
+}
+
+function drawChartNow() {
+  showQuality();
+  chart.brushed = genes.brushed;
+  chart.measured = candidates.measured(chosen);
+  chart.limits = { ...job.targets.find((target) => target.id === chosen).limits, ...limits.asked };
+  return chart.draw(candidates.of(chosen), selected);
 }
 
 function pick(candidateId) {
   selected = candidateId;
   table.select(candidateId);
+  answer.select(candidateId);
+  agreement.selected = candidateId;
+  genes.chart.mark({ selected: candidateId });
   showChosen();
   drawChart();
+  drawAgreement();
+  keep();
 }
 
-const recordOf = (candidateId) => candidates.of(chosen).find((each) => each.id === candidateId);
+/** The view in the address: what is not as it is at first. */
+function keep() {
+  if (!job) return;
+  keepView({
+    ...table.arranged, target: chosen === job.targets[0].id ? null : chosen, chart: chart.kind === "solid" ? "3d" : null,
+    quality: quality.picked, brush: genes.brushes, candidate: selected ?? wanted.candidate,
+  }, limits.parameters);
+}
+
+/** Shows what the address asks for: its target first, its candidate once it is there. */
+function show(view) {
+  const target = job.targets.find(({ id: each }) => each === view.target) ?? job.targets[0];
+  if (target.id !== chosen) choose(target.id);
+  wanted = view;
+  quality.picked = view.quality;
+  table.arrange(view);
+  genes.brush(view.brush);
+  turnChart(view.chart === "3d" ? "solid" : "flat");
+  showWanted();
+  turnQuality();
+}
+
+/** Selects the candidate that the address asks for, once it is there. */
+async function showWanted() {
+  const { candidate } = wanted;
+  if (!candidate || !/^\w+$/.test(candidate)) return;
+  if (!recordOf(candidate)) {
+    const page = await patiently(`${path}/candidates?${new URLSearchParams({ target: chosen, ids: candidate })}`, lost);
+    page.items.forEach((view) => candidates.put(view));
+  }
+  if (wanted.candidate !== candidate || !recordOf(candidate)) return;
+  wanted = { ...wanted, candidate: null };
+  pick(candidate);
+}
+
+function turnChart(kind) {
+  chart.kind = kind === "solid" && chart.hasWebGl ? "solid" : "flat";
+  for (const button of byId("chart-kinds").children) button.setAttribute("aria-pressed", button.dataset.kind === chart.kind);
+  if (job) drawChart();
+  keep();
+}
+
+const recordOf = (candidateId) => {
+  const record = candidates.record(candidateId);
+  return record?.target_id === chosen ? record : undefined;
+};
 
 function train() {
   dialog.open(recordOf(selected));
@@ -99,32 +181,31 @@ async function loadAnswer() {
   const measured = candidates.of(chosen).filter(isMeasured);
   if (measured.length === 0) return;
   const [question, target] = [++asked, job.targets.find(({ id }) => id === chosen)];
-  limits.know(target.limits, measured);
+  limits.know(target, measured);
   try {
     const query = new URLSearchParams({ target: target.id, ...limits.parameters });
     const view = await patiently(`${path}/recommendation?${query}`);
     if (question !== asked) return;
     byId("answer").hidden = false;
     const best = view.recommended?.id ?? null;
-    answer.show(view, recordOf(best), target.protocol);
+    answer.show(view, view.recommended && candidates.put(view.recommended), target.protocol);
+    if (view.recommended) elsewhere.show(view.recommended, target);
     table.recommend(best);
+    genes.chart.mark({ recommended: best });
     if (chart.recommended === best) return;
     chart.recommended = best;
-    chart.draw(candidates.of(chosen), selected); // At once: whoever moves a slider watches.
+    drawChartNow(); // At once: whoever moves a slider watches.
   } catch (error) {
     unlessRefused(error);
+  } finally {
+    if (target.id === chosen) byId("genes").hidden = false; // Not before the answer, which would push it down.
+    genes.look();
   }
-}
-
-/** The page's address, with the limits of the chosen target, so that a link shows the same. */
-function addressOf(hash) {
-  const query = new URLSearchParams(limits.parameters).toString();
-  return `${location.pathname}${query && `?${query}`}${hash}`;
 }
 
 async function loadAgreement() {
   const target = chosen;
-  if (!candidates.of(target).some(isChecked)) return;
+  if (!candidates.of(target).length) return;
   try {
     const view = await patiently(`${path}/agreement?target=${encodeURIComponent(target)}`);
     if (target !== chosen) return;
@@ -143,7 +224,8 @@ function showChosen() {
   setText(byId("chosen-title"), `Candidate ${whole(candidate.number)}`);
   setText(byId("chosen-facts"), [
     candidate.shape, `${millions(candidate.decoder_parameters)} ${parametersOf(candidate)}`,
-    ...(isMeasured(candidate) ? [latency(candidate.latency_ms, candidate.latency_half_width_ms), mebibytes(candidate.memory_bytes)] : []),
+    ...(isMeasured(candidate) ? [latency(candidate.latency_ms, candidate.latency_half_width_ms), megabytes(candidate.memory_bytes)] : []),
+    ...generationOf(candidate),
   ].join(" · "));
   trained.tell(byId("chosen-trainings"), candidate);
 }
@@ -151,17 +233,20 @@ function showChosen() {
 function choose(targetId) {
   limits.turn(chosen, targetId);
   chosen = targetId;
+  genes.turn(chosen);
   selected = null;
+  wanted = { ...wanted, candidate: null };
+  table.turn(chosen);
+  answer.select(null);
   showChosen();
-  showByPerplexity(null);
   loadFrontier(chosen);
-  byId("answer").hidden = true;
+  byId("answer").hidden = byId("others").hidden = true;
+  agreement.selected = null;
   agreement.know(null);
-  history.replaceState(null, "", addressOf(`#target=${encodeURIComponent(targetId)}`));
+  keep();
   showJob();
   redraw();
-  loadAnswer();
-  loadAgreement();
+  loadPointsOf(chosen).catch(unlessRefused);
 }
 
 /** A refusal has been shown by then. */
@@ -178,39 +263,24 @@ async function loadJob() {
     if (!(error instanceof Refused)) throw error;
     stream?.close();
     setNotice(byId("notice"), error.status === 404 ? "This job does not exist, was deleted, or belongs to someone else." : error.message, "bad");
+    if (error.status === 404) setText(byId("job-name"), "Job not found");
     byId("job").hidden = true;
+    control.show(null);
     throw error;
   }
   showJob();
 }
 
 function showJob() {
-  if (!job.targets.some((target) => target.id === chosen)) chosen = wantedTarget() ?? job.targets[0].id;
-  chart.proxy = job.request.proxy;
-  const percent = Number((100 * job.request.epsilon).toPrecision(3));
-  setText(byId("epsilon"), percent ? `For the frontier, differences up to ${percent} % count as none: they are within the error of measurement (ε).` : "");
-  document.title = `${job.name} · edgefront`;
-  setText(byId("job-name"), job.name);
-  const badge = byId("job-state");
-  setText(badge, job.state);
-  badge.className = `badge ${job.state}`;
-  badge.hidden = false;
-  setText(byId("job-facts"), [
-    `space ${job.request.space.name}`, `algorithm ${job.request.algorithm.name}`, `seed ${job.request.seed}`,
-    `by ${job.owner}`, `started ${moment(job.created_at)}`, ...(job.finished_at ? [`ended ${moment(job.finished_at)}`] : []),
-  ].join(" · "));
-  const reason = job.reason ? `: ${job.reason}` : "";
-  if (job.state === "failed") setNotice(byId("notice"), `This job failed${reason}`, "bad");
-  else if (job.state === "paused") setNotice(byId("notice"), `Paused${reason}. Nothing is measured until it is resumed.`, "warn");
-  else setNotice(byId("notice"), job.state === "cancelled" ? `Cancelled${reason}` : "");
+  if (!job.targets.some((target) => target.id === chosen)) chosen = (job.targets.find(({ id: each }) => each === wanted.target) ?? job.targets[0]).id;
+  genes.turn(chosen);
+  chart.baseline = job.request.space.model ? "My model" : "Baseline";
+  showHead(job);
   showTrust();
-  showQuality();
-  byId("pause").hidden = job.state !== "running";
-  byId("resume").hidden = job.state !== "paused";
-  byId("cancel").hidden = ENDED.has(job.state);
+  control.show(job.state);
   tabs.show(job.targets, chosen);
-  showTarget(job.targets.find((target) => target.id === chosen), job, candidates.of(chosen)[0]);
-  showExports();
+  showTarget(job.targets.find((target) => target.id === chosen), job, candidates.traits(chosen));
+  showExports(path, chosen);
   byId("job").hidden = false;
 }
 
@@ -220,56 +290,60 @@ function showTrust() {
   if (!frontiers.has(chosen)) loadFrontier(chosen);
 }
 
-/** The quality axis of the chart: a choice, once a model of this target is trained. */
+/** The quality in the chart: by trained models only once it is known which of them are on their frontier. */
 function showQuality() {
   const scored = frontiers.get(chosen)?.trained ?? [];
-  byId("quality-choice").hidden = scored.length === 0;
-  setText(byId("quality").options[0], qualityAxis(job.request.proxy, candidates.of(chosen)[0]).name);
+  const perplexities = new Map(scored.map((score) => [score.candidate_id, score.perplexity]));
+  quality.offer(qualitiesOf(job.request.proxy, candidates.of(chosen), scored.length ? { perplexities } : null));
+  const isTrained = quality.axis.name === "trained";
+  const found = isTrained ? byTraining.get(chosen) : null;
+  chart.quality = quality.axis;
+  chart.trained = found instanceof Set ? found : null;
+  if (isTrained && !found) chart.withhold("Loading the perplexities of the trained models…");
+  else chart.withhold(found instanceof Error ? `Could not load the perplexities of the trained models: ${found.message}` : null);
+  setText(byId("quality-note"), chart.trained ? `Only trained models: perplexity on the ${splitTitle(scored[0].split)} split of ${scored[0].dataset}, trained with recipe ${scored[0].recipe}.` : noteOnQuality());
+  byId("quality-note").hidden = !byId("quality-note").textContent;
+}
+
+function noteOnQuality() {
+  return quality.axis.name === "predicted" && job.request.proxy !== "quality_law" ? "The frontier is that by the proxy, not by predicted perplexity." : "";
+}
+
+/** Nothing is shown under a new quality before its values are there. */
+function turnQuality() {
+  byTraining.delete(chosen);
+  drawChartNow();
+  keep();
+  if (candidates.measured(chosen)) reloadPoints();
+  if (quality.axis.name === "trained") loadByTraining(chosen);
+}
+
+async function loadByTraining(target) {
+  try {
+    const { points } = await request(`${path}/frontier?target=${encodeURIComponent(target)}&by=perplexity`);
+    byTraining.set(target, new Set(points.map((point) => point.id)));
+  } catch (error) {
+    byTraining.set(target, error);
+  }
+  if (target === chosen) drawChart();
 }
 
 /** Once a target, and when a training has ended: that may be long after a search. */
 async function loadFrontier(target) {
   frontiers.set(target, frontiers.get(target) ?? null);
   try {
-    const by = byId("quality").value;
-    const { points, ...frontier } = await request(`${path}/frontier?target=${encodeURIComponent(target)}&by=${by}`);
+    const { points, ...frontier } = await request(`${path}/frontier?target=${encodeURIComponent(target)}`);
     frontiers.set(target, frontier);
     trained.know(frontier.trained);
     candidates.train(trained);
-    if (target !== chosen || by !== byId("quality").value) return;
+    if (target !== chosen) return;
     showTrust();
     showQuality();
-    showByPerplexity(by === "perplexity" && frontier.trained.length ? { points, scored: frontier.trained } : null);
+    if (quality.axis.name === "trained") loadByTraining(target);
     redraw();
   } catch {
     // Published figures are shown already.
   }
-}
-
-/** The chart of the trained models alone, `{points, scored}`; or null, of all candidates by the proxy. */
-function showByPerplexity(found) {
-  byId("quality-note").hidden = !found;
-  chart.trained = found && {
-    perplexities: new Map(found.scored.map((score) => [score.candidate_id, score.perplexity])),
-    frontier: new Set(found.points.map((point) => point.id)),
-  };
-  if (!found) return;
-  const { dataset, split, recipe } = found.scored[0];
-  setText(byId("quality-note"), `Only trained models: perplexity on the ${splitTitle(split)} split of ${dataset}, trained with recipe ${recipe}.`);
-}
-
-function wantedTarget() {
-  const wanted = new URLSearchParams(location.hash.slice(1)).get("target");
-  return job.targets.find((target) => target.id === wanted)?.id;
-}
-
-function showExports() {
-  if (byId("export").dataset.target === chosen) return;
-  byId("export").dataset.target = chosen;
-  byId("export").replaceChildren(...["csv", "parquet"].map((format) => element("a", {
-    href: `${path}/candidates?target=${encodeURIComponent(chosen)}&format=${format}`, download: "",
-    text: format === "csv" ? "CSV" : "Parquet", "aria-label": `Candidates of this target as ${format}`,
-  })));
 }
 
 function hear(event) {
@@ -278,20 +352,55 @@ function hear(event) {
   if (event.kind === "law") law.hear(event.data);
   if (event.target_id === chosen) {
     redraw();
+    table.refresh();
     refreshAnswer();
+    if (candidates.isCrowded(chosen)) reloadPoints();
   }
   refresh();
 }
 
-async function loadCandidates() {
-  for await (const page of eachPage(`${path}/candidates?limit=500`, lost)) {
-    page.forEach((view) => candidates.put(view));
-    refreshAnswer(); // Asked before the chart is drawn, which takes the page's time.
-    redraw();
-  }
-  showJob(); // An encoder is told by its candidates.
+/** Which figure the service spreads points by, and zooms into: what stands for quality in the chart. */
+const pointsAxis = () => {
+  const name = quality.picked ?? quality.axis?.name ?? (job.request.proxy === "quality_law" ? "predicted" : "proxy");
+  return name === "proxy" ? "proxy" : "predicted";
+};
+
+/** The points of a target, all of it; then what follows from them. */
+async function loadPointsOf(target) {
+  const keepIds = [selected, chart.recommended].filter(Boolean);
+  const loaded = await patiently(() => loadPoints(path, { target, axis: pointsAxis(), keep: keepIds }), lost);
+  candidates.take(loaded);
+  if (target !== chosen) return;
   redraw();
   refreshAnswer();
+}
+const reloadPoints = throttled(() => loadPointsOf(chosen).catch(unlessRefused), () => SLOW_ROUND_MS);
+
+/** The chart shows this window: all that is in it, as far as it can be drawn. */
+async function zoom(window) {
+  const [target, question] = [chosen, ++zoomed];
+  if (!candidates.measured(target)) return; // all are there
+  let loaded = null;
+  if (window) {
+    const [[quick, slow], [low, high]] = [window.latency, window.quality.map((end) => end * (quality.axis.scale ?? 1))];
+    const query = { target, axis: pointsAxis(), most: ZOOMED, min_latency_ms: quick, max_latency_ms: slow, min_quality: low, max_quality: high };
+    loaded = await patiently(() => loadPoints(path, query), lost);
+  }
+  if (question !== zoomed || target !== chosen) return;
+  candidates.zoom(target, loaded);
+  drawChart();
+}
+
+/** What is listed is new: the selected candidate may be among it, and an encoder is told by its candidates. */
+function showListed() {
+  showChosen();
+  const target = job.targets.find(({ id: each }) => each === chosen);
+  showTarget(target, job, candidates.traits(chosen));
+}
+
+/** First rows and chart, at once: neither waits for the other. */
+async function load() {
+  await Promise.all([table.load(), loadPointsOf(chosen)]);
 }
 
 function follow(after) {
@@ -303,42 +412,33 @@ function follow(after) {
  * candidates once more, since comparisons with a baseline move with the baseline's own later launches.
  */
 async function attend() {
-  while (!(ENDED.has(job.state) && stream.after >= job.last_event)) {
-    await pause(ENDED.has(job.state) ? JOB_REFRESH_MS : SLOW_ROUND_MS);
+  const isOver = () => isEnded(job.state) && stream.after >= job.last_event;
+  if (isOver()) return stream.close(); // All was read after its end.
+  while (!isOver()) {
+    await pause(isEnded(job.state) ? JOB_REFRESH_MS : SLOW_ROUND_MS);
     if (!document.hidden) await loadJob();
   }
   stream.close();
-  await loadCandidates();
+  await load();
+  genes.look({ anew: true });
 }
 
-async function control(action, button) {
-  button.disabled = true;
-  try {
-    job = await request(`${path}/${action}`, { method: "POST" });
-    showJob();
-  } catch (error) {
-    setNotice(byId("notice"), `Could not ${action} the job: ${error.message}`, "bad");
-  } finally {
-    button.disabled = false;
-  }
-}
-
-byId("pause").addEventListener("click", (event) => control("pause", event.target));
-byId("resume").addEventListener("click", (event) => control("resume", event.target));
-byId("cancel").addEventListener("click", () => byId("confirm").showModal());
-byId("confirm").addEventListener("close", () => {
-  if (byId("confirm").returnValue === "cancel") control("cancel", byId("cancel"));
-  byId("confirm").returnValue = "";
-});
-byId("quality").addEventListener("change", () => loadFrontier(chosen));
+for (const button of byId("chart-kinds").children) button.addEventListener("click", () => turnChart(button.dataset.kind));
 byId("train").addEventListener("click", () => train());
-addEventListener("hashchange", () => wantedTarget() && wantedTarget() !== chosen && choose(wantedTarget()));
+addEventListener("hashchange", () => job && show(readView()));
 
 async function start() {
+  quality.picked = wanted.quality;
+  table.arrange(wanted);
+  turnChart(wanted.chart === "3d" ? "solid" : "flat");
+  byId("chart-kinds").querySelector("[data-kind=solid]").disabled = !chart.hasWebGl;
   showAccount();
   await loadJob(); // Its last event is read before the candidates: what happens between is heard again, not missed.
   const after = job.last_event;
-  await loadCandidates();
+  genes.brush(wanted.brush);
+  table.turn(chosen);
+  await loadPointsOf(chosen);
+  await showWanted();
   follow(after);
   law.look().catch(unlessRefused);
   trained.follow().catch(unlessRefused);

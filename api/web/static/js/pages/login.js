@@ -8,6 +8,9 @@ let wanted = new URLSearchParams(location.search).get("next");
 /** Removes the fragment from the address bar and the history first; returns its key. */
 function takeFragment() {
   const fragment = new URLSearchParams(location.hash.slice(1));
+  const isLink = fragment.has("key") || fragment.has("next");
+  // What the browser carried over from the page that was wanted: it holds what is to be shown there.
+  if (!isLink && wanted && !wanted.includes("#")) wanted += location.hash;
   wanted = fragment.get("next") ?? wanted;
   history.replaceState(null, "", location.pathname + (wanted ? `?next=${encodeURIComponent(wanted)}` : ""));
   return fragment.get("key");

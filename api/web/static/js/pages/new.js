@@ -2,17 +2,26 @@
 
 import { Away, eachPage, patiently, randomKey, Refused, request, showAccount } from "../shared/api.js";
 import { byId, debounced, element, setNotice, setText } from "../shared/dom.js";
+import { MyModel } from "../new/model.js";
+import { Narrowing } from "../new/narrow.js";
+import { changedProtocol, fillPass, LIMIT_INPUTS, limitFields, passFields, showLimits, showMode } from "../new/pass.js";
+import { describeDevices, describeRuntime, titleOf } from "../new/places.js";
 import { count, duration, fileSize, MISSING, whole } from "../shared/format.js";
 
 const TYPING_MS = 400;
 const EMBEDDING = ["div", "d_embed"]; // Genes that published searches hold fixed, and in which there is most to find.
 // Paths in a request → the field of the form that they belong to; a longer one before its beginning.
 const FIELDS = [
-  ["name", "name"], ["space", "space"], ["targets.0.limits.latency_ms", "latency"], ["targets.0.limits.memory_mb", "memory"],
+  ["name", "name"], ["space.model", "model"], ["space", "space"],
+  ["targets.0.limits.latency_ms", "latency"], ["targets.0.limits.memory_mb", "memory"],
+  ["targets.0.limits.first_token_ms", "first-token"], ["targets.0.limits.token_ms", "token"],
+  ["targets.0.protocol.mode", "mode"], ["targets.0.protocol.sequence_length", "sequence"], ["targets.0.protocol.memory_length", "before"],
+  ["targets.0.protocol.new_tokens", "new-tokens"], ["targets.0.protocol.latency", "figure"],
   ["targets.0.protocol.threads", "threads"], ["targets.0.protocol", "runtime"], ["targets.0", "device"],
   ["budget.candidates", "candidates"], ["budget.minutes", "minutes"],
 ];
 const INPUTS = [...new Set(FIELDS.map(([, id]) => id))];
+const ANY = [...LIMIT_INPUTS, "minutes"]; // Empty is no limit.
 const SOURCES = {
   predicted: "The time is predicted from what was measured there.",
   measured: "The time is by the pace of what was measured there.",
@@ -20,29 +29,60 @@ const SOURCES = {
   unknown: "The time is unknown: nothing was measured there.",
 };
 
+let origin = null; // The job that this one begins from: what the form does not show is taken over from it.
 let places = []; // {title, field: device or device_class, name, devices}
 let spaces = [];
 let asked = 0; // questions for an estimate; only the latest is answered
 let [submitted, key] = ["", ""]; // A second click on the same request makes no second job.
 
 const estimateSoon = debounced(() => estimate(), TYPING_MS);
+const model = new MyModel(() => estimateSoon());
+const narrowing = new Narrowing();
+const inputs = () => [...INPUTS, ...narrowing.inputs];
 
 const place = () => places[byId("device").value];
 const number = (id) => (byId(id).value === "" ? null : byId(id).valueAsNumber);
 const given = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value !== null));
 
-/** The job's request, as the form says. */
+/** The job's request, as the form says; the rest is that of the job that it begins from. */
 function wanted() {
   const [runtime, provider] = byId("runtime").value.split(" ");
-  const limits = given({ latency_ms: number("latency"), memory_mb: number("memory") });
+  const limits = limitFields();
   const best = Object.keys(limits).length > 0;
-  return {
+  const target = { [place().field]: place().name, protocol: { runtime, provider, threads: number("threads"), ...passFields() }, limits };
+  const fields = {
     name: byId("name").value.trim(),
     goal: best ? "best_within_limits" : "frontier",
-    space: { name: byId("space").value, narrow: best ? freeEmbedding() : {} },
-    targets: [{ [place().field]: place().name, protocol: { runtime, provider, threads: number("threads") }, limits }],
+    space: model.isChosen ? { model: model.architecture } : { name: byId("space").value, narrow: { ...(best && !isOriginsSpace() ? freeEmbedding() : {}), ...narrowing.narrow } },
+    targets: [target],
     budget: given({ candidates: number("candidates"), minutes: number("minutes") }),
   };
+  return origin ? changed(origin.request, fields) : fields;
+}
+
+/** The request of a job with the changes that the form has. In another space its narrowing, depths and proxy mean nothing. */
+function changed(request, { name, goal, space, targets: [target], budget }) {
+  const { proxy, proxy_settings, baseline_layers, parameters, ...rest } = request;
+  const [first, ...others] = request.targets;
+  const limited = Object.keys(given(first.limits)).length > 0;
+  return {
+    ...rest,
+    ...(isOriginsSpace() ? { proxy, proxy_settings, baseline_layers, parameters, space: model.isChosen ? request.space : space } : { space }),
+    name,
+    goal: limited === Object.keys(target.limits).length > 0 ? request.goal : goal,
+    targets: [
+      { ...target, ...(byId("device").selectedIndex === origin.at ? { name: first.name } : {}), protocol: changedProtocol(first.protocol, target.protocol) },
+      ...others,
+    ],
+    budget: { refinement: request.budget.refinement, ...budget },
+  };
+}
+
+/** Whether the search begins with what the job did that it begins from. */
+function isOriginsSpace() {
+  if (!origin) return false;
+  const { space } = origin.request;
+  return model.isChosen ? JSON.stringify(model.architecture) === JSON.stringify(space.model) : !space.model && byId("space").value === space.name;
 }
 
 function freeEmbedding() {
@@ -53,17 +93,21 @@ function freeEmbedding() {
 /** Whether every field can be read; those that cannot say what would be right. */
 function isReadable() {
   clearProblems();
-  for (const id of INPUTS) {
+  narrowing.count();
+  for (const id of INPUTS.filter((each) => each !== "model" && isShown(each))) {
     const input = byId(id);
-    const nothing = ["latency", "memory", "minutes"].includes(id) && input.value !== "" && !(input.valueAsNumber > 0);
+    const nothing = ANY.includes(id) && input.value !== "" && !(input.valueAsNumber > 0);
     if (nothing) refuse(id, "Must be a number above 0, or empty.");
     else if (!input.checkValidity()) refuse(id, input.validationMessage);
   }
-  return INPUTS.every((id) => byId(`${id}-problem`).textContent === "");
+  return INPUTS.every((id) => !isShown(id) || byId(`${id}-problem`).textContent === "") && (!model.isChosen || model.architecture !== null);
 }
 
+const isShown = (id) => byId(id).closest("[hidden]") === null;
+
+/** Those of the model stay until another is read. */
 function clearProblems() {
-  for (const id of INPUTS) {
+  for (const id of inputs().filter((each) => each !== "model" || model.architecture)) {
     setText(byId(`${id}-problem`), "");
     byId(id).removeAttribute("aria-invalid");
   }
@@ -74,12 +118,15 @@ function clearProblems() {
 function refuse(id, text) {
   const node = byId(id ? `${id}-problem` : "problem");
   setText(node, [node.textContent, text].filter(Boolean).join(" "));
-  if (id) byId(id).setAttribute("aria-invalid", true);
+  if (!id) return;
+  byId(id).setAttribute("aria-invalid", true);
+  if (byId(id).closest("details")) byId(id).closest("details").open = true;
 }
 
 /** The same by the path of what is refused, which stands at its field and not in the text, with what is allowed. */
 function refuseAt(path, text, allowed) {
-  const id = FIELDS.find(([begin]) => path === begin || path.startsWith(`${begin}.`))?.[1];
+  const found = narrowing.fieldOf(path) ?? FIELDS.find(([begin]) => path === begin || path.startsWith(`${begin}.`))?.[1];
+  const id = [found, ...(found === "space" ? ["model"] : [])].find((each) => each && isShown(each));
   const begin = [`${path}: `, `${path} `].find((one) => path && text.startsWith(one));
   const says = id && begin ? text.slice(begin.length) : text;
   refuse(id, id && allowed ? `${says} (allowed: ${allowed})` : says);
@@ -89,7 +136,7 @@ function refuseAt(path, text, allowed) {
 async function estimate() {
   const question = ++asked;
   byId("submit").disabled = true;
-  if (!isReadable()) return none("Some fields cannot be read.");
+  if (!isReadable()) return none(model.isChosen && !model.architecture && !byId("model").value ? "Choose the config.json of your model." : "Some fields cannot be read.");
   setText(byId("estimate-says"), "Estimating…");
   try {
     const found = await patiently(() => request("/v1/jobs/estimate", { method: "POST", body: wanted() }));
@@ -119,7 +166,7 @@ function show({ refusals, targets, launches, minutes, minutes_at_most: most, can
   setText(byId("estimate-log"), fileSize(log.expected));
   setText(byId("estimate-file"), file === null ? MISSING : fileSize(file));
   setText(byId("estimate-says"), [
-    ...(refusals.length ? ["The search would be refused."] : []), `${count(baselines, "launch", "es")} of these for the stock model.`,
+    ...(refusals.length ? ["The search would be refused."] : []), `${count(baselines, "launch", "es")} of these for ${model.isChosen ? "my model" : "the stock model"}.`,
     SOURCES[source], note,
   ].join(" "));
 }
@@ -148,7 +195,7 @@ async function submit() {
 function offerDevices(devices) {
   const classes = Map.groupBy(devices, (device) => device.device_class);
   places = [
-    ...devices.map((device) => ({ title: `${device.name}${device.online ? "" : " (offline)"}`, field: "device", name: device.name, devices: [device] })),
+    ...devices.map((device) => ({ title: titleOf(device), field: "device", name: device.name, devices: [device] })),
     ...[...classes].map(([name, alike]) => ({ title: `any ${name} (${count(alike.length, "device")})`, field: "device_class", name, devices: alike })),
   ];
   byId("device").replaceChildren(...places.map(({ title }, at) => element("option", { value: at, text: title })));
@@ -164,6 +211,12 @@ function offerRuntimes() {
   byId("runtime").replaceChildren(...offered.map((value) => element("option", { value, text: value.replace(" ", " on ") })));
   byId("runtime").value = [former, "onnxruntime cpu", offered[0]].find((value) => offered.includes(value)) ?? "";
   byId("threads").max = Math.max(...place().devices.map(({ facts }) => facts.cores));
+  explainPlace();
+}
+
+function explainPlace() {
+  setText(byId("device-says"), describeDevices(place().devices));
+  setText(byId("runtime-says"), describeRuntime(place().devices, byId("runtime").value));
 }
 
 function offerSpaces() {
@@ -173,8 +226,47 @@ function offerSpaces() {
 }
 
 function explainSpace() {
-  const { title, caveat } = spaces.find(({ name }) => name === byId("space").value);
+  const { title, caveat, genes } = spaces.find(({ name }) => name === byId("space").value);
+  narrowing.offer(genes);
+  narrowing.fill({});
   setText(byId("space-says"), [title, caveat].filter(Boolean).join(". "));
+}
+
+/** Fills the form from the job that the address names. */
+async function readOrigin() {
+  const id = new URLSearchParams(location.search).get("from");
+  if (!id) return;
+  try {
+    origin = await patiently(`/v1/jobs/${encodeURIComponent(id)}`);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    return setNotice(byId("notice"), "The job to begin from does not exist, was deleted, or belongs to someone else.", "bad");
+  }
+  const { name, space, targets: [target, ...others], budget } = origin.request;
+  const { device, device_class: kind, protocol } = target;
+  const at = places.findIndex((each) => device ? each.field === "device" && [each.name, each.devices[0].id].includes(device) : each.field === "device_class" && each.name === kind);
+  origin.at = at;
+  if (at >= 0) byId("device").value = at;
+  offerRuntimes();
+  const runtime = `${protocol.runtime} ${protocol.provider}`;
+  if ([...byId("runtime").options].some(({ value }) => value === runtime)) byId("runtime").value = runtime;
+  byId("space").value = space.name;
+  explainSpace();
+  if (space.model) model.take(space.model);
+  else narrowing.fill(space.narrow);
+  fillPass(target);
+  explainPlace();
+  const values = {
+    threads: protocol.threads, candidates: budget.candidates, minutes: budget.minutes,
+    name: `copy of ${name}`.slice(0, 100),
+  };
+  for (const [field, value] of Object.entries(values)) byId(field).value = value ?? "";
+  byId("candidates").required = budget.candidates !== null;
+  byId("candidates").placeholder = "any";
+  byId("origin").replaceChildren(
+    "From ", element("a", { href: `/jobs/${encodeURIComponent(id)}`, text: name }),
+    `: what this form does not show (algorithm, proxy, seed, weights) is taken over${others.length ? `, and so ${others.length === 1 ? "is the other target" : `are the ${others.length} other targets`}` : ""}.`);
+  byId("origin").hidden = false;
 }
 
 async function start() {
@@ -188,8 +280,13 @@ async function start() {
   spaces = await patiently("/v1/catalogue/spaces");
   offerDevices(devices);
   offerSpaces();
+  showMode();
+  await readOrigin();
   byId("device").addEventListener("change", offerRuntimes);
+  byId("runtime").addEventListener("change", explainPlace);
   byId("space").addEventListener("change", explainSpace);
+  byId("mode").addEventListener("change", showMode);
+  byId("figure").addEventListener("change", showLimits);
   byId("search").addEventListener("input", estimateSoon);
   byId("search").addEventListener("submit", (event) => {
     event.preventDefault();

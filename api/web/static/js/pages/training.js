@@ -3,7 +3,7 @@
 import { patiently, pause, Refused, request, showAccount } from "../shared/api.js";
 import { Curves } from "../training/curves.js";
 import { byId, element, setNotice, setText, throttled } from "../shared/dom.js";
-import { count, duration, fileSize, mebibytes, milliseconds, millions, MISSING, moment, percent, whole } from "../shared/format.js";
+import { count, duration, fileSize, megabytes, milliseconds, millions, MISSING, moment, percent, whole } from "../shared/format.js";
 import { Layers } from "../training/layers.js";
 import { followLive, setLive } from "../shared/live.js";
 import {
@@ -54,6 +54,7 @@ async function loadTraining() {
     if (!(error instanceof Refused)) throw error;
     stream?.close();
     setNotice(byId("notice"), error.status === 404 ? "This training does not exist, was deleted, or belongs to someone else." : error.message, "bad");
+    if (error.status === 404) setText(byId("training-name"), "Training not found");
     byId("training").hidden = true;
     for (const name of ["pause", "resume", "cancel", "delete"]) byId(name).hidden = true;
     throw error;
@@ -74,6 +75,7 @@ function show() {
   for (const [name, possible] of Object.entries(controlsOf(training))) byId(name).hidden = !possible;
   showProgress();
   showModel();
+  showFormats();
   showRecipe();
   byId("training").hidden = false;
 }
@@ -136,7 +138,7 @@ function showModel() {
   setText(byId("quality"), qualityText(quality).replace(" bpc", ""));
   const measured = training.measured;
   setText(byId("latency"), milliseconds(measured?.latency_ms));
-  setText(byId("memory"), mebibytes(measured?.memory_bytes));
+  setText(byId("memory"), megabytes(measured?.memory_bytes));
   setText(byId("parameters"), millions(training.decoder_parameters));
   setText(byId("measured-note"), measured
     ? `Latency and peak memory as the candidate was measured on ${measured.target}${measured.on_frontier ? ", on whose frontier it is" : ""}.${otherVocabulary(training)}`
@@ -211,6 +213,26 @@ function fileItem(file) {
   const name = file.path.replace(/^result\//, "").replace(/^checkpoints\//, "");
   const href = `${path}/files/${file.path.split("/").map(encodeURIComponent).join("/")}`;
   return element("li", {}, element("a", { href, download: "", text: name }), " ", element("span", { class: "size", text: fileSize(file.size) }));
+}
+
+const FORMATS = [
+  { format: "gguf", label: "GGUF (llama.cpp)" },
+  { format: "gguf", numbers: "q8_0", label: "GGUF q8_0" },
+  { format: "gguf", numbers: "q4_0", label: "GGUF q4_0" },
+  { format: "transformers", label: "transformers (tar)" },
+  { format: "onnx", label: "ONNX" },
+  { format: "onnx-prefill", label: "ONNX prefill" },
+  { format: "onnx-decode", label: "ONNX decode" },
+];
+
+/** Built from the result when it is first asked for. */
+function showFormats() {
+  const there = FORMATS.filter(({ format }) => training.formats.includes(format));
+  byId("model-files").hidden = there.length === 0;
+  const list = byId("formats");
+  if (list.childElementCount === there.length) return;
+  list.replaceChildren(...there.map(({ format, numbers = "float32", label }) => element("li", {},
+    element("a", { href: `${path}/model?format=${format}&numbers=${numbers}`, download: "", text: label }))));
 }
 
 async function showLayers() {

@@ -20,9 +20,9 @@ export function toLogin() {
   location.replace(`/login?next=${encodeURIComponent(here)}`);
 }
 
-/** JSON from `path`, or text with `as` "text". Throws `Away` for temporary errors, `Refused` for permanent ones; 401 leads to the login. */
+/** JSON from `path`, or with `as` "text" or "arrayBuffer" that. Throws `Away` for temporary errors, `Refused` for permanent ones; 401 leads to the login. */
 export async function request(path, { method = "GET", body, headers = {}, as = "json" } = {}) {
-  const options = { method, headers: { accept: as === "json" ? "application/json" : "text/plain", ...headers }, credentials: "same-origin" };
+  const options = { method, headers: { accept: as === "json" ? "application/json" : "*/*", ...headers }, credentials: "same-origin" };
   if (body !== undefined) {
     options.body = JSON.stringify(body);
     options.headers["content-type"] = "application/json";
@@ -73,7 +73,7 @@ export async function* eachPage(path, onAway) {
   } while (cursor);
 }
 
-/** The signed-in owner in the page's head, and the way out. */
+/** The signed-in owner in the page's head, and the way out; gives the MeView. */
 export async function showAccount() {
   const leave = document.getElementById("leave");
   leave.addEventListener("click", async () => {
@@ -81,6 +81,8 @@ export async function showAccount() {
     location.assign("/login");
   });
   const me = await patiently("/v1/me");
-  document.getElementById("owner").textContent = me.name || me.owner || "";
+  document.getElementById("owner").textContent = `${me.name || me.owner || ""}${me.role === "viewer" ? ", reads only" : ""}`;
+  document.body.dataset.role = me.role; // The style sheet hides from a viewer what would change something.
   leave.hidden = false;
+  return me;
 }

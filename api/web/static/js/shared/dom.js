@@ -15,6 +15,14 @@ export function element(tag, attributes = {}, ...children) {
   return node;
 }
 
+/** A new element of a drawing, as `element` makes those of a page. */
+export function svg(tag, attributes = {}, ...children) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
 /** A colour of the style sheet, by its name there, as it is in the scheme of now. */
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 

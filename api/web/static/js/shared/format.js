@@ -16,9 +16,20 @@ const known = (format) => (value) => (value === null || value === undefined ? MI
 export const whole = known((value) => formats[0].format(value));
 export const count = (number, noun, plural = "s") => `${whole(number)} ${noun}${number === 1 ? "" : plural}`;
 export const milliseconds = known((value) => `${figure(value)} ms`);
-export const mebibytes = known((value) => `${figure(value / 2 ** 20)} MiB`);
+export const megabytes = known((value) => `${figure(value / 1e6)} MB`);
 export const millions = known((value) => `${figure(value / 1e6)} M`);
 export const times = known((value) => `${formats[2].format(value)}×`);
+export const rate = known((value) => `${figure(value)}/s`);
+export const energy = known((value) => `${figure(value)} mJ`);
+
+/** What a generation took, part by part; nothing of what did not generate. */
+export const generationOf = ({ first_token_ms: first, token_ms: each, tokens_per_s: made, energy_token_mj: used }) => [
+  ...(first == null ? [] : [`first token ${milliseconds(first)}`]),
+  ...(each == null ? [] : [`each further ${milliseconds(each)}`]),
+  ...(made == null ? [] : [`${figure(made)} tokens a second`]),
+  ...(used == null ? [] : [`${energy(used)} a token`]),
+];
+
 export const percent = known((value) => `${formats[0].format(100 * value)} %`);
 
 /** A median with its half-width, both to the half-width's second digit. */
@@ -37,6 +48,13 @@ export const duration = known((seconds) => {
 
 const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 export const moment = known((text) => clock.format(new Date(text)));
+
+/** How long ago that was. */
+export const ago = known((text) => {
+  const seconds = Math.max(0, (Date.now() - Date.parse(text)) / 1000);
+  if (seconds < 10) return "just now";
+  return seconds < 48 * 3600 ? `${duration(seconds)} ago` : moment(text);
+});
 
 /** A size of a file. */
 export function fileSize(bytes) {

@@ -2,13 +2,20 @@
 
 import { count } from "./format.js";
 
-const NAMES = {
+/** Kinds of blocks → what people call them. */
+export const KINDS = {
   attention: "attention",
   feed_forward: "feed-forward",
   srupp: "SRU++",
   sru: "SRU",
   short_conv: "short convolution",
+  identity: "identity",
 };
+
+export const kindTitle = ({ kind }) => KINDS[kind] ?? kind;
+
+/** The page of a CandidateView. */
+export const candidateAddress = ({ job_id: job, id }) => `/jobs/${encodeURIComponent(job)}/candidates/${encodeURIComponent(id)}`;
 
 /** "6 layers × 512" where each is attention and feed-forward, else "2 attention, 9 feed-forward × 512". */
 export function shapeOf(architecture) {
@@ -16,7 +23,7 @@ export function shapeOf(architecture) {
   const pairs = blocks.every((block, at) => block.kind === ["attention", "feed_forward"][at % 2]) && blocks.length % 2 === 0;
   const counts = new Map();
   for (const { kind, attends } of blocks) {
-    const name = (NAMES[kind] ?? kind) + (attends === "none" ? " without attention" : "");
+    const name = kindTitle({ kind }) + (attends === "none" ? " without attention" : "");
     counts.set(name, (counts.get(name) ?? 0) + 1);
   }
   const words = [...counts].map(([name, count]) => `${count} ${name}`).join(", ");

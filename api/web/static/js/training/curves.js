@@ -2,6 +2,7 @@
 
 import { colour, element } from "../shared/dom.js";
 import { figure, whole } from "../shared/format.js";
+import { plotSettings } from "../shared/plot.js";
 import { lossText } from "./view.js";
 
 const MOST_POINTS = 4000; // Beyond, a line is drawn through evenly spread ones.
@@ -44,7 +45,7 @@ export class Curves {
     this.drawing = true;
     const began = performance.now();
     try {
-      await window.Plotly.react(this.node, traces(metrics, axis, this.bits), layout(metrics, axis), CONFIG);
+      await window.Plotly.react(this.node, traces(metrics, axis, this.bits), layout(metrics, axis), SETTINGS);
     } finally {
       this.drawing = false;
     }
@@ -55,12 +56,7 @@ export class Curves {
   }
 }
 
-const CONFIG = {
-  displaylogo: false,
-  responsive: true,
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
-  toImageButtonOptions: { filename: "edgefront-training", scale: 2 },
-};
+const SETTINGS = plotSettings("flat", "edgefront-training");
 
 /** A text description of the chart. */
 function spoken(metrics) {

@@ -2,12 +2,13 @@
 
 import { byId, colour, element, setText } from "../shared/dom.js";
 import { figure, whole } from "../shared/format.js";
+import { plotSettings } from "../shared/plot.js";
 
 const TITLES = { attention: "attention", feed_forward: "feed-forward", identity: "identity" };
 const COLOURS = { attention: "frontier", feed_forward: "baseline", identity: "line" };
 const LETTERS = { attention: "s", feed_forward: "f", identity: "i" };
 const PHASES = { weights: "training weights only", tuning: "training weights and probabilities alternately" };
-const CONFIG = { displaylogo: false, displayModeBar: false, responsive: true };
+const SETTINGS = { ...plotSettings("none", "edgefront-block-probabilities"), displayModeBar: false };
 
 export class Layers {
   constructor() {
@@ -50,9 +51,9 @@ export class Layers {
     this.#table(last.probabilities);
     if (!window.Plotly) return;
     const depth = last.probabilities.length;
-    window.Plotly.react(byId("layer-bars"), bars(last.probabilities, this.view.choices), layout("layer", "probability", depth, { barmode: "stack", showlegend: true }), CONFIG);
+    window.Plotly.react(byId("layer-bars"), bars(last.probabilities, this.view.choices), layout("layer", "probability", depth, { barmode: "stack", showlegend: true }), SETTINGS);
     const attention = this.view.choices.indexOf("attention");
-    window.Plotly.react(byId("layer-steps"), overSteps(search.records, attention), layout("step", "layer", depth, { title: "attention over the steps" }), CONFIG);
+    window.Plotly.react(byId("layer-steps"), overSteps(search.records, attention), layout("step", "layer", depth, { title: "attention over the steps" }), SETTINGS);
   }
 
   #table(rows) {

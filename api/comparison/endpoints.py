@@ -1,0 +1,40 @@
+"""`/v1/comparison`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from edgefront.api.docs import comparison_examples as examples
+from edgefront.api.docs.openapi import answer, errors
+from edgefront.api.http.auth import Here, Reader
+from edgefront.core.services.prediction.comparing import compare
+from edgefront.core.wire.agent import Identifier
+from edgefront.core.wire.comparisons import MOST_TARGETS, ComparisonView
+
+router = APIRouter(prefix="/v1", tags=["candidates"])
+
+
+@router.get(
+    "/comparison",
+    operation_id="compare_targets",
+    summary="Several targets beside each other, of one job or of several",
+    responses={**answer(examples.COMPARISON), **errors(404)},
+)
+async def compare_targets(
+    person: Reader,
+    here: Here,
+    target: Annotated[
+        list[Identifier], Query(max_length=MOST_TARGETS, description="Ids of targets, in the order of the comparison")
+    ] = [],  # noqa: B006
+    job: Annotated[
+        list[Identifier], Query(max_length=MOST_TARGETS, description="Ids of jobs: all of their targets")
+    ] = [],  # noqa: B006
+) -> ComparisonView:
+    """Each architecture on one of their frontiers, and their baselines, with what it takes on each target: measured
+    there, by these jobs or by another, or predicted from what was. Takes up to seconds. Ratios are against the first
+    target.
+    """
+    return await here.slow.run(person.owner, partial(compare, here.database, person, target, job, here.fits))

@@ -1,0 +1,1 @@
+"""Identifiers by a part of them."""

@@ -1,0 +1,33 @@
+// The events of a job in words.
+
+import { latency, megabytes, millions, whole } from "../shared/format.js";
+import { stateTitle } from "./target.js";
+
+const ids = (number, noun) => `${whole(number)} ${noun}`;
+const because = (text) => (text ? `: ${text}` : "");
+
+function candidate({ number, role, state, reason, operator, decoder_parameters: parameters, latency_ms: ms, latency_half_width_ms: half, memory_bytes: bytes, launches }) {
+  const name = role === "baseline" ? `baseline ${whole(number)}` : `candidate ${whole(number)}`;
+  if (state === "waiting") return `${name} proposed (${operator}, ${millions(parameters)} parameters)`;
+  const figures = ms === null || ms === undefined ? "" : `: ${latency(ms, half)}, ${megabytes(bytes)} over ${whole(launches)} launch${launches === 1 ? "" : "es"}`;
+  return `${name} ${state.replaceAll("_", " ")}${figures}${because(state === "measured" ? "" : reason)}`;
+}
+
+const WORDS = {
+  job_state: ({ state, reason }) => `the job is ${state}${because(reason)}`,
+  target_state: ({ state, note }) => `${stateTitle(state)}${because(note)}`,
+  generation: ({ number, candidates }) => `generation ${whole(number)}: ${ids(candidates, "candidates proposed")}`,
+  candidate,
+  frontier: ({ joined, left, size, hypervolume }) => `frontier: ${whole(joined.length)} joined, ${whole(left.length)} left, ${whole(size)} on it${hypervolume == null ? "" : `, hypervolume ${hypervolume.toFixed(4)}`}`,
+  law: ({ law, former, candidates, error }) => (error ? `not moved to ${law}: ${error}` : `moved from ${former} to ${law}, ${ids(candidates, "candidates predicted again")}`),
+  launch: ({ launch_id: id, outcome, reason }) => `launch ${id} ${outcome}${because(reason)}`,
+};
+
+/** One event as a line, without its time; `targets` has the names of targets by id. */
+export function inWords({ kind, target_id: target, data }, targets) {
+  const words = WORDS[kind] ? WORDS[kind](data) : kind;
+  return target ? `${targets.get(target) ?? target}: ${words}` : words;
+}
+
+/** Whether a line is of something that went wrong. */
+export const isBad = ({ kind, data }) => data.state === "failed" || data.outcome === "failed" || (kind === "law" && Boolean(data.error));

@@ -1,0 +1,140 @@
+// The 2-D chart of a target: quality against latency, with peak memory as the area of a point, intervals and limits.
+
+import { colour } from "../shared/dom.js";
+import { figure } from "../shared/format.js";
+import { plotSettings } from "../shared/plot.js";
+
+const MB = 1e6;
+const [LEAST, MOST] = [5, 20]; // diameters in pixels
+
+export const SETTINGS = plotSettings("flat", "edgefront-frontier");
+export const HELP = "Drag to zoom, double-click to see all again. Click a point to select it; with the keyboard, left and right select along the frontier. The bars are 95 % intervals. Better candidates are further up and further to the left.";
+
+/** Peak memory in bytes → diameter: the area is in proportion, except of the smallest. */
+export function sizes(points) {
+  const most = Math.max(...points.map((point) => point.memory_bytes), 1);
+  return { most, diameter: (bytes) => Math.max(LEAST, MOST * Math.sqrt(bytes / most)) };
+}
+
+/** Whether it takes more memory than the limit, which has no line here. */
+export const isTooLarge = (point, limits) => Boolean(limits.memory_mb) && point.memory_bytes > limits.memory_mb * MB;
+
+const STYLES = {
+  faded: { colour: "dominated", symbol: "circle", opacity: 0.12 },
+  dominated: { colour: "dominated", symbol: "circle", opacity: 0.45 },
+  outside: { colour: "outside", symbol: "square", opacity: 0.6 },
+  baseline: { colour: "baseline", symbol: "diamond", opacity: 1, bars: true, line: true },
+  frontier: { colour: "frontier", symbol: "circle", opacity: 0.9, bars: true },
+};
+
+/**
+ * Traces for `groups` (name → points, in the order of drawing), then for the marked ones.
+ * `view`: {quality, limits, recommended, selected (ids), describe (point → text)}.
+ */
+export function traces(groups, view) {
+  const points = [...groups.values()].flat();
+  const { diameter } = sizes(points);
+  const drawn = [...groups].map(([name, found]) => group(name, found, diameter, view));
+  const mark = (uid, id, symbol, more) => {
+    const marked = points.filter((point) => point.id === id);
+    return {
+      ...base(uid, marked, view), mode: "markers", hoverinfo: "skip", hovertemplate: null, cliponaxis: false,
+      marker: { symbol, size: marked.map((point) => diameter(point.memory_bytes) + 9), color: colour(uid), line: { width: 2.5, color: colour(uid) } },
+      ...more,
+    };
+  };
+  const label = { mode: "markers+text", text: "recommended", textposition: `top ${sideOf(points, view.recommended)}`, textfont: { size: 13, color: colour("recommended") } };
+  return [...drawn, mark("recommended", view.recommended, "diamond-open", label), mark("selected", view.selected, "circle-open")];
+}
+
+/** Where a label has room: towards the middle. */
+function sideOf(points, id) {
+  const [times, marked] = [points.map((point) => point.latency_ms), points.find((point) => point.id === id)];
+  const [least, most] = [Math.min(...times), Math.max(...times)];
+  const at = (marked?.latency_ms - least) / (most - least);
+  if (at > 0.7) return "left";
+  return at < 0.3 ? "right" : "center";
+}
+
+function base(uid, points, { quality, describe }) {
+  return {
+    type: "scatter",
+    uid,
+    x: points.map((point) => point.latency_ms),
+    y: points.map(quality.value),
+    text: points.map(describe),
+    customdata: points.map((point) => point.id),
+    hovertemplate: "%{text}<extra></extra>",
+  };
+}
+
+function group(name, points, diameter, view) {
+  const style = STYLES[name];
+  const ink = colour(style.colour);
+  return {
+    ...base(name, points, view),
+    mode: style.line ? "lines+markers" : "markers",
+    ...(style.line ? { line: { width: 1.5, color: ink } } : {}),
+    marker: {
+      size: points.map((point) => diameter(point.memory_bytes)),
+      symbol: points.map((point) => `${style.symbol}${isTooLarge(point, view.limits) ? "-open" : ""}`),
+      color: ink,
+      opacity: style.opacity,
+      line: { width: 1, color: points.map((point) => (isTooLarge(point, view.limits) ? ink : colour("card"))) },
+    },
+    ...(style.bars ? bars(points, view.quality, ink) : {}),
+  };
+}
+
+function bars(points, quality, ink) {
+  const look = { color: `${ink}80`, thickness: 1.2, width: 0 };
+  const away = (end) => points.map((point) => Math.abs((quality.range(point)?.[end] ?? quality.value(point)) - quality.value(point)));
+  return {
+    error_x: { type: "data", array: points.map((point) => point.latency_half_width_ms ?? 0), ...look },
+    ...(points.some(quality.range) ? { error_y: { type: "data", symmetric: false, array: away(1), arrayminus: away(0), ...look } } : {}),
+  };
+}
+
+export function layout({ quality, limits }) {
+  const [ink, soft, line] = [colour("ink"), colour("soft"), colour("line")];
+  const [large, small] = matchMedia("(max-width: 560px)").matches ? [11, 10] : [13, 11];
+  const axis = (text) => ({
+    title: { text, font: { size: large, color: ink }, standoff: 8 }, tickfont: { size: small, color: soft },
+    gridcolor: line, zeroline: false, automargin: true,
+  });
+  const limit = limits.latency_ms;
+  const dash = { width: 1.5, dash: "dash", color: colour("outside") };
+  return {
+    uirevision: "kept", // What the reader zoomed outlives every redraw.
+    showlegend: false,
+    hovermode: "closest",
+    dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom", // A finger scrolls the page.
+    margin: { l: 8, r: 14, t: 26, b: 8 },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: "system-ui, sans-serif", color: ink },
+    hoverlabel: { align: "left" },
+    xaxis: axis("latency (ms)"),
+    // Better is up; another quality has a range of its own.
+    yaxis: { ...axis(quality.title), autorange: quality.lowIsBetter ? "reversed" : true, uirevision: quality.name },
+    shapes: limit ? [{ type: "line", xref: "x", yref: "paper", x0: limit, x1: limit, y0: 0, y1: 1, line: dash }] : [],
+    annotations: limit ? [{
+      x: limit, xref: "x", y: 1, yref: "paper", yanchor: "bottom", text: `at most ${figure(limit)} ms`, showarrow: false,
+      font: { size: small, color: colour("outside") },
+    }] : [],
+  };
+}
+
+/** What a drawn chart shows of its axes: {latency: [least, most], quality: [low, high]}, rising; null: all. */
+export function windowOf({ _fullLayout: { xaxis, yaxis } }) {
+  if (xaxis.autorange && yaxis.autorange) return null;
+  const rising = ({ range: [a, b] }) => (a < b ? [a, b] : [b, a]);
+  return { latency: rising(xaxis), quality: rising(yaxis) };
+}
+
+/** The frontier's candidate after (1) or before (-1) the selected one by latency; the first where none of them is selected. */
+export function neighbour(frontier, selected, step) {
+  const row = [...frontier].sort((a, b) => a.latency_ms - b.latency_ms);
+  const here = row.findIndex((point) => point.id === selected);
+  return row[here < 0 ? 0 : Math.min(Math.max(here + step, 0), row.length - 1)];
+}

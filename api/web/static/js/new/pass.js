@@ -1,0 +1,70 @@
+// What one pass of a new search is, and which of its times are limited: the fields of a protocol that the form has.
+
+import { byId, setText } from "../shared/dom.js";
+
+// Of each kind of pass: which fields it has, with their labels, and the values that they begin with.
+const MODES = {
+  forward: { sequence: ["Tokens of the sequence", 192] },
+  prefill: { sequence: ["Tokens of the prompt", 192] },
+  decode: { before: ["Tokens before it", 192] },
+  generate: { sequence: ["Tokens of the prompt", 192], "new-tokens": ["New tokens", 64], before: ["Context (tokens)", 0], figure: ["Latency is"], "first-token": [], token: [] },
+};
+const FIELDS = { sequence: "sequence_length", before: "memory_length", "new-tokens": "new_tokens", figure: "latency" };
+const LIMITS = { latency: "latency_ms", memory: "memory_mb", "first-token": "first_token_ms", token: "token_ms" };
+const OF_MODE = new Set(Object.keys(MODES.generate));
+
+export const LIMIT_INPUTS = Object.keys(LIMITS);
+
+const mode = () => MODES[byId("mode").value];
+const isOfMode = (id) => !OF_MODE.has(id) || id in mode();
+const number = (id) => (byId(id).value === "" ? null : byId(id).valueAsNumber);
+
+/** Shows the fields that this kind of pass has, with the values that they begin with. */
+export function showMode() {
+  for (const id of OF_MODE) {
+    byId(id).closest("div").hidden = !isOfMode(id);
+    const [label, first] = mode()[id] ?? [];
+    if (label) setText(document.querySelector(`label[for="${id}"]`), label);
+    if (first !== undefined) byId(id).value = first;
+  }
+  showLimits();
+  byId("before").min = byId("mode").value === "decode" ? 1 : 0;
+}
+
+/** Shows the limits on times of a generation, but for the one that is its latency. */
+export function showLimits() {
+  for (const id of ["first-token", "token"]) byId(id).closest("div").hidden = !isLimited(id);
+}
+
+const isLimited = (id) => isOfMode(id) && LIMITS[id] !== `${byId("figure").value}_ms`;
+
+/** The fields of the protocol that are about the pass; null where a number is missing. */
+export function passFields() {
+  const shown = Object.entries(FIELDS).filter(([id]) => isOfMode(id));
+  return { mode: byId("mode").value, ...Object.fromEntries(shown.map(([id, field]) => [field, id === "figure" ? byId(id).value : number(id)])) };
+}
+
+/** The limits that are set. */
+export function limitFields() {
+  const set = Object.entries(LIMITS).map(([id, name]) => [name, isLimited(id) ? number(id) : null]);
+  return Object.fromEntries(set.filter(([, value]) => value !== null));
+}
+
+/** Another job's protocol with this pass: in another mode its lengths mean nothing, in another runtime its ruler of memory. */
+export function changedProtocol(protocol, changes) {
+  const { sequence_length, memory_length, new_tokens, latency, memory, ...rest } = protocol;
+  const alike = protocol.mode === changes.mode;
+  const sameRuntime = protocol.runtime === changes.runtime && protocol.provider === changes.provider;
+  return { ...rest, ...(alike ? { sequence_length, memory_length } : {}), ...(sameRuntime ? { memory } : {}), ...changes };
+}
+
+/** Fills the fields from another job's target. */
+export function fillPass({ protocol, limits }) {
+  byId("mode").value = protocol.mode;
+  showMode();
+  for (const [id, field] of Object.entries(FIELDS)) if (isOfMode(id) && protocol[field] !== undefined) byId(id).value = protocol[field];
+  for (const [id, name] of Object.entries(LIMITS)) byId(id).value = limits[name] ?? "";
+  const same = isOfMode("figure") && limits[`${byId("figure").value}_ms`]; // Its latency is limited by either name.
+  if (same) byId("latency").value = Math.min(same, limits.latency_ms ?? Infinity);
+  showLimits();
+}

@@ -1,0 +1,103 @@
+// One candidate: its blocks, where its milliseconds and bytes go, its launches, lineage, files and trainings.
+
+import { showDownloads, showLineage, showTrainings } from "../candidate/belongings.js";
+import { showBlocks, showBlockTimes } from "../candidate/blocks.js";
+import { showLaunches } from "../candidate/launches.js";
+import { showParts } from "../candidate/parts.js";
+import { Away, eachPage, patiently, pause, Refused, showAccount } from "../shared/api.js";
+import { byId, element, setNotice, setText } from "../shared/dom.js";
+import { figure, generationOf, latency, megabytes, millions, milliseconds, times, whole } from "../shared/format.js";
+import { shapeOf } from "../shared/shape.js";
+
+const FRESHEN_MS = 5000;
+const SETTLED = new Set(["measured", "out_of_bounds", "infeasible", "failed", "cancelled"]);
+
+const { job, candidate: id } = document.body.dataset;
+const path = `/v1/candidates/${encodeURIComponent(id)}`;
+const away = (error) => setNotice(byId("notice"), `${error.message}; trying again`, "warn");
+
+function figuresOf(candidate) {
+  const { predicted, versus_baseline: versus } = candidate;
+  const interval = (low, high, text) => (low == null ? "" : ` (${text(low)} to ${text(high)})`);
+  return [
+    ["Latency", latency(candidate.latency_ms, candidate.latency_half_width_ms)],
+    ...(predicted?.latency_ms ? [["Latency predicted", `${milliseconds(predicted.latency_ms)}${interval(predicted.latency_low_ms, predicted.latency_high_ms, figure)}`]] : []),
+    ["Peak memory", megabytes(candidate.memory_bytes)],
+    ...(predicted?.memory_bytes ? [["Peak memory predicted", megabytes(predicted.memory_bytes)]] : []),
+    ...(predicted?.perplexity ? [["Predicted perplexity", `${predicted.perplexity.toFixed(1)}${interval(predicted.perplexity_low, predicted.perplexity_high, (value) => value.toFixed(1))}`]] : []),
+    ...(versus ? [["Speed-up over the baseline", `${versus.extrapolated ? "≈ " : ""}${times(versus.speedup)}`], ["Memory ratio", `${versus.extrapolated ? "≈ " : ""}${times(versus.memory_ratio)}`]] : []),
+    ["Decoder parameters", millions(candidate.decoder_parameters)],
+    ["All parameters", millions(candidate.total_parameters)],
+    ["Weights", megabytes(candidate.weight_bytes)],
+    ["FLOPs of a pass", `${figure(candidate.flops / 1e9)} G`],
+  ];
+}
+
+function passOf({ mode, sequence_length: tokens, memory_length: memory, new_tokens: made }) {
+  if (mode === "generate") return `a generation of ${whole(made)} tokens after ${whole(tokens + memory)}`;
+  if (mode === "decode") return `one token after ${whole(memory)}`;
+  return `a ${mode === "prefill" ? "prefill" : "pass"} of ${whole(tokens)} tokens`;
+}
+
+function show(details) {
+  const { candidate, protocol } = details;
+  const name = `Candidate ${whole(candidate.number)}`;
+  setText(byId("name"), name);
+  document.title = `${name} · ${details.job_name} · edgefront`;
+  setText(byId("job-link"), details.job_name);
+  setText(byId("state"), candidate.role === "baseline" ? "baseline" : candidate.on_frontier ? "on the frontier" : candidate.state.replaceAll("_", " "));
+  byId("state").className = `badge ${candidate.on_frontier ? "finished" : candidate.state === "failed" ? "failed" : ""}`;
+  byId("state").hidden = false;
+  byId("in-job").href = `/jobs/${encodeURIComponent(job)}#${new URLSearchParams({ target: candidate.target_id, candidate: candidate.id })}`;
+  byId("in-job").hidden = false;
+  const weights = protocol.weights === "full" ? "" : `, ${protocol.weights} weights`;
+  setText(byId("facts"), [details.target, details.device, `${protocol.runtime} ${protocol.provider}`, passOf(protocol), `batch ${protocol.batch}, ${protocol.dtype}${weights}`, `digest ${candidate.digest.slice(0, 10)}`].join(" · "));
+  setNotice(byId("reason"), candidate.state === "measured" ? "" : candidate.reason ?? "", "warn");
+  const generation = generationOf(candidate);
+  byId("figures").replaceChildren(...[...figuresOf(candidate), ...(generation.length ? [["Generation", generation.join(", ")]] : [])].map(([term, value]) => element("div", {}, element("dt", { text: term }), element("dd", { text: value }))));
+  setText(byId("shape"), `${shapeOf(candidate.architecture)} · embedding and output ${millions(details.embedding_parameters)}${details.position_parameters ? `, positions ${millions(details.position_parameters)}` : ""} parameters`);
+  setText(byId("protocol-pass"), passOf(protocol));
+  showBlocks(details);
+  showLineage(details);
+  showDownloads(details);
+  byId("candidate").hidden = false;
+}
+
+async function names() {
+  const found = new Map();
+  for await (const items of eachPage("/v1/devices", away)) for (const device of items) found.set(device.id, device.name);
+  return found;
+}
+
+async function showLater({ candidate }) {
+  const digest = encodeURIComponent(candidate.digest);
+  const tried = (work) => work.catch((error) => {
+    if (!(error instanceof Refused)) throw error;
+    setText(byId("parts-note"), error.message);
+  });
+  await Promise.all([
+    Promise.all([patiently(`${path}/launches`, away), names()]).then(([launches, devices]) => showLaunches(launches, candidate, devices)),
+    patiently(`/v1/trainings?digest=${digest}`, away).then(({ items }) => showTrainings(items)),
+    tried(patiently(`${path}/parts`, away).then((found) => {
+      showParts(found, candidate);
+      showBlockTimes(found.parts);
+    })),
+  ]);
+}
+
+async function start() {
+  showAccount();
+  for (;;) {
+    const details = await patiently(`${path}/details`, away);
+    setNotice(byId("notice"), "");
+    show(details);
+    await showLater(details);
+    if (SETTLED.has(details.candidate.state)) return;
+    await pause(FRESHEN_MS);
+  }
+}
+
+start().catch((error) => {
+  if (!(error instanceof Away || error instanceof Refused)) throw error;
+  setNotice(byId("notice"), `Could not load the candidate: ${error.message}`, "bad");
+});

@@ -1,0 +1,132 @@
+// Several targets beside each other: chosen, drawn in one chart, and listed with what differs.
+
+import { draw, styleOf } from "../compare/chart.js";
+import { comparisonPath, keepChosen, readChosen } from "../compare/chosen.js";
+import { difference, showTable } from "../compare/table.js";
+import { Away, patiently, Refused, request, showAccount } from "../shared/api.js";
+import { byId, element, setNotice, setText } from "../shared/dom.js";
+import { MISSING, times, whole } from "../shared/format.js";
+import { followSize, keepWheelFromUnfocused } from "../shared/plot.js";
+
+const MOST = 8;
+const chosen = readChosen();
+let jobs = [];
+let view = null;
+let marked = null;
+
+const away = (error) => setNotice(byId("notice"), `${error.message}; trying again`, "warn");
+
+function measures({ protocol }) {
+  const { mode, runtime, provider, sequence_length: tokens, dtype, weights } = protocol;
+  return `${mode}, ${whole(tokens)} tokens, ${runtime} ${provider}, ${weights === "full" ? dtype : weights}`;
+}
+
+function ratio(value, target, index) {
+  if (index === 0) return "first";
+  return value === null ? MISSING : `${times(value)} (${difference(value, 1)})`;
+}
+
+function targetRow(target, index) {
+  const { target_id: id, target: name, job_id: job, job_name: jobName, device, shared, latency_ratio: latency, memory_ratio: memory } = target;
+  const button = (text, label, work, hidden = false) => element("button", { type: "button", class: "quiet", text, hidden, "aria-label": `${label} ${name} (${jobName})`, on: { click: work } });
+  return element("tr", { "data-id": id },
+    element("td", { class: "wrap" }, element("span", { class: `swatch target ${styleOf(index).ink}` }), `${index + 1}. ${name}`),
+    element("td", { class: "wrap" }, element("a", { href: `/jobs/${encodeURIComponent(job)}#${new URLSearchParams({ target: id })}`, text: jobName })),
+    element("td", { class: "wrap", text: device }),
+    element("td", { class: "wrap wide", text: measures(target) }),
+    element("td", { class: "number" }, ratio(latency, target, index), element("span", { class: "under", text: index === 0 ? "" : shared ? `over ${whole(shared)} measured on both` : "by prediction" })),
+    element("td", { class: "number", text: ratio(memory, target, index) }),
+    element("td", {}, button("First", "Make the first:", () => choose([id, ...chosen.targets.filter((each) => each !== id)]), index === 0),
+      button("Remove", "Remove", () => choose(chosen.targets.filter((each) => each !== id)))));
+}
+
+function showTargets() {
+  const targets = view?.targets ?? [];
+  byId("targets").tBodies[0].replaceChildren(...targets.map(targetRow));
+  byId("targets").hidden = targets.length === 0;
+  byId("nothing").hidden = targets.length > 0;
+  setText(byId("note"), view?.note ?? "");
+  byId("comparison").hidden = targets.length === 0;
+  offerTargets();
+}
+
+async function showComparison() {
+  showTable(view, chosen, marked, {
+    onSort: (sort) => arrange({ sort }),
+    onPick: pick,
+  });
+  await draw(view, marked, pick);
+}
+
+async function pick(digest) {
+  marked = marked === digest ? null : digest;
+  await showComparison();
+  byId("architectures").querySelector("tr.selected")?.scrollIntoView({ block: "nearest" });
+}
+
+function arrange(changes) {
+  Object.assign(chosen, changes);
+  keepChosen(chosen);
+  showComparison();
+}
+
+/** Compares these targets from now on. */
+async function choose(targets) {
+  chosen.targets = targets;
+  chosen.jobs = [];
+  keepChosen(chosen);
+  await load();
+}
+
+async function load() {
+  try {
+    view = chosen.targets.length + chosen.jobs.length ? await patiently(comparisonPath(chosen), away) : null;
+    setNotice(byId("notice"), "");
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    setNotice(byId("notice"), `Could not compare: ${error.message}`, "bad");
+    return;
+  }
+  chosen.targets = view ? view.targets.map(({ target_id: id }) => id) : [];
+  chosen.jobs = [];
+  keepChosen(chosen);
+  showTargets();
+  if (view) await showComparison();
+}
+
+function offerTargets() {
+  const job = jobs.find(({ id }) => id === byId("add-job").value);
+  const left = (job?.targets ?? []).filter(({ id }) => !chosen.targets.includes(id));
+  byId("add-target").replaceChildren(...left.map(({ id, name, device }) => element("option", { value: id, text: name.includes(device) ? name : `${name} (${device})` })));
+  byId("add").disabled = left.length === 0 || chosen.targets.length >= MOST;
+}
+
+byId("add-job").addEventListener("change", offerTargets);
+byId("adding").addEventListener("submit", (event) => {
+  event.preventDefault();
+  choose([...chosen.targets, byId("add-target").value]);
+});
+byId("everywhere").addEventListener("change", () => arrange({ everywhere: byId("everywhere").checked }));
+byId("copy").addEventListener("click", async () => {
+  const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
+  setText(byId("copy"), copied ? "Copied" : "Copy it from the address bar");
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view && draw(view, marked, pick));
+
+async function start() {
+  showAccount();
+  byId("everywhere").checked = chosen.everywhere;
+  followSize(byId("chart"));
+  keepWheelFromUnfocused(byId("chart"));
+  const [found] = await Promise.all([request("/v1/jobs?limit=100"), load()]);
+  jobs = found.items;
+  byId("add-job").replaceChildren(...jobs.map(({ id, name, owner }) => element("option", { value: id, text: `${name} (${owner})` })));
+  byId("adding").hidden = jobs.length === 0;
+  setText(byId("nothing"), jobs.length ? "Choose the first target." : "There is no job to compare yet.");
+  offerTargets();
+}
+
+start().catch((error) => {
+  if (!(error instanceof Away || error instanceof Refused)) throw error;
+  setNotice(byId("notice"), `Could not load the page: ${error.message}`, "bad");
+});

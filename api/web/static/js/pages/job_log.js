@@ -1,0 +1,65 @@
+// The log of a job: its events in words, the last ones first loaded, and new ones as they come.
+
+import { inWords, isBad } from "../job/events.js";
+import { Away, patiently, Refused, showAccount } from "../shared/api.js";
+import { byId, element, setNotice, setText, throttled } from "../shared/dom.js";
+import { whole } from "../shared/format.js";
+import { setLive } from "../shared/live.js";
+import { EventStream } from "../shared/stream.js";
+
+const LAST = 1000;
+const SHOWN = { states: new Set(["job_state", "target_state", "generation", "frontier", "law"]), candidates: new Set(["job_state", "target_state", "generation", "frontier", "law", "candidate"]) };
+const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
+
+const path = `/v1/jobs/${encodeURIComponent(document.body.dataset.job)}`;
+const away = (error) => setNotice(byId("notice"), `${error.message}; trying again`, "warn");
+let events = [];
+let targets = new Map();
+let stream = null;
+let begun = 0;
+
+function draw() {
+  const log = byId("log");
+  const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
+  const wanted = SHOWN[byId("kinds").value];
+  const shown = events.filter(({ kind }) => !wanted || wanted.has(kind));
+  log.replaceChildren(...shown.map((event) => element("span", {
+    class: `line${isBad(event) ? " error" : ""}`, text: `${clock.format(new Date(event.created_at))}  ${inWords(event, targets)}\n`,
+  })));
+  if (atEnd) log.scrollTop = log.scrollHeight;
+  setText(byId("range"), events.length ? `${whole(shown.length)} of events ${whole(events[0].number)} to ${whole(events.at(-1).number)}.` : "No events yet.");
+  byId("earlier").hidden = begun === 0;
+}
+
+const drawSoon = throttled(draw, () => 200);
+
+/** Reads from the event after this number on. */
+function follow(after) {
+  stream?.close();
+  begun = after;
+  events = [];
+  stream = new EventStream((number) => `${path}/events?after=${number}`, after, (event) => {
+    events.push(event);
+    drawSoon();
+  }, (state) => setLive({ live: "live", lost: "lost" }[state] ?? "", { live: "live", lost: "connection lost; reconnecting" }[state] ?? ""));
+  stream.open();
+}
+
+async function start() {
+  showAccount();
+  const job = await patiently(path, away);
+  setNotice(byId("notice"), "");
+  setText(byId("name"), `Log of ${job.name}`);
+  setText(byId("job-link"), job.name);
+  document.title = `Log of ${job.name} · edgefront`;
+  targets = new Map(job.targets.map(({ id, name }) => [id, name]));
+  follow(Math.max(0, job.last_event - LAST));
+  draw();
+  byId("kinds").addEventListener("change", draw);
+  byId("earlier").addEventListener("click", () => follow(Math.max(0, begun - LAST)));
+}
+
+start().catch((error) => {
+  if (!(error instanceof Away || error instanceof Refused)) throw error;
+  setNotice(byId("notice"), `Could not load the job: ${error.message}`, "bad");
+});

@@ -1,0 +1,38 @@
+// What all charts share: the settings of Plotly, and who gets the wheel.
+
+import { debounced } from "./dom.js";
+
+const BUTTONS = {
+  flat: [["toImage"], ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
+  solid: [["toImage"], ["zoom3d", "pan3d", "orbitRotation", "tableRotation"], ["resetCameraDefault3d"]],
+  none: [["toImage"]],
+};
+
+/**
+ * Settings for a chart with axes ("flat"), a 3-D chart ("solid"), or one that nobody zooms ("none"); `filename` is its
+ * picture's. Only the buttons that are listed exist: of those that Plotly adds by itself some lead to its makers' site.
+ */
+export function plotSettings(kind, filename) {
+  return {
+    displaylogo: false,
+    responsive: true,
+    showTips: false,
+    showSendToCloud: false,
+    plotlyServerURL: "",
+    plotGlPixelRatio: Math.min(Math.max(devicePixelRatio, 1), 2), // Plotly would always draw four times as many pixels.
+    modeBarButtons: BUTTONS[kind],
+    toImageButtonOptions: { filename, scale: 2 },
+  };
+}
+
+/** Plotly itself follows the window's size only: a chart follows its element's. */
+export function followSize(node) {
+  const fit = debounced(() => node.data && window.Plotly.Plots.resize(node), 100);
+  new ResizeObserver(fit).observe(node);
+}
+
+/** The wheel scrolls the page unless this element, or something in it, has the focus; a press gives it the focus. */
+export function keepWheelFromUnfocused(node) {
+  node.addEventListener("wheel", (event) => node.contains(document.activeElement) || event.stopPropagation(), { capture: true });
+  node.addEventListener("pointerdown", () => node.contains(document.activeElement) || node.focus({ preventScroll: true }), { capture: true });
+}

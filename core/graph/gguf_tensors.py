@@ -1,0 +1,182 @@
+"""The tensors of a GGUF file: which rows of our parameters each of llama.cpp's is, and in which order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.graph.formats import Format, bytes_of
+from edgefront.core.graph.parameter import ParameterSpec
+from edgefront.core.graph.parameters import parameters
+from edgefront.core.graph.positions import rotary_frequencies
+from edgefront.core.number_formats import GGUF_BLOCK
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
+from edgefront.core.spaces.ends import LearnedPositions, RotaryPositions
+from edgefront.core.spaces.gguf import GgufForm
+
+PADDED_INNER = GGUF_BLOCK
+"""Inner width of a feed_forward of zeros: `deci` leaves out a layer's attention where it has no feed_forward."""
+PADDED_HEADS = 1
+"""Heads of an attention of zeros: `deci` takes the width of all heads from its first layer only if that has some."""
+
+_T = gguf.MODEL_TENSOR
+_PARTS: Mapping[str, tuple[gguf.MODEL_TENSOR, ...]] = {
+    "attention.norm": (_T.ATTN_NORM,),
+    "attention.qkv": (_T.ATTN_Q, _T.ATTN_K, _T.ATTN_V),
+    "attention.q_norm": (_T.ATTN_Q_NORM,),
+    "attention.k_norm": (_T.ATTN_K_NORM,),
+    "attention.out": (_T.ATTN_OUT,),
+    "short_conv.norm": (_T.ATTN_NORM,),
+    "short_conv.up": (_T.SHORTCONV_INPROJ,),
+    "short_conv.conv": (_T.SHORTCONV_CONV,),
+    "short_conv.out": (_T.SHORTCONV_OUTPROJ,),
+    "feed_forward.norm": (_T.FFN_NORM,),
+    "feed_forward.up": (_T.FFN_GATE, _T.FFN_UP),
+    "feed_forward.down": (_T.FFN_DOWN,),
+    "embedding.tables": (_T.TOKEN_EMBD,),
+    "positions": (_T.POS_EMBD,),
+    "final_norm": (_T.OUTPUT_NORM,),
+    "output.tables": (_T.OUTPUT,),
+}
+"""Their names of our parameters, by the kind of the block and the part; several of them are its rows, in this order."""
+_OF_KIND: Mapping[str, Mapping[str, tuple[gguf.MODEL_TENSOR, ...]]] = {
+    "gpt2": {"attention.qkv": (_T.ATTN_QKV,), "feed_forward.up": (_T.FFN_UP,)},
+    "lfm2": {"final_norm": (_T.TOKEN_EMBD_NORM,)},
+}
+_NEIGHBOURS = ("llama", "deci")
+"""Where neighbouring features of a head turn together, instead of a feature of the first half and one of the second."""
+
+
+@dataclass(frozen=True)
+class GgufTensor:
+    """One tensor, in numpy's order of axes.
+
+    Its values are rows of one of our parameters, turned round (axes reversed) if `transposed`, or without a parameter
+    `constant`. `kind` is the format that it has in every file; None: that of the file's matrices.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    spec: ParameterSpec | None
+    rows: slice | NDArray[np.intp] | None = None
+    """None: all."""
+    transposed: bool = False
+    kind: Format | None = None
+    constant: NDArray[np.float32] | None = None
+    room: int = 0
+    """Rows of zeros after them."""
+
+    def of(self, values: NDArray[Any]) -> NDArray[Any]:
+        """This tensor from the parameter's values in this tensor's format, of any shape."""
+        assert self.spec is not None
+        whole = values.reshape(self.spec.shape[0], -1)
+        part = whole if self.rows is None else whole[self.rows]
+        if self.room:
+            part = np.concatenate([part, np.zeros((self.room, *part.shape[1:]), part.dtype)])
+        return np.ascontiguousarray(part.T if self.transposed else part)
+
+    def bytes_within(self, kind: Format) -> range | None:
+        """Where its values stand in the bytes of the parameter's in this format, if they do as they are."""
+        if self.spec is None or self.transposed or self.room or isinstance(self.rows, np.ndarray):
+            return None
+        start, stop, _ = (self.rows or slice(None)).indices(self.spec.shape[0])
+        row = bytes_of(self.spec.size, kind) // self.spec.shape[0]
+        return range(start * row, stop * row)
+
+    def bytes_in(self, kind: Format) -> int:
+        """Bytes of its values in this format."""
+        return bytes_of(math.prod(self.shape), kind)
+
+
+def tensors(architecture: Architecture, form: GgufForm, room: int = 0) -> Iterator[GgufTensor]:
+    """All tensors, those of one parameter one after the other. `room`: learned positions more, of zeros."""
+    names = {**_PARTS, **_OF_KIND.get(form.kind, {})}
+    places = {index: place for place, layer in enumerate(form.layers) for index in (layer.mixer, layer.feed_forward)}
+    for spec in parameters(architecture):
+        owner, _, last = spec.name.rpartition(".")
+        if not owner.startswith("blocks."):
+            if owner.endswith(".tables"):
+                last = "weight"
+            yield _around(architecture, spec, f"{gguf.TENSOR_NAMES[names[owner][0]]}.{last}", room)
+            continue
+        index, part = int(owner.split(".")[1]), owner.split(".")[2]
+        block = architecture.blocks[index]
+        theirs = [gguf.TENSOR_NAMES[name].format(bid=places[index]) for name in names[f"{block.kind}.{part}"]]
+        yield from _split(architecture, spec, [f"{name}.{last}" for name in theirs], index, form.kind in _NEIGHBOURS)
+    yield from _made(architecture, form)
+
+
+def _around(architecture: Architecture, spec: ParameterSpec, name: str, room: int) -> GgufTensor:
+    positions = architecture.positions
+    if spec.name == "positions.weight" and isinstance(positions, LearnedPositions):  # OPT's begin at a later row
+        shape = (positions.length + room, architecture.d_model)
+        return GgufTensor(name, shape, spec, slice(positions.offset, None), kind="f32", room=room)
+    return GgufTensor(name, spec.shape, spec, kind="f32" if len(spec.shape) == 1 else None)
+
+
+def _split(
+    architecture: Architecture, spec: ParameterSpec, names: list[str], index: int, neighbours: bool
+) -> Iterator[GgufTensor]:
+    block = architecture.blocks[index]
+    kind: Format | None = "f32" if len(spec.shape) == 1 else None
+    if isinstance(block, ShortConv) and spec.name.endswith(".conv.weight"):
+        yield GgufTensor(names[0], spec.shape[::-1], spec, transposed=True, kind="f32")
+        return
+    rows: list[slice | NDArray[np.intp] | None] = [None]
+    counts = [spec.shape[0]]
+    if len(names) > 1 and isinstance(block, Attention):
+        d_head = architecture.d_head(block)
+        queries, keys = block.n_head * d_head, block.kv_heads * d_head
+        counts = [queries, keys, keys]
+        order = [_neighbouring(count, d_head) if neighbours else np.arange(count) for count in counts[:2]]
+        rows = [order[0], queries + order[1], slice(queries + keys, None)]
+    elif len(names) > 1 and isinstance(block, FeedForward):
+        counts = [block.d_inner, block.d_inner]
+        rows = [slice(block.d_inner), slice(block.d_inner, None)]
+    for name, count, part in zip(names, counts, rows, strict=True):
+        yield GgufTensor(name, (count, *spec.shape[1:]), spec, part, kind=kind)
+
+
+def _neighbouring(rows: int, d_head: int) -> NDArray[np.intp]:
+    """The rows of heads such that each feature of a first half is followed by its pair in the second half."""
+    order: NDArray[np.intp] = np.arange(rows).reshape(-1, 2, d_head // 2).swapaxes(1, 2).reshape(-1)
+    return order
+
+
+def _made(architecture: Architecture, form: GgufForm) -> Iterator[GgufTensor]:
+    """Tensors that are none of our parameters: of stretched positions how much slower they turn, and zeros."""
+    positions, d_model = architecture.positions, architecture.d_model
+    d_head = next(architecture.d_head(block) for block in architecture.blocks if isinstance(block, Attention))
+    if isinstance(positions, RotaryPositions) and positions.scaling is not None:
+        plain = rotary_frequencies(positions.model_copy(update={"scaling": None}), d_head)
+        slower = (plain / rotary_frequencies(positions, d_head)).astype(np.float32)
+        name = f"{gguf.TENSOR_NAMES[_T.ROPE_FREQS]}.weight"
+        yield GgufTensor(name, slower.shape, None, kind="f32", constant=slower)
+    for place, layer in enumerate(form.layers):
+        if layer.feed_forward is None:
+            yield from _zeros(place, _T.FFN_NORM, (_T.FFN_GATE, _T.FFN_UP), _T.FFN_DOWN, PADDED_INNER, d_model)
+    if form.layers[0].mixer is None:
+        width = PADDED_HEADS * d_head
+        yield from _zeros(0, _T.ATTN_NORM, (_T.ATTN_Q, _T.ATTN_K, _T.ATTN_V), _T.ATTN_OUT, width, d_model)
+
+
+def _zeros(
+    place: int,
+    norm: gguf.MODEL_TENSOR,
+    ups: tuple[gguf.MODEL_TENSOR, ...],
+    down: gguf.MODEL_TENSOR,
+    width: int,
+    d_model: int,
+) -> Iterator[GgufTensor]:
+    """A part of a layer that adds nothing."""
+    shapes = {norm: (d_model,), **dict.fromkeys(ups, (width, d_model)), down: (d_model, width)}
+    for tensor, shape in shapes.items():
+        name = f"{gguf.TENSOR_NAMES[tensor].format(bid=place)}.weight"
+        yield GgufTensor(name, shape, None, kind="f32", constant=np.zeros(shape, np.float32))

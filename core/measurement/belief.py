@@ -1,0 +1,174 @@
+"""Whether launches agree with one another, and with what was to be expected.
+
+All is on the logarithms of the launches' medians: a factor too much and a factor too little count alike.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal, NamedTuple
+
+from edgefront.core.measurement.statistics import LaunchVariance
+from edgefront.core.units import MB, MIB
+
+MOST_APART, LEAST_APART = math.log(2.0), math.log(1.3)
+"""Launches further apart than the first never agree; closer than the second they always do."""
+SPREADS_APART = 6.0
+KNOWN_SPREAD = 4
+"""Degrees of freedom from which the spread of a device's launches says how close they should be."""
+PEERS = 5
+"""Measurements from which the speed of a device is known."""
+FAR_FROM_PEERS, FAR_FROM_PREDICTED = math.log(3.0), math.log(2.0)
+FAR_IN_MEMORY = math.log(1.3)
+"""Peak memory varies less than latency. Of 1,600 honest ones (benchmarks/results/predict_here) none is as far off."""
+MEMORY_APART, MEMORY_SLACK = math.log(1.3), 8 * MIB
+"""Peak memories of launches that agree differ by no more than this factor, or than these bytes."""
+PEER_SPREADS = 5.0
+APART_ENOUGH = math.log(1.1)
+"""Work of two others from which they say how latency grows with it."""
+_TO_DEVIATION = 1.4826  # of a median absolute deviation, for normal values
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A latency (ms) or peak memory (bytes) that was to be expected, how far from it (a logarithm) a result may be, and
+    why.
+    """
+
+    of: Literal["latency", "memory"]
+    value: float
+    tolerance: float
+    source: str
+
+    def is_below(self, value: float) -> bool:
+        """Whether it is certainly less than this."""
+        return math.log(self.value) + self.tolerance < math.log(value)
+
+    def doubt(self, value: float) -> str | None:
+        """Why this value needs a second launch; None if it is not far off."""
+        ratio = value / self.value
+        if abs(math.log(ratio)) <= self.tolerance:
+            return None
+        if self.of == "memory":
+            apart = f"{1 / ratio:.3g} times less" if ratio < 1 else f"{ratio:.3g} times more"
+            shown, usual = f"a peak memory of {value / MB:.4g} MB", f"{self.value / MB:.4g} MB"
+        else:
+            apart = f"{1 / ratio:.3g} times faster" if ratio < 1 else f"{ratio:.3g} times slower"
+            shown, usual = f"{value:.4g} ms", f"{self.value:.4g} ms"
+        return f"unconfirmed: {shown}, {apart} than expected by {self.source} ({usual})"
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a launch was expected to take; None where nothing is known."""
+
+    latency: Expected | None
+    memory: Expected | None
+
+    @property
+    def is_known(self) -> bool:
+        return self.latency is not None or self.memory is not None
+
+    def doubt(self, latency_ms: float, memory_bytes: float) -> str | None:
+        """Why this result needs a second launch; None if it is not far off."""
+        of_latency = None if self.latency is None else self.latency.doubt(latency_ms)
+        of_memory = None if self.memory is None else self.memory.doubt(memory_bytes)
+        return of_latency or of_memory
+
+
+def from_prediction(of: Literal["latency", "memory"], value: float, low: float, high: float) -> Expected:
+    """From what a predictor said before, with its 95 % interval."""
+    half = math.log(high / low) / 2
+    far = FAR_FROM_PREDICTED if of == "latency" else FAR_IN_MEMORY
+    return Expected(of, value, max(far, 2 * half), "the predictor of this device")
+
+
+def latency_from_peers(work: float, peers: Sequence[tuple[float, float]]) -> Expected | None:
+    """By the work, from (work, latency in ms) of others measured there; None with fewer than `PEERS`.
+
+    Latency grows as a power of the work, of at most one: small models take as long as starting their operators does.
+    """
+    return _from_peers("latency", work, peers, FAR_FROM_PEERS)
+
+
+def memory_from_peers(weight_bytes: float, peers: Sequence[tuple[float, float]]) -> Expected | None:
+    """By the bytes of the weights, from (those, peak memory in bytes) of others measured there, as latency by work."""
+    return _from_peers("memory", weight_bytes, peers, FAR_IN_MEMORY)
+
+
+def _from_peers(
+    of: Literal["latency", "memory"], size: float, peers: Sequence[tuple[float, float]], far: float
+) -> Expected | None:
+    """The power is the median over pairs (Theil 1950, Sen 1968), so lies among the others hardly move it."""
+    points = [(math.log(one), math.log(value)) for one, value in peers if one > 0 and value > 0]
+    if len(points) < PEERS or size <= 0:
+        return None
+    slopes = [
+        (value - other) / (one - others)
+        for (one, value), (others, other) in combinations(points, 2)
+        if abs(one - others) > APART_ENOUGH
+    ]
+    power = min(1.0, max(0.0, statistics.median(slopes))) if slopes else 1.0
+    rests = [value - power * one for one, value in points]
+    middle = statistics.median(rests)
+    spread = _TO_DEVIATION * statistics.median(abs(rest - middle) for rest in rests)
+    expected = math.exp(middle + power * math.log(size))
+    return Expected(of, expected, max(far, PEER_SPREADS * spread), "the others measured there")
+
+
+def apart(variance: LaunchVariance) -> float:
+    """How far apart (a logarithm) the medians of two launches may be that agree."""
+    spread = variance.relative
+    if spread is None or variance.degrees < KNOWN_SPREAD:
+        return MOST_APART
+    return min(MOST_APART, max(LEAST_APART, SPREADS_APART * spread))
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Of the launches of one measurement: those that agree, or none if most do not; and those far from them."""
+
+    agreeing: frozenset[int]
+    outliers: frozenset[int]
+    """Positions of launches that contradict the agreeing ones."""
+
+
+class Vote(NamedTuple):
+    """What a launch says, and whose it is."""
+
+    device: str | None
+    latency_ms: float
+    memory_bytes: float
+
+
+def agreement(launches: Sequence[Vote], tolerance: float) -> Agreement:
+    """Which of these launches, at least one, agree: in latency up to `tolerance` (a logarithm), and in peak memory.
+
+    Where several devices measured, each has one vote, however many launches it made: one device cannot outvote the
+    others. Otherwise each launch has one. More than half of the votes agree, or nothing does.
+    """
+    devices = [launch.device for launch in launches]
+    several = len(set(devices)) > 1
+    best: set[int] = set()
+    for middle in launches:
+        near = {index for index, one in enumerate(launches) if _near(one, middle, tolerance)}
+        if _votes(near, devices, several) > _votes(best, devices, several):
+            best = near
+    if 2 * _votes(best, devices, several) <= (len(set(devices)) if several else len(launches)):
+        return Agreement(frozenset(), frozenset())
+    return Agreement(frozenset(best), frozenset(range(len(launches))) - best)
+
+
+def _near(one: Vote, other: Vote, tolerance: float) -> bool:
+    if abs(math.log(one.latency_ms / other.latency_ms)) > tolerance:
+        return False
+    more, less = max(one.memory_bytes, other.memory_bytes), min(one.memory_bytes, other.memory_bytes)
+    return more - less <= MEMORY_SLACK or (less > 0 and math.log(more / less) <= MEMORY_APART)
+
+
+def _votes(chosen: set[int], devices: Sequence[str | None], several: bool) -> int:
+    return len({devices[index] for index in chosen}) if several else len(chosen)

@@ -1,0 +1,49 @@
+"""A generation as the passes that it is made of: the prompt, then one token after another."""
+
+from __future__ import annotations
+
+from edgefront.core.measurement.protocol import Latency, MeasurementProtocol
+
+MEASURED = ("first_token_ms", "token_ms", "total_ms", "tokens_per_s", "energy_token_mj")
+"""What a measurement says of a generation, beside its latency."""
+
+
+def parts(protocol: MeasurementProtocol) -> tuple[tuple[int, MeasurementProtocol], ...]:
+    """The passes whose times add up to the protocol's latency, each with how often it is made.
+
+    A protocol of another mode is its own only part. A further token is counted in the middle of the generation, where
+    it takes what it takes in the mean.
+    """
+    if protocol.mode != "generate":
+        return ((1, protocol),)
+    if protocol.latency == "first_token":
+        return ((1, prompt_pass(protocol)),)
+    if protocol.latency == "token":
+        return ((1, token_pass(protocol)),)
+    return ((1, prompt_pass(protocol)), (protocol.new_tokens - 1, token_pass(protocol)))
+
+
+def prompt_pass(protocol: MeasurementProtocol) -> MeasurementProtocol:
+    """The pass over the prompt: as decode, in which a pass may have any number of tokens, after any number."""
+    return protocol.model_copy(update={"mode": "decode", **_NO_GENERATION})
+
+
+def token_pass(protocol: MeasurementProtocol) -> MeasurementProtocol:
+    """The pass of one further token in the middle of the generation."""
+    before = protocol.memory_length + protocol.sequence_length + (protocol.new_tokens - 1) // 2
+    return protocol.model_copy(
+        update={"mode": "decode", "sequence_length": 1, "memory_length": before, **_NO_GENERATION}
+    )
+
+
+def with_latency(protocol: MeasurementProtocol, latency: Latency) -> MeasurementProtocol:
+    """The same generation with another of its times as the latency."""
+    return MeasurementProtocol.model_validate({**protocol.model_dump(), "latency": latency})
+
+
+def last_length(protocol: MeasurementProtocol) -> int:
+    """Tokens of context, prompt and generation together."""
+    return protocol.memory_length + protocol.sequence_length + protocol.new_tokens
+
+
+_NO_GENERATION = {"new_tokens": 0, "latency": "total"}

@@ -1,0 +1,82 @@
+"""Identifiers by a part of them: the first or last characters that only one has, or `last`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, or_, select
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import storable
+from edgefront.core.store.tables import ApiKey, Candidate, Device, EnrolmentToken, Job, Training
+from edgefront.core.validation import existing, short
+from edgefront.core.wire.service import IdentifiedKind
+
+LAST = "last"
+_LISTED = 5
+_TABLES: dict[IdentifiedKind, tuple[Any, str, str]] = {
+    "job": (Job, "job_", "edgefront job list"),
+    "candidate": (Candidate, "cnd_", "edgefront frontier JOB"),
+    "training": (Training, "trn_", "edgefront train list"),
+    "device": (Device, "dev_", "edgefront device list"),
+    "token": (EnrolmentToken, "enr_", "edgefront token list"),
+    "key": (ApiKey, "key_", "edgefront key list"),
+}
+"""Kind → its table, the prefix of its identifiers, and the command that lists them."""
+
+
+def find(session: Session, principal: Principal, kind: IdentifiedKind, text: str) -> str:
+    """The identifier that the text stands for, among those that the caller may see.
+
+    Raises `NotFound` if there is none, `InvalidInput` that lists them if there are several.
+    """
+    listing = _TABLES[kind][2]
+    found = _alike(session, principal, kind, text) if storable(text) else []
+    if text in found:
+        return text
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        way_on = f"`{listing}` lists what there is"
+        if kind == "device":
+            way_on = existing(text, session.scalars(select(Device.name).order_by(Device.name)), listing)
+        raise NotFound(f"no {kind} {short(text)}; {way_on}", field=kind, value=text)
+    more = " and more" if len(found) > _LISTED else ""
+    listed = ", ".join(found[:_LISTED])
+    raise InvalidInput(
+        f"{kind}: {text!r} stands for several: {listed}{more}",
+        field=kind,
+        value=text,
+        allowed="more characters, until only one has them",
+    )
+
+
+def _alike(session: Session, principal: Principal, kind: IdentifiedKind, text: str) -> list[str]:
+    """The identifiers that the text may stand for, the newest first; a few."""
+    table, prefix, _ = _TABLES[kind]
+    newest = _seen(principal, kind, table).order_by(table.id.desc())
+    if kind == "device" and (named := list(session.scalars(select(Device.id).where(Device.name == text)))):
+        return named
+    part = text.lower()
+    if part == LAST:
+        return list(session.scalars(newest.limit(1)))
+    begins = part if part.startswith(prefix) else prefix + part
+    matches = or_(table.id.startswith(begins, autoescape=True), table.id.endswith(part, autoescape=True))
+    return list(session.scalars(newest.where(matches).limit(_LISTED + 1)))
+
+
+def _seen(principal: Principal, kind: IdentifiedKind, table: Any) -> Select[Any]:
+    """The identifiers of this kind that the caller may see."""
+    query: Select[Any] = select(table.id)
+    if kind == "token":
+        principal.require("admin")
+    if kind == "candidate":
+        query = query.join(Job, Job.id == Candidate.job_id)
+    if kind == "key":
+        query = query.where(ApiKey.device_id.is_(None))
+    shared = kind in ("device", "token")
+    if shared or principal.is_admin or (principal.sees_all and kind != "key"):
+        return query
+    return query.where((Job if kind == "candidate" else table).owner == principal.owner)

@@ -1,0 +1,105 @@
+"""One candidate in full: its blocks, its ancestors, and the files of its model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.cost.parameters import attention_width, block_parameters, count
+from edgefront.core.graph.model_file import NUMBERS, formats_of
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import candidate_of, target_of
+from edgefront.core.services.fleet import queries as devices
+from edgefront.core.services.jobs.comparison import baseline_of
+from edgefront.core.services.jobs.queries import candidates as rows
+from edgefront.core.services.jobs.views import candidate_view
+from edgefront.core.services.stored import PROTOCOL
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv, Sru, Srupp
+from edgefront.core.store.tables import Candidate
+from edgefront.core.wire.candidates import BlockView, CandidateDetails, DownloadView
+
+ANCESTORS = 24
+
+
+def candidate_details(session: Session, principal: Principal, candidate_id: str) -> CandidateDetails:
+    """NotFound if there is none or it is another owner's."""
+    candidate, job = candidate_of(session, principal, candidate_id)
+    target = target_of(session, job, candidate.target_id)
+    baseline = baseline_of(session, candidate.target_id)
+    architecture = Architecture.parse(candidate.architecture)
+    counted = count(architecture)
+    return CandidateDetails(
+        candidate=candidate_view(candidate, baseline),
+        job_name=job.name,
+        target=target.name,
+        device=devices.name_of(session, target.device_key),
+        protocol=PROTOCOL.read(target.protocol),
+        d_model=architecture.d_model,
+        blocks=tuple(_blocks(architecture)),
+        position_parameters=counted.position,
+        embedding_parameters=counted.embedding,
+        ancestors=tuple(candidate_view(one, baseline) for one in _ancestors(session, candidate)),
+        downloads=tuple(
+            DownloadView(format=one, numbers=NUMBERS.get(one, ("float32",))) for one in formats_of(architecture)
+        ),
+    )
+
+
+def _ancestors(session: Session, candidate: Candidate) -> list[Candidate]:
+    """Parents, then theirs; of each generation by their number."""
+    found: dict[str, Candidate] = {}
+    wanted = list(candidate.parents)
+    while wanted and len(found) < ANCESTORS:
+        generation = rows.by_ids(session, wanted)[: ANCESTORS - len(found)]
+        found |= {one.id: one for one in generation}
+        wanted = [parent for one in generation for parent in one.parents if parent not in found]
+    return list(found.values())
+
+
+def _blocks(architecture: Architecture) -> Iterator[BlockView]:
+    if architecture.source is not None:
+        for view in _blocks(architecture.source):
+            yield view.model_copy(update={"of_source": True})
+    for block in architecture.blocks:
+        width, heads, kv_heads = _sizes(block, architecture)
+        yield BlockView(
+            kind=block.kind,
+            width=width,
+            heads=heads,
+            kv_heads=None if kv_heads == heads else kv_heads,
+            notes=tuple(_notes(block)),
+            parameters=block_parameters(block, architecture),
+        )
+
+
+def _sizes(block: Block, architecture: Architecture) -> tuple[int, int | None, int | None]:
+    """Width inside, heads of queries, heads of keys and values."""
+    if isinstance(block, Attention):
+        return attention_width(block, architecture), block.n_head, block.kv_heads
+    if isinstance(block, FeedForward):
+        return block.d_inner, None, None
+    if isinstance(block, Srupp):
+        heads = None if block.attends == "none" else block.n_head
+        return block.d_attn, heads, heads
+    if isinstance(block, Sru):
+        return block.d_proj or architecture.d_model, None, None
+    return architecture.d_model, None, None
+
+
+def _notes(block: Block) -> Iterator[str]:
+    attends = getattr(block, "attends", "self")
+    if attends == "none":
+        yield "without attention"
+    elif attends != "self":
+        yield f"attends to {'the source' if attends == 'source' else 'itself and the source'}"
+    if isinstance(block, Attention):
+        if block.window is not None:
+            yield f"window of {block.window} tokens"
+        if block.qk_norm:
+            yield "norms of queries and keys"
+    if isinstance(block, FeedForward) and block.gated:
+        yield "gated"
+    if isinstance(block, ShortConv):
+        yield f"kernel of {block.kernel}"

@@ -1,0 +1,142 @@
+"""Genes and objectives of a target's candidates, and how much each gene decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Row
+from sqlalchemy.orm import Session
+
+from edgefront.core.pareto.baseline import in_words
+from edgefront.core.prediction.importance import LEAST, Importance, importance
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import job_of, target_of
+from edgefront.core.services.jobs.plan import space_of
+from edgefront.core.services.jobs.queries import candidates as rows
+from edgefront.core.services.stored import JOB_REQUEST
+from edgefront.core.spaces.columns import Column, gene_columns
+from edgefront.core.units import MB
+from edgefront.core.wire.genes import GenesView, GeneView, ImportanceView, ObjectiveName, ObjectiveView
+from edgefront.core.wire.jobs import JobRequest
+
+MOST = 1000
+"""Candidates that are given, beside the frontier."""
+METHOD = (
+    "Importance is that of permutation in a random forest which learnt {objectives} from the genes of {count} "
+    "candidates (Breiman 2001), judged on those left out. Genes that vary together share it."
+)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What was read of a target."""
+
+    job_id: str
+    target_id: str
+    target: str
+    proxy: str
+    request: JobRequest | None
+    """None where it cannot be read."""
+    measured: int
+    candidates: Sequence[Row[Any]]
+
+    def genes(self) -> GenesView:
+        """Computed without a session, in up to about a second."""
+        columns = [] if self.request is None else self._columns(self.request)
+        objectives = self._objectives()
+        judged = [one for one in objectives if None not in one.values and len(set(one.values)) > 1]
+        found = self._importance(columns, judged)
+        return GenesView(
+            job_id=self.job_id,
+            target_id=self.target_id,
+            target=self.target,
+            measured=self.measured,
+            ids=tuple(one.id for one in self.candidates),
+            numbers=tuple(one.number for one in self.candidates),
+            on_frontier=tuple(one.on_frontier for one in self.candidates),
+            out_of_bounds=tuple(one.state == "out_of_bounds" for one in self.candidates),
+            objectives=tuple(_explained(one, judged, found) for one in objectives),
+            genes=tuple(_gene(column, at, judged, found) for at, column in enumerate(columns)),
+            note=self._note(judged, found),
+        )
+
+    def _columns(self, request: JobRequest) -> list[Column]:
+        return gene_columns(space_of(request.space), [one.genome for one in self.candidates]) if self.candidates else []
+
+    def _objectives(self) -> list[ObjectiveView]:
+        quality = _objective("perplexity", "predicted perplexity", "", self.candidates, _perplexity)
+        if None in quality.values:
+            named = in_words(self.proxy)
+            quality = _objective("proxy", named, "", self.candidates, lambda one: one.proxy, low_is_better=False)
+        found = [
+            quality,
+            _objective("latency", "latency", "ms", self.candidates, lambda one: one.latency_ms),
+            _objective("memory", "peak memory", "MB", self.candidates, lambda one: one.memory_bytes / MB),
+            _objective("first_token", "first token", "ms", self.candidates, lambda one: one.first_token_ms),
+            _objective("token", "further token", "ms", self.candidates, lambda one: one.token_ms),
+        ]
+        latency = found[1]  # of a generation it is one of the other times, or all of them
+        found = [one for one in found if one is latency or one.values != latency.values]
+        return [one for one in found if any(value is not None for value in one.values)]
+
+    def _importance(self, columns: Sequence[Column], judged: Sequence[ObjectiveView]) -> Importance | None:
+        if not columns or not judged:
+            return None
+        genes = np.array([column.values for column in columns], dtype=np.float64).T
+        return importance(genes, np.array([one.values for one in judged], dtype=np.float64).T)
+
+    def _note(self, judged: Sequence[ObjectiveView], found: Importance | None) -> str:
+        if found is not None:
+            return METHOD.format(objectives=_listed([one.title for one in judged]), count=len(self.candidates))
+        if len(self.candidates) < LEAST:
+            return f"How much each gene decides is judged from {LEAST} measured candidates on."
+        return "The candidates differ in no gene." if self.request else "The job's request cannot be read."
+
+
+def read(session: Session, principal: Principal, job_id: str, target: str | None = None) -> Known:
+    """What is known of a target (by id or name; None: the job's first). NotFound if there is no such job or target."""
+    job = job_of(session, principal, job_id)
+    row = target_of(session, job, target)
+    measured, found = rows.measured_genomes(session, row.id, MOST)
+    request = JOB_REQUEST.read_or(job.request, None)
+    return Known(job.id, row.id, row.name, row.proxy, request, measured, [one for one in found if one.genome])
+
+
+def _objective(
+    name: ObjectiveName,
+    title: str,
+    unit: str,
+    candidates: Sequence[Row[Any]],
+    read: Callable[[Row[Any]], float | None],
+    *,
+    low_is_better: bool = True,
+) -> ObjectiveView:
+    values = tuple(read(one) for one in candidates)
+    return ObjectiveView(name=name, title=title, unit=unit, values=values, low_is_better=low_is_better)
+
+
+def _perplexity(candidate: Row[Any]) -> float | None:
+    return (candidate.predicted or {}).get("perplexity")
+
+
+def _explained(objective: ObjectiveView, judged: Sequence[ObjectiveView], found: Importance | None) -> ObjectiveView:
+    if found is None or objective not in judged:
+        return objective
+    return objective.model_copy(update={"explained": float(found.explained[judged.index(objective)])})
+
+
+def _gene(column: Column, at: int, judged: Sequence[ObjectiveView], found: Importance | None) -> GeneView:
+    views = () if found is None else tuple(
+        ImportanceView(
+            objective=one.name, share=float(found.shares[at, to]), correlation=float(found.correlations[at, to])
+        )
+        for to, one in enumerate(judged)
+    )  # fmt: skip
+    return GeneView(name=column.name, title=column.title, values=column.values, words=column.words, importance=views)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]

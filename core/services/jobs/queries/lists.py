@@ -1,0 +1,181 @@
+"""Candidates in the order of a figure, page by page, and how many each group has.
+
+Candidates without the figure come last. The two parts are read one after the other, so that each is in the order of an
+index: rising (figure, id), or the same backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, Double, and_, case, cast, func, literal, null, or_, select, tuple_
+from sqlalchemy.orm import Session
+
+from edgefront.core.pareto.baseline import Baseline
+from edgefront.core.store.tables import Candidate
+from edgefront.core.wire.jobs import GROUPS, Group
+
+Conditions = Sequence[ColumnElement[bool]]
+After = tuple[Any, str]
+"""Figure (None: candidates without it) and id of the last candidate of a page."""
+
+GROUP: ColumnElement[str] = case(
+    (Candidate.role == "baseline", "baseline"),
+    (Candidate.state == "waiting", "waiting"),
+    (Candidate.state == "out_of_bounds", "outside"),
+    (Candidate.state == "unconfirmed", "unconfirmed"),
+    (Candidate.state != "measured", "unusable"),
+    (Candidate.on_frontier, "frontier"),
+    else_="dominated",
+)
+"""The one group that a candidate belongs to: `core.wire.jobs.GROUPS`."""
+
+NOTHING: ColumnElement[Any] = cast(null(), Double)
+"""A figure that no candidate has. Postgres does not sort by a bare NULL."""
+
+_IN_GROUP: dict[str, ColumnElement[bool]] = {
+    "baseline": Candidate.role == "baseline",
+    "waiting": Candidate.state == "waiting",
+    "outside": Candidate.state == "out_of_bounds",
+    "unconfirmed": Candidate.state == "unconfirmed",
+    "unusable": Candidate.state.in_(("infeasible", "failed", "cancelled")),
+    "frontier": and_(Candidate.state == "measured", Candidate.on_frontier),
+    "dominated": and_(Candidate.state == "measured", ~Candidate.on_frontier),
+}
+
+
+def in_group(name: str) -> ColumnElement[bool]:
+    """Whether a candidate belongs to this group, as an index of states can tell."""
+    found = _IN_GROUP[name]
+    return found if name == "baseline" else and_(found, Candidate.role == "search")
+
+
+def group_rank() -> ColumnElement[int]:
+    """The place of a candidate's group among `GROUPS`."""
+    return case({name: rank for rank, name in enumerate(GROUPS)}, value=GROUP, else_=len(GROUPS))
+
+
+def against(baseline: Baseline | None, values: Literal["latency", "memory"]) -> ColumnElement[Any]:
+    """The baseline's latency or peak memory at a candidate's proxy over the candidate's own, as `Baseline.at` has it.
+
+    None of baselines, and while either is unmeasured.
+    """
+    if baseline is None:
+        return NOTHING
+    proxy, knots = Candidate.proxy, baseline.knots(values)
+    pieces = [(proxy <= high[0], _line(low, high)) for low, high in pairwise(knots)]
+    (least, smallest), (most, largest) = knots[0], knots[-1]
+    share = _larger(proxy, literal(min(1.0, least / 2))) / least if least > 0 else literal(1.0)
+    one = len(knots) == 1
+    below = _larger(literal(smallest) if one else _line(*knots[:2]), smallest * share)
+    above = _larger(literal(largest) if one else _line(*knots[-2:]), literal(largest))
+    same = case((proxy < least, below), (proxy == least, literal(smallest)), *pieces, (proxy > most, above))
+    own: Any = Candidate.latency_ms if values == "latency" else Candidate.memory_bytes
+    is_measured = and_(Candidate.latency_ms.is_not(None), Candidate.memory_bytes.is_not(None))
+    return case((and_(Candidate.role != "baseline", is_measured), same / cast(own, Double)))
+
+
+def _line(low: tuple[float, float], high: tuple[float, float]) -> ColumnElement[Any]:
+    """The straight line through two points, at a candidate's proxy."""
+    return low[1] + (high[1] - low[1]) / (high[0] - low[0]) * (Candidate.proxy - low[0])
+
+
+def _larger(a: Any, b: Any) -> ColumnElement[Any]:
+    return case((a > b, a), else_=b)
+
+
+@dataclass(frozen=True)
+class Order:
+    """A figure to sort by: a column, or an expression that no index has."""
+
+    figure: ColumnElement[Any]
+    descending: bool = False
+
+    @property
+    def _by(self) -> tuple[ColumnElement[Any], ...]:
+        columns: tuple[Any, ...] = (self.figure, Candidate.id)
+        return tuple(column.desc() for column in columns) if self.descending else columns
+
+    def beyond(self, value: Any, id_: str) -> ColumnElement[bool]:
+        """Whether a candidate that has the figure comes after one with this value."""
+        mine, last = tuple_(self.figure, Candidate.id), tuple_(literal(value), literal(id_))
+        return mine < last if self.descending else mine > last
+
+    def before(self, value: Any, id_: str) -> ColumnElement[bool]:
+        """Whether a candidate comes before the one with this value."""
+        if value is None:
+            return or_(self.figure.is_not(None), Candidate.id < id_)
+        mine, own = tuple_(self.figure, Candidate.id), tuple_(literal(value), literal(id_))
+        return mine > own if self.descending else mine < own
+
+
+def page(
+    session: Session, conditions: Conditions, order: Order, *, limit: int, after: After | None = None, offset: int = 0
+) -> list[tuple[Candidate, Any]]:
+    """Candidates, each with the figure; those after (figure, id) or the first `offset` are left out, not both."""
+    found: list[tuple[Candidate, Any]] = []
+    if after is None or after[0] is not None:
+        query = select(Candidate, order.figure).where(*conditions, order.figure.is_not(None))
+        query = query if after is None else query.where(order.beyond(*after))
+        found = [(row[0], row[1]) for row in session.execute(query.order_by(*order._by).offset(offset).limit(limit))]
+    if len(found) == limit:
+        return found
+    rest = select(Candidate).where(*conditions, order.figure.is_(None))
+    if after is not None and after[0] is None:
+        rest = rest.where(Candidate.id > after[1])
+    if offset and not found:
+        offset -= count(session, [*conditions, order.figure.is_not(None)])
+    else:
+        offset = 0
+    rest = rest.order_by(Candidate.id).offset(offset).limit(limit - len(found))
+    return found + [(candidate, None) for candidate in session.scalars(rest)]
+
+
+def stream(session: Session, conditions: Conditions, order: Order, *, batch: int = 500) -> Iterator[Candidate]:
+    """All candidates, read page by page, so that memory contains one page at a time."""
+    after: After | None = None
+    while True:
+        found = page(session, conditions, order, after=after, limit=batch)
+        yield from (candidate for candidate, _ in found)
+        if len(found) < batch:
+            return
+        after = (found[-1][1], found[-1][0].id)
+        session.expunge_all()
+
+
+def count(session: Session, conditions: Conditions) -> int:
+    return session.scalar(select(func.count()).select_from(Candidate).where(*conditions)) or 0
+
+
+def place(session: Session, conditions: Conditions, order: Order, candidate_id: str) -> int | None:
+    """How many candidates come before this one; None if the conditions leave it out."""
+    own = session.execute(select(order.figure).where(*conditions, Candidate.id == candidate_id)).first()
+    return None if own is None else count(session, [*conditions, order.before(own[0], candidate_id)])
+
+
+def groups(session: Session, conditions: Conditions) -> dict[Group, int]:
+    """Group → number of candidates, in the order of `GROUPS`."""
+    rows = session.execute(
+        select(Candidate.role, Candidate.state, Candidate.on_frontier, func.count())
+        .where(*conditions)
+        .group_by(Candidate.role, Candidate.state, Candidate.on_frontier)
+    )
+    found = dict.fromkeys(GROUPS, 0)
+    for role, state, on_frontier, number in rows:
+        found[group_of(role, state, on_frontier)] += number
+    return found
+
+
+def group_of(role: str, state: str, on_frontier: bool) -> Group:
+    """The group of a candidate, as `GROUP` tells it in the database."""
+    if role == "baseline":
+        return "baseline"
+    if state == "measured":
+        return "frontier" if on_frontier else "dominated"
+    return _OF_STATES.get(state, "unusable")
+
+
+_OF_STATES: dict[str, Group] = {"waiting": "waiting", "out_of_bounds": "outside", "unconfirmed": "unconfirmed"}

@@ -1,0 +1,132 @@
+"""Anchors: every device measures one small fixed model regularly, and its history says whether it is still the same.
+
+A device whose anchor has moved by more than its noise is marked, and so are its results from then on. One whose anchor
+fails three times in a row is quarantined: whatever it reports of other models says little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.measurement.drift import REFERENCE, drift
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.statistics import median
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.fleet.capability import can_run
+from edgefront.core.services.fleet.device_keys import key_of_device
+from edgefront.core.services.fleet.devices import get_device
+from edgefront.core.services.fleet.online import ONLINE
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.measuring import quarantine
+from edgefront.core.services.measuring.queries import anchors as rows
+from edgefront.core.services.measuring.queries import belief
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.states import Purpose
+from edgefront.core.wire.service import AnchorPoint, AnchorView
+
+EVERY = timedelta(minutes=30)
+"""While a device is online."""
+SHOWN = 100
+MOST_FAILED = 3
+SEED = 1
+ARCHITECTURE = Architecture.parse(
+    {
+        "version": 1,
+        "d_model": 128,
+        "embedding": {"vocab_size": 1000},
+        "blocks": [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 512}] * 2,
+    }
+)
+_RUNTIMES = ("onnxruntime", "pytorch", "openvino")
+
+
+def request(session: Session, now: datetime) -> None:
+    """A wanted launch of the anchor for each device that is online and has had none for `EVERY`. For the sweep."""
+    found = rows.candidates(session, now - ONLINE, now - EVERY)
+    keys = {one.id: key_of_device(one.id) for one in found}
+    recent = rows.latest(session, ARCHITECTURE.digest, keys.values(), now - EVERY) if keys else set()
+    for one in found:
+        protocol = protocol_for(one.facts)
+        if protocol is None or keys[one.id] in recent:
+            continue
+        want = demand.Want(ARCHITECTURE.digest, ARCHITECTURE.canonical, SEED)
+        made = demand.measurements(session, keys[one.id], protocol.model_dump(mode="json"), protocol.digest, [want])
+        belief.add_launch(session, made[want.digest].id, None, keys[one.id], Purpose.ANCHOR, now)
+
+
+def protocol_for(facts: Mapping[str, Any]) -> MeasurementProtocol | None:
+    """How a device with these facts measures its anchor; None if it can run none."""
+    for runtime in facts["runtimes"]:
+        if runtime["runtime"] not in _RUNTIMES:
+            continue
+        for memory in runtime["memory_methods"]:
+            if memory in ("anonymous", "resident"):
+                protocol = MeasurementProtocol(
+                    runtime=runtime["runtime"], memory=memory, sequence_length=64, warmup=5, repeats=20
+                )
+                if can_run(facts, protocol):
+                    return protocol
+    return None
+
+
+def take_in(session: Session, launches: Iterable[Any]) -> None:
+    """Marks devices whose anchor has moved, and quarantines those whose anchor fails. `launches` are settled rows of
+    `launches.lock_reported`.
+    """
+    for launch in sorted(launches, key=lambda one: str(one.device_id)):
+        device = rows.device(session, launch.device_id)
+        if launch.result["outcome"] != "done":
+            failed = rows.failed_in_a_row(session, launch.measurement_id)
+            if failed >= MOST_FAILED:
+                quarantine.put_in(session, launch.device_id, f"its anchor failed {failed} times: {launch.reason}")
+            continue
+        since = device.trusted_at or device.enrolled_at
+        usual = rows.first_done(session, ARCHITECTURE.digest, launch.device_key, since, REFERENCE)
+        latest = _latency_ms(launch.result)
+        moved = drift([*map(_latency_ms, usual), latest])
+        if moved != device.drift:
+            belief.set_drift(session, launch.device_id, moved)
+
+
+def mark_of(launch: Any, device: Any) -> str | None:
+    """What to know of the conditions that a launch was measured in: as its agent says, and as its anchor does."""
+    conditions = launch.result["environment"].get("conditions")
+    drifted = None if device is None or launch.purpose == Purpose.ANCHOR else device.drift
+    return "; ".join(str(text) for text in (conditions, drifted) if text) or None
+
+
+def anchor_view(session: Session, principal: Principal, id_or_name: str) -> AnchorView:
+    """The history of a device's anchor, oldest first. NotFound if there is no such device."""
+    device = get_device(session, principal, id_or_name)
+    found = rows.history(session, ARCHITECTURE.digest, key_of_device(device.id), SHOWN)
+    return AnchorView(
+        device_id=device.id,
+        digest=ARCHITECTURE.digest,
+        drift=device.drift,
+        points=tuple(
+            AnchorPoint(
+                launch_id=row.id,
+                measured_at=row.finished_at,
+                latency_ms=_latency_ms(row.result),
+                clock_mhz=_number(row.result, "clock_mhz"),
+                load_1m=_number(row.result, "load_1m"),
+                temperature_c=_number(row.result, "temperature_c"),
+                mark=row.mark,
+            )
+            for row in found
+        ),
+    )
+
+
+def _latency_ms(result: Mapping[str, Any]) -> float:
+    samples: Sequence[float] = result["latency"]["samples_ms"]
+    return median(samples)
+
+
+def _number(result: Mapping[str, Any], name: str) -> float | None:
+    value = result["environment"].get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,209 @@
+"""What is believed of done launches: the results that are far off wait for a second launch that agrees.
+
+Part of settling, in its transaction: `Beliefs` are made once for a batch of reports and read what they need when it is
+first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.measurement import belief as rules
+from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, median
+from edgefront.core.services.fleet.capability import can_run
+from edgefront.core.services.fleet.device_keys import key_of_device
+from edgefront.core.services.fleet.online import ONLINE
+from edgefront.core.services.measuring.queries import belief
+from edgefront.core.services.measuring.queries import measurements as rows
+from edgefront.core.services.stored import PROTOCOL
+from edgefront.core.states import Purpose
+from edgefront.core.store.tables import Launch, Measurement
+from edgefront.core.units import MB
+
+MOST_CONFIRMATIONS = 4
+"""Further launches to confirm one measurement; if they do not agree either, it has failed."""
+MOST_IMPLAUSIBLE = 3
+"""Implausible results of one measurement, then it has failed."""
+AUDITED_FROM = 4
+"""Degrees of freedom from which an interval is one that a further launch can be held against."""
+
+
+@dataclass
+class Beliefs:
+    """What the launches of a batch come to."""
+
+    session: Session
+    now: datetime
+    subjects: Mapping[str, Any]
+    devices: Mapping[str, Any]
+    caught: dict[str, str] = field(default_factory=dict)
+    """Device id → what it was caught at."""
+    audits: dict[str, list[int]] = field(default_factory=dict)
+    """Device id → repeats of what was measured before, and those within the interval known before."""
+    unlikely_ends: set[str] = field(default_factory=set)
+    """Infeasible launches of models that take less than others that were measured there."""
+    _variances: dict[tuple[str, str], LaunchVariance] = field(default_factory=dict)
+    _peers: dict[tuple[str, str], list[belief.Peer]] = field(default_factory=dict)
+
+    def believed(
+        self, measurement: Measurement, done: Sequence[Any], fresh: set[str]
+    ) -> tuple[list[Mapping[str, Any]], str | None]:
+        """The results that count, and why the measurement is not confirmed (None if it is).
+
+        Args:
+            measurement: as it stood before. done: its done launches (`belief.done_launches`), oldest first.
+            fresh: ids of those that have come since.
+
+        Launches that contradict the others are set aside, and their devices are `caught`.
+        """
+        medians = [median(row.result["latency"]["samples_ms"]) for row in done]
+        variance = self._variance(measurement)
+        if measurement.state == "measured":
+            self._audit(measurement, variance, [(r, m) for r, m in zip(done, medians, strict=True) if r.id in fresh])
+        tolerance = rules.apart(variance)
+        votes = [
+            rules.Vote(row.device_id, value, row.result["memory"]["peak_bytes"])
+            for row, value in zip(done, medians, strict=True)
+        ]
+        results = [row.result for row in done]
+        if len(done) == 1:
+            return results, self._doubt_of_first(measurement, votes[0])
+        agreed = rules.agreement(votes, tolerance)
+        expected = None
+        if not agreed.agreeing or measurement.state != "measured":
+            expected = self._expected(measurement)
+        if not agreed.agreeing:
+            near = [] if expected is None else [i for i, one in enumerate(votes) if expected.doubt(*one[1:]) is None]
+            if not near or len({row.device_id for row in done}) == 1:
+                shown = ", ".join(_shown(one) for one in votes)
+                return results, f"unconfirmed: its {len(done)} launches do not agree: {shown}"
+            agreed = rules.Agreement(frozenset(near), frozenset(range(len(done))) - frozenset(near))
+        honest = {done[index].device_id for index in agreed.agreeing}
+        agreeing = [votes[index] for index in sorted(agreed.agreeing)]
+        middle = rules.Vote(
+            None, median([one.latency_ms for one in agreeing]), median([one.memory_bytes for one in agreeing])
+        )
+        aside = {index for index in agreed.outliers if done[index].device_id not in honest}
+        for index in aside:
+            row = done[index]
+            why = f"implausible: {_shown(votes[index])}, where other devices of its class measured {_shown(middle)}"
+            belief.set_aside(self.session, row.id, why)
+            self.caught.setdefault(row.device_id, f"launch {row.id} is {why}")
+        kept = [row.result for index, row in enumerate(done) if index not in aside]
+        doubt = None if expected is None or len(honest) > 1 else expected.doubt(*middle[1:])
+        if doubt is not None and not aside and self.other_device(measurement, honest) is not None:
+            return kept, doubt
+        return kept, None
+
+    def other_device(self, measurement: Measurement, but: set[Any]) -> str | None:
+        """A device of the measurement's class that can measure it now, other than these."""
+        protocol = PROTOCOL.read_or(self.subjects[measurement.id].protocol, None)
+        if protocol is None:
+            return None
+        able = belief.able_devices(self.session, measurement.device_key, self.now - ONLINE)
+        return next(
+            (one.id for one in able if one.id not in (but | self.caught.keys()) and can_run(one.facts, protocol)), None
+        )
+
+    def confirm(self, measurement: Measurement, done: Sequence[Any], target_id: str | None) -> bool:
+        """Makes sure that a further launch of an unconfirmed measurement comes; False if there were enough.
+
+        It is for another device of the class where one is online, else for whichever comes first.
+        """
+        if belief.has_live(self.session, measurement.id):
+            return True
+        made = belief.count_of(self.session, measurement.id, Launch.purpose == Purpose.CONFIRM)
+        if made >= MOST_CONFIRMATIONS:
+            return False
+        other = self.other_device(measurement, {row.device_id for row in done})
+        key = measurement.device_key if other is None else key_of_device(other)
+        belief.add_launch(self.session, measurement.id, target_id, key, Purpose.CONFIRM, self.now)
+        return True
+
+    def replace(self, measurement: Measurement, launch: Any) -> bool:
+        """Makes sure that an implausible launch is made again; False if there were enough of them."""
+        made = belief.count_of(self.session, measurement.id, Launch.state == "implausible")
+        if made >= MOST_IMPLAUSIBLE:
+            return False
+        if not belief.has_live(self.session, measurement.id):
+            belief.add_launch(
+                self.session, measurement.id, launch.target_id, measurement.device_key, launch.purpose, self.now
+            )
+        return True
+
+    def unlikely(self, measurement: Measurement, launch: Any) -> bool:
+        """Whether an infeasible launch is the first of its measurement, and others that took more were measured there:
+        it needs a second launch that agrees.
+        """
+        expected = self._expected(measurement)
+        peers = self._known(measurement)
+        if expected is None or not peers:
+            return False
+        if launch.result["reason"] == "out_of_memory":
+            likely = expected.memory is None or not expected.memory.is_below(max(one.memory_bytes for one in peers))
+        else:
+            likely = expected.latency is None or not expected.latency.is_below(max(one.latency_ms for one in peers))
+        if likely or belief.count_of(self.session, measurement.id, Launch.state == "infeasible") > 1:
+            return False
+        self.unlikely_ends.add(launch.id)
+        return True
+
+    def _doubt_of_first(self, measurement: Measurement, first: rules.Vote) -> str | None:
+        device = self.devices.get(first.device or "")
+        if device is not None and device.quarantine is not None:
+            return f"unconfirmed: {first.latency_ms:.4g} ms, from a device in quarantine"
+        expected = self._expected(measurement)
+        return None if expected is None else expected.doubt(*first[1:])
+
+    def _expected(self, measurement: Measurement) -> rules.Expectation | None:
+        """By the predictors where they have predicted this one, else in proportion to what others took."""
+        subject = self.subjects[measurement.id]
+        latency, memory = (
+            _predicted(subject.predicted or {}, *one) for one in (("latency", "ms"), ("memory", "bytes"))
+        )
+        if latency is None:
+            known = [(one.flops, one.latency_ms) for one in self._known(measurement)]
+            latency = rules.latency_from_peers(float(subject.flops or 0), known)
+        if memory is None:
+            known = [(one.weight_bytes, one.memory_bytes) for one in self._known(measurement)]
+            memory = rules.memory_from_peers(float(subject.weight_bytes or 0), known)
+        found = rules.Expectation(latency, memory)
+        return found if found.is_known else None
+
+    def _known(self, measurement: Measurement) -> list[belief.Peer]:
+        """What was measured there, without what is settled now."""
+        place = (measurement.device_key, measurement.protocol_digest)
+        if place not in self._peers:
+            self._peers[place] = belief.peers(self.session, *place, but=self.subjects.keys())
+        return self._peers[place]
+
+    def _variance(self, measurement: Measurement) -> LaunchVariance:
+        place = (measurement.device_key, measurement.protocol_digest)
+        if place not in self._variances:
+            self._variances[place] = rows.launch_variance(self.session, *place)
+        return self._variances[place]
+
+    def _audit(self, measurement: Measurement, variance: LaunchVariance, fresh: Sequence[tuple[Any, float]]) -> None:
+        """Holds further launches against the interval known before them, of one launch more."""
+        known = measurement.latency_ms
+        if known is None or variance.degrees < AUDITED_FROM:
+            return
+        of_mean, of_one = (half_width_ms(known, count, variance) or 0.0 for count in (measurement.launches, 1))
+        for row, value in fresh:
+            counts = self.audits.setdefault(row.device_id, [0, 0])
+            counts[0] += 1
+            counts[1] += abs(value - known) <= (of_mean**2 + of_one**2) ** 0.5
+
+
+def _predicted(said: Mapping[str, Any], name: Literal["latency", "memory"], unit: str) -> rules.Expected | None:
+    value, low, high = (said.get(f"{name}_{part}{unit}") for part in ("", "low_", "high_"))
+    return rules.from_prediction(name, value, low, high) if value and low and high else None
+
+
+def _shown(vote: rules.Vote) -> str:
+    return f"{vote.latency_ms:.4g} ms and {vote.memory_bytes / MB:.4g} MB"

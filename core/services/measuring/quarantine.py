@@ -1,0 +1,103 @@
+"""Devices that were caught, or fail at whatever they are given: they get no launches until their owner or an admin
+trusts them again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from edgefront.core.services.fleet.device_keys import DEVICE, key_of_device
+from edgefront.core.services.fleet.online import ONLINE
+from edgefront.core.services.measuring import handover
+from edgefront.core.services.measuring.queries import belief
+from edgefront.core.states import Purpose
+from edgefront.core.store.tables import Device, Launch, Lease, Measurement
+from edgefront.core.store.tables.measurement import WANTED
+
+MOST_FAILING = 5
+"""Different models that fail on a device one after another, with none done in between."""
+_REMEMBERED = 20
+
+_log = logging.getLogger(__name__)
+
+
+def put_in(session: Session, device_id: str, reason: str) -> None:
+    """Quarantines a device, for a reason that people read. The sweep hands over what it holds."""
+    if belief.quarantine(session, device_id, reason):
+        _log.warning("device %s is in quarantine: %s", device_id, reason)
+
+
+def take_in(session: Session, launches: Iterable[Any], devices: Mapping[str, Any], unlikely: Collection[str]) -> None:
+    """Quarantines devices on which model after model fails, or is infeasible though that is `unlikely` (ids).
+
+    `launches` are settled rows of `launches.lock_reported`, not of anchors; `devices`: `belief.devices` of them.
+    """
+    failed: dict[str, list[str]] = {}
+    recovered = set()
+    for launch in sorted(launches, key=lambda one: one.finished_at):
+        if launch.result["outcome"] == "done":
+            recovered.add(launch.device_id)
+            failed[launch.device_id] = []
+        elif launch.id in unlikely or (
+            launch.result["outcome"] == "failed" and launch.result["reason"] != "unsupported"
+        ):
+            failed.setdefault(launch.device_id, []).append(launch.measurement_id)
+    for device_id, measurement_ids in sorted(failed.items()):
+        if measurement_ids or devices[device_id].failing:
+            add_failing(session, device_id, measurement_ids, forget=device_id in recovered)
+
+
+def add_failing(session: Session, device_id: str, measurement_ids: Sequence[str], *, forget: bool = False) -> None:
+    """Notes measurements that failed on a device, and quarantines it if they are too many by now.
+
+    Those that fail on other devices of its class too do not count: the models are at fault. `forget`: one was done
+    before these, so earlier failures do not count.
+    """
+    device = belief.lock_failing(session, device_id)
+    failing = list(dict.fromkeys([*(() if forget else device.failing or ()), *measurement_ids]))[-_REMEMBERED:]
+    belief.set_failing(session, device_id, failing)
+    if len(failing) < MOST_FAILING or device.quarantine is not None:
+        return
+    own = set(failing) - belief.failing_elsewhere(session, device_id, device.device_class)
+    if len(own) >= MOST_FAILING:
+        put_in(session, device_id, f"failing: {len(own)} models failed here one after another, and none was measured")
+
+
+def hand_over(session: Session, now: datetime) -> None:
+    """What devices in quarantine hold goes to others, at no cost of attempts. For the sweep."""
+    held = select(Lease.id).where(Lease.device_id == Device.id, Lease.ended_at.is_(None)).exists()
+    for device_id in session.scalars(select(Device.id).where(Device.quarantine.is_not(None), held).order_by(Device.id)):
+        handover.end_leases(session, device_id, now)
+
+
+def redirect(session: Session, now: datetime) -> None:
+    """Launches that were to confirm a result on one device of a class, which cannot, go to the whole class again."""
+    away = (Device.last_seen_at.is_(None)) | (Device.last_seen_at < now - ONLINE)
+    gone = select(Device.id).where((Device.quarantine.is_not(None)) | (Device.state != "active") | away)
+    wanted = session.execute(
+        select(Launch.id, Launch.device_key, Measurement.device_key.label("of_measurement"))
+        .join(Measurement, Measurement.id == Launch.measurement_id)
+        .where(
+            Launch.state == WANTED,
+            Launch.device_key.startswith(DEVICE, autoescape=True),
+            Launch.purpose == Purpose.CONFIRM,
+            Launch.device_key != Measurement.device_key,
+        )
+        .order_by(Launch.id)
+        .with_for_update(of=Launch, key_share=True, skip_locked=True)
+    ).all()
+    if not wanted:
+        return
+    unable = {key_of_device(id_) for id_ in session.scalars(gone)}
+    for row in wanted:
+        if row.device_key in unable:
+            session.execute(
+                update(Launch).where(Launch.id == row.id).values(device_key=row.of_measurement),
+                execution_options={"synchronize_session": False},
+            )

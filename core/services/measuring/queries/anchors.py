@@ -1,0 +1,90 @@
+"""Queries on anchors: each device's launches of the small fixed model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func, or_, select
+from sqlalchemy.orm import Session
+
+from edgefront.core.states import LIVE_LAUNCHES
+from edgefront.core.store.any_of import any_of
+from edgefront.core.store.tables import Device, Launch, Measurement
+
+
+def candidates(session: Session, seen_since: datetime, enrolled_before: datetime) -> Sequence[Any]:
+    """Devices that could measure now and have been enrolled for some time, by id: id, facts."""
+    return session.execute(
+        select(Device.id, Device.facts)
+        .where(
+            Device.state == "active",
+            Device.quarantine.is_(None),
+            Device.last_seen_at > seen_since,
+            Device.enrolled_at <= enrolled_before,
+        )
+        .order_by(Device.id)
+    ).all()
+
+
+def latest(session: Session, digest: str, device_keys: Collection[str], since: datetime) -> set[str]:
+    """Those of these device keys that have an anchor launch from since then, or one to come."""
+    return set(
+        session.scalars(
+            select(Measurement.device_key)
+            .join(Launch, Launch.measurement_id == Measurement.id)
+            .where(
+                Measurement.digest == digest,
+                any_of(Measurement.device_key, device_keys),
+                or_(Launch.created_at > since, Launch.state.in_(LIVE_LAUNCHES)),
+            )
+            .distinct()
+        )
+    )
+
+
+def history(session: Session, digest: str, device_key: str, most: int) -> list[Any]:
+    """The latest `most` done anchor launches of a device, oldest first: id, finished_at, result, mark."""
+    rows = session.execute(
+        select(Launch.id, Launch.finished_at, Launch.result, Launch.mark)
+        .join(Measurement, Measurement.id == Launch.measurement_id)
+        .where(Measurement.digest == digest, Measurement.device_key == device_key, Launch.state == "done")
+        .order_by(Launch.finished_at.desc(), Launch.id.desc())
+        .limit(most)
+    ).all()
+    return list(reversed(rows))
+
+
+def first_done(session: Session, digest: str, device_key: str, since: datetime, most: int) -> list[dict[str, Any]]:
+    """Results of the first `most` done anchor launches of a device since then, oldest first."""
+    query = (
+        select(Launch.result)
+        .join(Measurement, Measurement.id == Launch.measurement_id)
+        .where(
+            Measurement.digest == digest,
+            Measurement.device_key == device_key,
+            Launch.state == "done",
+            Launch.finished_at >= since,
+        )
+        .order_by(Launch.finished_at, Launch.id)
+        .limit(most)
+    )
+    return [result for result in session.scalars(query) if result is not None]
+
+
+def failed_in_a_row(session: Session, measurement_id: str) -> int:
+    """How many of the latest finished launches of an anchor had no result."""
+    done = select(func.max(Launch.finished_at)).where(Launch.measurement_id == measurement_id, Launch.state == "done")
+    last = session.scalar(done)
+    query = select(func.count()).where(
+        Launch.measurement_id == measurement_id, Launch.state.in_(("failed", "infeasible", "implausible"))
+    )
+    return int(session.scalar(query if last is None else query.where(Launch.finished_at > last)) or 0)
+
+
+def device(session: Session, device_id: str) -> Any:
+    """Of one device: trusted_at, enrolled_at, drift, quarantine."""
+    return session.execute(
+        select(Device.trusted_at, Device.enrolled_at, Device.drift, Device.quarantine).where(Device.id == device_id)
+    ).one()

@@ -1,0 +1,200 @@
+"""Queries on what speaks for and against reported results, and on the devices that reported them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, cast
+
+from sqlalchemy import Table, bindparam, func, insert, select, update
+from sqlalchemy.orm import Session, aliased
+
+from edgefront.core.services.fleet.device_keys import parsed
+from edgefront.core.states import LIVE_LAUNCHES
+from edgefront.core.store.any_of import any_of, texts
+from edgefront.core.store.tables import Candidate, Device, Launch, Measurement, random_ids
+
+PEERS_READ = 100
+"""Other measurements whose speed is looked at: which ones does not matter."""
+
+_other = aliased(Candidate)
+_OF_ONE = select(func.min(_other.id)).where(_other.measurement_id == Measurement.id).scalar_subquery()
+_SUBJECTS = (
+    select(
+        Measurement.id,
+        Measurement.architecture,
+        Measurement.protocol,
+        Candidate.flops,
+        Candidate.weight_bytes,
+        Candidate.decoder_parameters,
+        Candidate.total_parameters,
+        Candidate.predicted,
+    )
+    .outerjoin(Candidate, Candidate.id == _OF_ONE)
+    .where(any_of(Measurement.id, texts("ids")))
+)
+
+
+def subjects(session: Session, measurement_ids: Collection[str]) -> dict[str, Any]:
+    """Measurement id → what was measured: architecture, protocol; and of its first candidate (None without one) costs
+    and what was predicted.
+    """
+    return {row.id: row for row in session.execute(_SUBJECTS, {"ids": list(measurement_ids)})}
+
+
+def devices(session: Session, device_ids: Collection[str]) -> dict[str, Any]:
+    """Device id → its class, facts, drift, quarantine and what fails there."""
+    rows = session.execute(
+        select(
+            Device.id,
+            Device.name,
+            Device.device_class,
+            Device.facts,
+            Device.drift,
+            Device.quarantine,
+            Device.failing,
+        ).where(any_of(Device.id, device_ids))
+    )
+    return {row.id: row for row in rows}
+
+
+class Peer(NamedTuple):
+    """What another measurement took there."""
+
+    flops: float
+    weight_bytes: float
+    latency_ms: float
+    memory_bytes: float
+
+
+def peers(session: Session, device_key: str, protocol_digest: str, but: Collection[str]) -> list[Peer]:
+    """Measurements there that are believed, without the ones named."""
+    rows = session.execute(
+        select(Candidate.flops, Candidate.weight_bytes, Measurement.latency_ms, Measurement.memory_bytes)
+        .select_from(Measurement)
+        .join(Candidate, Candidate.id == _OF_ONE)
+        .where(
+            Measurement.device_key == device_key,
+            Measurement.protocol_digest == protocol_digest,
+            Measurement.state == "measured",
+            Measurement.id.not_in(but),
+        )
+        .limit(PEERS_READ)
+    )
+    return [Peer(*(float(value) for value in row if value is not None)) for row in rows if None not in row]
+
+
+def done_launches(session: Session, measurement_ids: Collection[str]) -> dict[str, list[Any]]:
+    """Measurement id → its done launches, oldest first: id, device_id, result."""
+    found: dict[str, list[Any]] = {}
+    if measurement_ids:
+        rows = session.execute(
+            select(Launch.measurement_id, Launch.id, Launch.device_id, Launch.result)
+            .where(any_of(Launch.measurement_id, measurement_ids), Launch.state == "done")
+            .order_by(Launch.finished_at, Launch.id)
+        )
+        for row in rows:
+            found.setdefault(row.measurement_id, []).append(row)
+    return found
+
+
+def set_aside(session: Session, launch_id: str, reason: str) -> None:
+    """Marks a done launch as implausible: it stays, and counts for nothing."""
+    session.execute(
+        update(Launch).where(Launch.id == launch_id).values(state="implausible", reason=reason),
+        execution_options={"synchronize_session": False},
+    )
+
+
+def able_devices(session: Session, device_key: str, seen_since: datetime) -> Sequence[Any]:
+    """Devices of a class that could measure now, by id: id, facts. Empty for the key of one device."""
+    kind, name = parsed(device_key)
+    if kind == "device":
+        return ()
+    return session.execute(
+        select(Device.id, Device.facts)
+        .where(
+            Device.device_class == name,
+            Device.state == "active",
+            Device.quarantine.is_(None),
+            Device.last_seen_at > seen_since,
+        )
+        .order_by(Device.id)
+    ).all()
+
+
+def count_of(session: Session, measurement_id: str, *conditions: Any) -> int:
+    """How many launches of the measurement meet the conditions."""
+    query = select(func.count()).where(Launch.measurement_id == measurement_id, *conditions)
+    return int(session.scalar(query) or 0)
+
+
+def has_live(session: Session, measurement_id: str) -> bool:
+    return count_of(session, measurement_id, Launch.state.in_(LIVE_LAUNCHES)) > 0
+
+
+def add_launch(
+    session: Session, measurement_id: str, target_id: str | None, device_key: str, purpose: str, now: datetime
+) -> None:
+    """One wanted launch, ahead of all that take turns."""
+    session.execute(
+        insert(Launch).values(
+            id=random_ids("lau", 1)[0],
+            measurement_id=measurement_id,
+            target_id=target_id,
+            device_key=device_key,
+            state="wanted",
+            purpose=purpose,
+            turn=0.0,
+            attempts=0,
+            fence=0,
+            created_at=now,
+        )
+    )
+
+
+_DEVICES = cast(Table, Device.__table__)
+_AUDITED = (
+    update(_DEVICES)
+    .where(_DEVICES.c.id == bindparam("device"))
+    .values(audits=_DEVICES.c.audits + bindparam("made"), audits_held=_DEVICES.c.audits_held + bindparam("held"))
+)
+
+
+def audited(session: Session, device_id: str, made: int, held: int) -> None:
+    """Counts further launches of what was measured before, and those of them within the interval known before."""
+    session.execute(_AUDITED, {"device": device_id, "made": made, "held": held})
+
+
+def quarantine(session: Session, device_id: str, reason: str) -> bool:
+    """Puts the device into quarantine unless it is in already; whether it did."""
+    statement = (
+        update(_DEVICES)
+        .where(_DEVICES.c.id == device_id, _DEVICES.c.quarantine.is_(None))
+        .values(quarantine=reason)
+        .returning(_DEVICES.c.id)
+    )
+    return session.scalar(statement) is not None
+
+
+def lock_failing(session: Session, device_id: str) -> Any:
+    """Of one device, locked: device_class, failing, quarantine."""
+    query = select(Device.device_class, Device.failing, Device.quarantine).where(Device.id == device_id)
+    return session.execute(query.with_for_update(key_share=True)).one()
+
+
+def set_failing(session: Session, device_id: str, measurement_ids: Sequence[str]) -> None:
+    """Which measurements have failed there since one was done."""
+    session.execute(update(_DEVICES).where(_DEVICES.c.id == device_id).values(failing=list(measurement_ids) or None))
+
+
+def failing_elsewhere(session: Session, device_id: str, device_class: str) -> set[str]:
+    """Measurements that have failed on other devices of the class since one was done there."""
+    query = select(Device.failing).where(
+        Device.device_class == device_class, Device.id != device_id, Device.failing.is_not(None)
+    )
+    return {one for found in session.scalars(query) for one in found or ()}
+
+
+def set_drift(session: Session, device_id: str, drift: str | None) -> None:
+    session.execute(update(_DEVICES).where(_DEVICES.c.id == device_id).values(drift=drift))

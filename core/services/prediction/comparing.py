@@ -1,0 +1,196 @@
+"""Several targets beside each other: what their baselines and the architectures on their frontiers take on each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from edgefront.core.cost.shapes import Shapes
+from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.statistics import half_width_ms, median
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import job_of, target_by_id
+from edgefront.core.services.fleet import queries as devices
+from edgefront.core.services.jobs.queries import compared as rows
+from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.measuring.queries.measurements import launch_variance
+from edgefront.core.services.prediction.fits import DeviceFit, Fits
+from edgefront.core.services.stored import PROTOCOL
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.states import TargetState
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Candidate, Job, Target
+from edgefront.core.wire.comparisons import (
+    MOST_TARGETS,
+    ComparedArchitecture,
+    ComparedEntry,
+    ComparedTarget,
+    ComparisonView,
+)
+
+_TELLING = ("mode", "sequence_length", "memory_length", "new_tokens", "batch", "logits", "number_format", "latency")
+"""Fields of a protocol without which figures say little of two devices."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    target: Target
+    job: Job
+    protocol: MeasurementProtocol
+
+
+def compare(
+    database: Database, principal: Principal, target_ids: Sequence[str], job_ids: Sequence[str], fits: Fits
+) -> ComparisonView:
+    """These targets, and all those of these jobs, in this order; each once. Takes up to seconds.
+
+    Raises:
+        NotFound: no such target or job, or another owner's.
+        InvalidInput: none, or more than 8 of them.
+    """
+    with database.read() as session:
+        places = _places(session, principal, target_ids, job_ids)
+        known: dict[str, Candidate] = {}
+        for candidate in rows.compared(session, [place.target.id for place in places]):
+            known.setdefault(candidate.digest, candidate)
+        entries = [_measured(session, place, list(known)) for place in places]
+        asked = [
+            fits.read(session, place.target.device_key, place.protocol) if len(own) < len(known) else None
+            for place, own in zip(places, entries, strict=True)
+        ]
+        labels = [devices.name_of(session, place.target.device_key) for place in places]
+    for place, own, to_fit in zip(places, entries, asked, strict=True):
+        fit = None if to_fit is None else fits.fit(to_fit)
+        if fit is not None:
+            missing = [candidate for digest, candidate in known.items() if digest not in own]
+            own |= _predicted(fit, place.protocol, missing)
+    return ComparisonView(
+        targets=tuple(
+            _target(place, label, entries[0], own) for place, label, own in zip(places, labels, entries, strict=True)
+        ),
+        architectures=tuple(
+            _architecture(candidate, [own.get(candidate.digest) for own in entries])
+            for candidate in sorted(known.values(), key=lambda one: (one.decoder_parameters, one.digest))
+        ),
+        note=_note([place.protocol for place in places]),
+    )
+
+
+def _places(session: Session, principal: Principal, target_ids: Sequence[str], job_ids: Sequence[str]) -> list[_Place]:
+    found: dict[str, _Place] = {}
+    pairs = [target_by_id(session, principal, one) for one in target_ids]
+    for job_id in job_ids:
+        job = job_of(session, principal, job_id)
+        pairs += [(target, job) for target in job_rows.targets(session, [job.id])]
+    for target, job in pairs:
+        found.setdefault(target.id, _Place(target, job, PROTOCOL.read(target.protocol)))
+    if not 1 <= len(found) <= MOST_TARGETS:
+        raise InvalidInput(
+            f"a comparison has 1 to {MOST_TARGETS} targets, not {len(found)}",
+            field="target",
+            value=len(found),
+            allowed=f"1 to {MOST_TARGETS} targets, or jobs that have so many",
+        )
+    return list(found.values())
+
+
+def _measured(session: Session, place: _Place, digests: Sequence[str]) -> dict[str, ComparedEntry]:
+    """Digest → what was measured on the target, by this job or by another."""
+    target = place.target
+    variance = launch_variance(session, target.device_key, target.protocol_digest)
+    found = {
+        row.digest: ComparedEntry(
+            candidate_id=None,
+            on_frontier=False,
+            latency_ms=row.latency_ms,
+            latency_half_width_ms=half_width_ms(row.latency_ms, row.launches, variance),
+            memory_bytes=row.memory_bytes,
+        )
+        for row in rows.measured_by_any(session, target.device_key, target.protocol_digest, digests)
+    }
+    for candidate in rows.measured_of(session, target.id, digests):
+        found[candidate.digest] = ComparedEntry(
+            candidate_id=candidate.id,
+            on_frontier=candidate.on_frontier,
+            latency_ms=candidate.latency_ms,
+            latency_half_width_ms=candidate.latency_half_width_ms,
+            memory_bytes=candidate.memory_bytes,
+        )
+    return found
+
+
+def _predicted(fit: DeviceFit, protocol: MeasurementProtocol, missing: Sequence[Candidate]) -> dict[str, ComparedEntry]:
+    """Digest → what is predicted, of those that can do the protocol's pass and are not beyond what was measured."""
+    found = [one for one in (_passing(candidate, protocol) for candidate in missing) if one is not None]
+    if not found:
+        return {}
+    shapes = Shapes.of(found)
+    latency, (peak, _, _), beyond = fit.latency.predict(shapes), fit.memory.predict(shapes), fit.beyond_measured(shapes)
+    return {
+        architecture.digest: ComparedEntry(
+            candidate_id=None,
+            predicted=True,
+            on_frontier=False,
+            latency_ms=float(latency.ms[row]),
+            latency_half_width_ms=float(latency.high[row] - latency.low[row]) / 2,
+            memory_bytes=round(float(peak[row])),
+        )
+        for row, architecture in enumerate(found)
+        if not beyond[row]
+    }
+
+
+def _passing(candidate: Candidate, protocol: MeasurementProtocol) -> Architecture | None:
+    """The architecture, unless it has no such pass: an encoder generates nothing."""
+    architecture = Architecture.parse(candidate.architecture)
+    try:
+        protocol_costs(architecture, protocol)
+    except InvalidInput:
+        return None
+    return architecture
+
+
+def _target(
+    place: _Place, device: str, first: dict[str, ComparedEntry], own: dict[str, ComparedEntry]
+) -> ComparedTarget:
+    both = sorted(first.keys() & own.keys())
+    measured = [one for one in both if not (first[one].predicted or own[one].predicted)]
+    counted = measured or both
+    return ComparedTarget(
+        target_id=place.target.id,
+        target=place.target.name,
+        job_id=place.job.id,
+        job_name=place.job.name,
+        device=device,
+        protocol=place.protocol,
+        state=TargetState(place.target.state),
+        shared=len(measured),
+        latency_ratio=median([own[one].latency_ms / first[one].latency_ms for one in counted]) if counted else None,
+        memory_ratio=median([own[one].memory_bytes / first[one].memory_bytes for one in counted]) if counted else None,
+    )
+
+
+def _architecture(candidate: Candidate, entries: Sequence[ComparedEntry | None]) -> ComparedArchitecture:
+    predicted = candidate.predicted or {}
+    return ComparedArchitecture(
+        digest=candidate.digest,
+        architecture=candidate.architecture,
+        decoder_parameters=candidate.decoder_parameters,
+        total_parameters=candidate.total_parameters,
+        perplexity=predicted.get("perplexity"),
+        law=predicted.get("law"),
+        baseline=candidate.role == "baseline",
+        entries=tuple(entries),
+    )
+
+
+def _note(protocols: Sequence[MeasurementProtocol]) -> str:
+    differ = [name for name in _TELLING if len({getattr(one, name) for one in protocols}) > 1]
+    if not differ:
+        return ""
+    words = " and ".join(name.replace("_", " ") for name in differ)
+    return f"These targets were not measured alike: they differ in {words}. Compare their figures with that in mind."

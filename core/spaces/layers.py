@@ -1,0 +1,549 @@
+"""Spaces of layers: each a mixer of tokens and a feed-forward block, with widths of its own and parts left out.
+
+A mixer is attention with grouped queries, or a short convolution where the space has them. A genome says exactly how
+many layers there are, and no two genomes that differ in what they show describe one architecture: a layer is never
+empty, and a layer without feed-forward is followed by one with a mixer (else both were one layer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+from math import comb, exp, gcd, log
+from typing import TYPE_CHECKING, Any
+
+from edgefront.core.errors import SpaceError
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv
+from edgefront.core.spaces.frame import Frame, FramedSpace
+from edgefront.core.spaces.gene import Value, in_words
+from edgefront.core.spaces.kinds import Floor
+from edgefront.core.spaces.space import Genome, Locus
+from edgefront.core.spaces.stack import MIN_ATTENTION
+
+if TYPE_CHECKING:
+    import numpy as np
+
+ATTENTION, SHORT_CONV = "attention", "short_conv"
+OWN, ALIKE = "own", "alike"
+"""Values of the gene `layers`: each layer has its own widths, or all have those of the first."""
+TIED, UNTIED = "tied", "untied"
+ENDS = ("vocab_size", "output")
+"""Genes of what is no block, beside d_model."""
+ALIKE_GENES = ("n_head", "n_kv_head", "d_inner")
+BOLDEST = 0.5
+"""Largest probability with which a neighbour of a model differs from it in a place; the least is one place in all."""
+
+
+@dataclass(frozen=True)
+class LayeredSpace(FramedSpace):
+    """Decoders of n_layer layers.
+
+    Genes, in this order and as far as a space has them: n_layer, d_model, vocab_size, output, d_head,
+    min_attention_percent (of the layers), layers; and per layer mixer, n_head, n_kv_head, window, d_inner. With d_head
+    the number of heads is per layer, and 0 leaves attention out; without it n_head is of the whole model and divides
+    d_model, and `mixer` says which layers attend. d_inner 0 leaves feed-forward out, window 0 sees all tokens.
+    """
+
+    attention: Attention = field(default=Attention(n_head=1, bias="none"), kw_only=True)
+    """What no gene says of attention."""
+    feed_forward: FeedForward = field(default=FeedForward(d_inner=1, gated=True, bias=False), kw_only=True)
+    short_conv: ShortConv = field(default=ShortConv(), kw_only=True)
+    stock_attention: tuple[int, ...] | None = field(default=None, kw_only=True)
+    """Layers of the stock model that attend, the others being convolutions; None: all of them."""
+    model: Architecture | None = field(default=None, kw_only=True)
+    """A model around which the search looks, and which is its baseline."""
+    origin: Genome | None = field(default=None, kw_only=True, compare=False)
+    """Its genome before any narrowing."""
+
+    @property
+    def depth(self) -> int:
+        return self._deepest
+
+    def permitted(self, locus: Locus, genome: Genome) -> tuple[Value, ...]:
+        name, layer = locus.gene.name, locus.layer
+        if layer is None:
+            return super().permitted(locus, genome)
+        if layer and name in ALIKE_GENES and genome.get("layers") == ALIKE:
+            return (genome[name][0],)
+        values = locus.gene.values
+        if name == self.deciding:
+            return values if self._may_skip(layer, genome) else self.attending_values
+        if name == "n_kv_head":
+            return self.groups_of(_at(genome["n_head"], layer))
+        if name == "d_inner" and not self._may_lack_feed_forward(layer, genome):
+            return self.inner_values
+        return values
+
+    def architecture(self, genome: Genome) -> Architecture:
+        return self.build(genome, list(self._blocks(genome)))
+
+    def contains(self, architecture: Architecture) -> bool:
+        return self.genome_of(architecture) is not None
+
+    def genome_of(self, architecture: Architecture) -> Genome | None:
+        """A genome that describes this architecture; None where there is none. What it does not show is arbitrary."""
+        layers = _layers(architecture)
+        if layers is None or len(layers) not in self.gene("n_layer").values:
+            return None
+        genome = self._blank()
+        genome |= {"n_layer": len(layers), "d_model": architecture.d_model}
+        genome |= {name: self._end_of(architecture, name) for name in ENDS if name in self._genes}
+        genome |= {name: self.gene(name).values[0] for name in (MIN_ATTENTION, "layers") if name in self._genes}
+        first = next((mixer for mixer, _ in layers if isinstance(mixer, Attention)), None)
+        heads = {} if first is None else {"d_head": architecture.d_head(first), "n_head": first.n_head}
+        for name in ("d_head", "n_head"):
+            if name in self._genes and not self._genes[name].per_layer:
+                genome[name] = heads.get(name, self._first(name, genome))
+        shown = [self._shown(mixer, fed) for mixer, fed in layers]
+        for locus in self.loci():
+            allowed = self.permitted(locus, genome)
+            if locus.layer is None:
+                if locus.read(genome) not in allowed:
+                    return None
+                continue
+            name = locus.gene.name
+            value = shown[locus.layer].get(name) if locus.layer < len(layers) else None
+            if value is None:
+                said = next((values[name] for values in shown if name in values), None)
+                value = said if said in allowed and genome.get("layers") == ALIKE else allowed[0]
+            elif value not in allowed:
+                return None
+            locus.write(genome, value)
+        return genome if self.architecture(genome) == architecture else None
+
+    def sample(self, rng: np.random.Generator) -> Genome:
+        """Uniform, or a neighbour of the model that the search looks around: near ones as often as far ones."""
+        if self.seed is None:
+            return super().sample(rng)
+        least = log(min(BOLDEST, 1.0 / len(self.loci())))
+        return self.mutate(self.seed, rng, exp(rng.uniform(least, log(BOLDEST))))
+
+    @cached_property
+    def seed(self) -> Genome | None:
+        """The genome of the model that the search looks around, or what a narrowing leaves nearest to it."""
+        if self.origin is None:
+            return None
+        deep = {name: value for name, value in self.origin.items() if isinstance(value, list)}
+        fitted = {name: (value + value[-1:] * self.depth)[: self.depth] for name, value in deep.items()}
+        return self.repair({**self.origin, **fitted})
+
+    # Counting ----------------------------------------------------------------------------------------------------
+
+    def size(self) -> int:
+        """Σ over d_model, ends and n_layer of the stacks: those that attend, for each d_head or n_head of the whole
+        model, and once those that do not."""
+        return self._size
+
+    def enumerate(self) -> Iterator[Genome]:
+        floor = {MIN_ATTENTION: self._least_percent} if MIN_ATTENTION in self._genes else {}
+        layers = {"layers": self._layers_value} if "layers" in self._genes else {}
+        ends = [[(name, value) for value in self._genes[name].values] for name in ENDS if name in self._genes]
+        for width in self._widths:
+            for chosen, (n_layer, *_), heads in product(
+                product(*ends), ((n,) for n in self.gene("n_layer").values), self._whole_heads(width)
+            ):
+                whole = {"n_layer": n_layer, "d_model": width, **dict(chosen), **heads, **floor, **layers}
+                top = {**self._blank(), **whole}
+                first = heads == self._whole_heads(width)[0]
+                for genome in self._walk(top, self._per_layer_loci, 0):
+                    if first or any(self.attends(genome, layer) for layer in range(int(n_layer))):
+                        yield genome
+
+    def _walk(self, genome: Genome, loci: Sequence[Locus], at: int) -> Iterator[Genome]:
+        if at == len(loci):
+            yield {name: list(value) if isinstance(value, list) else value for name, value in genome.items()}
+            return
+        locus = loci[at]
+        allowed = self.permitted(locus, genome)
+        for value in allowed if self._is_shown(locus, genome) else allowed[:1]:
+            locus.write(genome, value)
+            yield from self._walk(genome, loci, at + 1)
+
+    def _is_shown(self, locus: Locus, genome: Genome) -> bool:
+        """Whether the architecture depends on this place, those before it being settled."""
+        layer, name = locus.layer or 0, locus.gene.name
+        if name in ALIKE_GENES and genome.get("layers") == ALIKE:
+            mixers = range(genome["n_layer"])
+            if layer:
+                return False
+            # The first layer's value is that of all.
+            return name != "n_kv_head" or any(self.attends(genome, one) for one in mixers)
+        if layer >= genome["n_layer"]:
+            return False
+        return name not in ("n_kv_head", "window") or self.attends(genome, layer)
+
+    @cached_property
+    def _size(self) -> int:
+        total = 0
+        lengths = [int(n) for n in self.gene("n_layer").values]
+        for width in self._widths:
+            ends = 1
+            for name in ENDS:
+                ends *= len(self._genes[name].values) if name in self._genes else 1
+            still = sum(self._count(n, 0) for n in lengths)
+            attending = sum(
+                self._count(n, self._attentions(heads)) - self._count(n, 0)
+                for n in lengths
+                for heads in self._whole_heads(width)
+            )
+            total += ends * (still + attending)
+        return total
+
+    def _attentions(self, heads: Mapping[str, int]) -> int:
+        """In how many ways a layer may attend, its window apart."""
+        numbers = [heads["n_head"]] if "n_head" in heads else [int(n) for n in self.gene("n_head").values if n]
+        return sum(len(self.groups_of(number)) for number in numbers)
+
+    def _count(self, n_layer: int, attentions: int) -> int:
+        """Stacks of so many layers, where a layer may attend in so many ways (times its windows)."""
+        windows = len(self._genes["window"].values) if "window" in self._genes else 1
+        inner = len([value for value in self.gene("d_inner").values if value])
+        lacking = 0 in self.gene("d_inner").values
+        convolution = self.deciding == "mixer" and SHORT_CONV in self.gene("mixer").values
+        skipped = self.deciding == "n_head" and 0 in self.gene("n_head").values
+        attending = int(bool(self.can_attend) and attentions > 0)
+        least = self.floor(n_layer, self._least_percent)
+        if self._layers_value == ALIKE:
+            if self.deciding == "n_head":
+                # All attend, or none does.
+                return (attentions * windows**n_layer * (inner + lacking) if attending else 0) + (
+                    inner if skipped and not least else 0
+                )
+            total = 0
+            for count in range(least, n_layer + 1):
+                if (count and not attending) or (count < n_layer and not convolution):
+                    continue
+                total += comb(n_layer, count) * windows**count * (attentions if count else 1)
+            return total * (inner + lacking)
+        mixed, plain = self._stacks(attentions * windows * attending)[n_layer]
+        return sum(number for part in (mixed, plain) for count, number in part.items() if count >= least)
+
+    def _stacks(self, ways: int) -> list[tuple[dict[int, int], dict[int, int]]]:
+        """For each number of layers, by how many of them attend (each in so many ways), the number of stacks whose
+        first layer has a mixer, and of those whose first has none."""
+        known: dict[int, list[tuple[dict[int, int], dict[int, int]]]] = self._known_stacks
+        if ways in known:
+            return known[ways]
+        inner = len(self.inner_values_left)
+        lacking = 0 in self.gene("d_inner").values
+        convolution = self.deciding == "mixer" and SHORT_CONV in self.gene("mixer").values
+        skipped = self.deciding == "n_head" and 0 in self.gene("n_head").values
+        found: list[tuple[dict[int, int], dict[int, int]]] = [({0: 1}, {0: 0})]
+        for _ in range(self.depth):
+            mixed, plain = found[-1]
+            new_mixed: dict[int, int] = {}
+            new_plain: dict[int, int] = {}
+            for count in {*mixed, *plain}:
+                begun, lonely = mixed.get(count, 0), plain.get(count, 0)
+                # After a layer without feed-forward stands one with a mixer, or nothing.
+                whole = inner * (begun + lonely) + lacking * begun
+                if ways:
+                    new_mixed[count + 1] = new_mixed.get(count + 1, 0) + ways * whole
+                if convolution:
+                    new_mixed[count] = new_mixed.get(count, 0) + whole
+                if skipped:
+                    new_plain[count] = new_plain.get(count, 0) + inner * (begun + lonely)
+            found.append((new_mixed, new_plain))
+        known[ways] = found
+        return found
+
+    @cached_property
+    def _known_stacks(self) -> dict[int, list[tuple[dict[int, int], dict[int, int]]]]:
+        return {}
+
+    # Baselines ---------------------------------------------------------------------------------------------------
+
+    def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
+        """The model that the search looks around; else the stock model, or the nearest shape that this space permits,
+        at each depth. Depths need not be permitted, nor need parts be left out: people take the stock model as it is.
+        """
+        if self.model is not None:
+            return (self.model,)
+        genome = self._stock_genome()
+        depths = range(1, self.depth + 1) if layers is None else sorted(set(layers))
+        return tuple(self.build(genome, self._stock_blocks(genome, depth)) for depth in depths)
+
+    def _stock_genome(self) -> Genome:
+        stock = self.stock
+        genome: Genome = {}
+        width = stock.d_model if stock.d_model in self._widths else max(self._widths)
+        genome["d_model"] = width
+        known = {"vocab_size": self.frame.embedding.vocab_size, "output": self._output_of(self.frame.output.tied)}
+        for name in (*ENDS, "d_head"):
+            if name in self._genes:
+                values = self._genes[name].values
+                wanted = known.get(name, stock.d_model // stock.n_head)
+                genome[name] = wanted if wanted in values else values[0]
+        by_heads = "d_head" in self._genes
+        heads = max(1, width // genome["d_head"]) if by_heads else stock.n_head
+        able = [n for n in self.gene("n_head").values if n] if by_heads else list(self._widths[width]["n_head"])
+        genome["n_head"] = _nearest(able or [heads], heads)
+        groups = max(1, genome["n_head"] * stock.n_kv_head // stock.n_head)
+        genome["n_kv_head"] = _nearest(self.groups_of(genome["n_head"]) or [gcd(genome["n_head"], groups)], groups)
+        inner = stock.d_inner * width // stock.d_model
+        genome["d_inner"] = _nearest([n for n in self.gene("d_inner").values if n] or [inner], inner)
+        return genome
+
+    def _stock_blocks(self, genome: Genome, depth: int) -> list[Block]:
+        attention = self.block(ATTENTION, {**genome, "window": 0})
+        fed = self.block("feed_forward", genome)
+        attending = range(depth) if self.stock_attention is None else self.stock_attention
+        # Where the stock's first layers are too few, the last one attends.
+        some = {layer for layer in attending if layer < depth} or {depth - 1}
+        mixers = [attention if layer in some else self.short_conv for layer in range(depth)]
+        return [block for mixer in mixers for block in (mixer, fed)]
+
+    # llama.cpp ---------------------------------------------------------------------------------------------------
+
+    def run_by_llama_cpp(self) -> dict[str, tuple[Value, ...]]:
+        """Gene → the values of which llama.cpp runs the architectures, of those genes of which it does not run all.
+
+        Its `deci` has widths by layer and parts left out, for blocks without biases and query norms; its other
+        architectures have every part and one width in all layers, and `lfm2` has no windows.
+        """
+        runs: dict[str, tuple[Value, ...]] = {}
+        plain = (
+            self.attention.bias == "none"
+            and not self.attention.qk_norm
+            and self.feed_forward.gated
+            and not self.feed_forward.bias
+        )
+        if self.deciding == "mixer" or not plain:
+            runs |= {"layers": (ALIKE,), "d_inner": self.inner_values}
+        if self.deciding == "n_head" and not plain:
+            runs["n_head"] = self.attending_values
+        if "window" in self._genes:
+            runs["window"] = (0,)
+        offered = {name: self._genes[name] for name in runs if name in self._genes}
+        return {name: runs[name] for name, gene in offered.items() if set(gene.values) - set(runs[name])}
+
+    # Blocks ------------------------------------------------------------------------------------------------------
+
+    def block(self, kind: str, values: Mapping[str, Any]) -> Block:
+        """The block of a kind with these values of its genes: n_head (not 0), n_kv_head, window, d_head; or d_inner."""
+        if kind == ATTENTION:
+            heads = {"n_head": values["n_head"], "n_kv_head": values["n_kv_head"], "d_head": values.get("d_head")}
+            window = {"window": values["window"] or None} if "window" in self._genes else {}
+            return self.attention.model_copy(update={**heads, **window})
+        if kind == SHORT_CONV:
+            return self.short_conv
+        return self.feed_forward.model_copy(update={"d_inner": values["d_inner"]})
+
+    def _blocks(self, genome: Genome) -> Iterator[Block]:
+        for layer in range(genome["n_layer"]):
+            values = {name: _at(genome[name], layer) for name in self._genes}
+            if self.attends(genome, layer):
+                yield self.block(ATTENTION, values)
+            elif self.has_mixer(genome, layer):
+                yield self.short_conv
+            if values["d_inner"]:
+                yield self.block("feed_forward", values)
+
+    def attends(self, genome: Genome, layer: int) -> bool:
+        """Whether this layer has attention."""
+        found: bool = _at(genome[self.deciding], layer) in self.can_attend
+        return found
+
+    def has_mixer(self, genome: Genome, layer: int) -> bool:
+        """Whether it sees other tokens."""
+        return self.deciding == "mixer" or self.attends(genome, layer)
+
+    def groups_of(self, n_head: int) -> tuple[int, ...]:
+        """The heads of keys and values that go with so many heads of queries; all of them where there is none."""
+        values = tuple(map(int, self.gene("n_kv_head").values))
+        return tuple(value for value in values if n_head % value == 0)
+
+    def floor(self, n_layer: int, percent: int) -> int:
+        """How many layers attend at least."""
+        return Floor(percent, 0).attending(n_layer)
+
+    def _may_skip(self, layer: int, genome: Genome) -> bool:
+        """Whether this layer may be one without attention, those before it being settled."""
+        n_layer = int(genome["n_layer"])
+        if layer >= n_layer:
+            return True
+        least = self.floor(n_layer, genome.get(MIN_ATTENTION, 0))
+        if self.deciding in ALIKE_GENES and genome.get("layers") == ALIKE:
+            return least == 0
+        return sum(not self.attends(genome, before) for before in range(layer)) < n_layer - least
+
+    def _may_lack_feed_forward(self, layer: int, genome: Genome) -> bool:
+        if layer >= genome["n_layer"]:
+            return True
+        last = layer + 1 == genome["n_layer"]
+        return self.has_mixer(genome, layer) and (last or self.has_mixer(genome, layer + 1))
+
+    # Narrowing ---------------------------------------------------------------------------------------------------
+
+    def _settled(self) -> LayeredSpace:
+        space = self._with_groups()
+        if space.deciding == "n_head" and not space.inner_values_left:
+            # Without feed-forward blocks every layer attends.
+            space = space._keeping({"n_head": {int(n) for n in space.gene("n_head").values if n}})
+            if not space.gene("n_head").values:
+                raise SpaceError(
+                    f"no architecture is left in {self.name}: layers have neither attention nor feed-forward",
+                    field="d_inner",
+                    value=[0],
+                    allowed="a d_inner or an n_head above 0",
+                )
+        percents = [int(one) for one in space.gene(MIN_ATTENTION).values] if MIN_ATTENTION in space._genes else [0]
+        if not space.can_attend:
+            if 0 not in percents:
+                raise SpaceError(
+                    f"no architecture is left in {self.name}: {MIN_ATTENTION} is {in_words(percents)}, but no layer "
+                    "attends",
+                    field=MIN_ATTENTION,
+                    value=percents,
+                    allowed="0, or layers that attend",
+                )
+            space = space._keeping({MIN_ATTENTION: {0}})
+        return super(LayeredSpace, space)._settled()._with_groups()
+
+    def _with_groups(self) -> LayeredSpace:
+        """Without heads that no number of key and value heads divides, and the other way round."""
+        groups = [int(one) for one in self.gene("n_kv_head").values]
+        heads = [int(one) for one in self.gene("n_head").values]
+        fitting = {number for number in heads if any(number % group == 0 for group in groups)}
+        if not fitting:
+            raise SpaceError(
+                f"no architecture is left in {self.name}: no n_kv_head of {in_words(groups)} divides an n_head of "
+                f"{in_words(heads)}",
+                field="n_kv_head",
+                value=groups,
+                allowed="a divisor of n_head",
+            )
+        used = {group for group in groups if any(number and number % group == 0 for number in fitting)}
+        return self._keeping({"n_head": fitting, "n_kv_head": used or set(groups)})
+
+    @property
+    def _fitted(self) -> tuple[str, ...]:
+        return () if self._genes["n_head"].per_layer else ("n_head",)
+
+    def _going_with(self, name: str, values: Sequence[Value], width: int) -> tuple[int, ...]:
+        """Heads divide d_model into even widths: rotary positions turn pairs."""
+        return tuple(int(number) for number in values if width % (2 * int(number)) == 0)
+
+    # What follows from the genes ---------------------------------------------------------------------------------
+
+    @cached_property
+    def deciding(self) -> str:
+        """The gene that says whether a layer attends."""
+        return "mixer" if "mixer" in self._genes else "n_head"
+
+    @cached_property
+    def attending_values(self) -> tuple[Value, ...]:
+        """Of the deciding gene, those with attention; all values where none has."""
+        values = self._genes[self.deciding].values
+        return tuple(value for value in values if value in self.can_attend) or values
+
+    @cached_property
+    def can_attend(self) -> frozenset[Value]:
+        """Values of the deciding gene that mean attention."""
+        return frozenset(value for value in self._genes[self.deciding].values if value not in (0, SHORT_CONV))
+
+    @cached_property
+    def inner_values(self) -> tuple[Value, ...]:
+        """Of d_inner, those of a feed-forward block; 0 alone where there is none."""
+        return self.inner_values_left or self.gene("d_inner").values
+
+    @property
+    def inner_values_left(self) -> tuple[Value, ...]:
+        return tuple(value for value in self.gene("d_inner").values if value)
+
+    def _frame_of(self, genome: Genome) -> Frame:
+        vocab_size = genome.get("vocab_size", self.frame.embedding.vocab_size)
+        output = genome.get("output", self._output_of(self.frame.output.tied))
+        return self._frames[vocab_size, output]
+
+    @cached_property
+    def _frames(self) -> dict[tuple[Any, Any], Frame]:
+        frame = self.frame
+        known: dict[str, list[Any]] = {
+            "vocab_size": [frame.embedding.vocab_size],
+            "output": [self._output_of(frame.output.tied)],
+        }
+        for name, values in known.items():
+            values += self._genes[name].values if name in self._genes else ()
+        return {
+            (size, output): replace(
+                frame,
+                embedding=frame.embedding.model_copy(update={"vocab_size": size}),
+                output=frame.output.model_copy(update={"tied": output == TIED}),
+            )
+            for size, output in product(known["vocab_size"], known["output"])
+        }
+
+    def _output_of(self, tied: bool) -> str:
+        return TIED if tied else UNTIED
+
+    def _end_of(self, architecture: Architecture, name: str) -> Value:
+        tied = self._output_of(architecture.output.tied)
+        return architecture.embedding.vocab_size if name == "vocab_size" else tied
+
+    def _first(self, name: str, genome: Genome) -> Value | None:
+        if name == "n_head":
+            return next(iter(self._widths.get(genome["d_model"], {}).get(name, ())), None)
+        return self._genes[name].values[0]
+
+    def _shown(self, mixer: Block | None, fed: FeedForward | None) -> dict[str, Value]:
+        """Gene → value, of what a layer shows."""
+        values: dict[str, Value] = {"d_inner": 0 if fed is None else fed.d_inner}
+        if self.deciding == "mixer":
+            values["mixer"] = "none" if mixer is None else mixer.kind
+        elif not isinstance(mixer, Attention):
+            values["n_head"] = 0 if mixer is None else -1  # -1: no value that a gene has
+        if isinstance(mixer, Attention):
+            values |= {"n_head": mixer.n_head, "n_kv_head": mixer.kv_heads, "window": mixer.window or 0}
+        return values
+
+    @cached_property
+    def _per_layer_loci(self) -> list[Locus]:
+        return [locus for locus in self.loci() if locus.layer is not None]
+
+    def _whole_heads(self, width: int) -> list[dict[str, int]]:
+        """What says the width of heads in the whole model: d_head, or n_head."""
+        if "d_head" in self._genes:
+            return [{"d_head": int(value)} for value in self._genes["d_head"].values]
+        return [{"n_head": value} for value in self._widths[width]["n_head"]]
+
+    @cached_property
+    def _least_percent(self) -> int:
+        return min(map(int, self._genes[MIN_ATTENTION].values)) if MIN_ATTENTION in self._genes else 0
+
+    @cached_property
+    def _layers_value(self) -> str:
+        """Layers with widths of their own include those alike."""
+        values = self._genes["layers"].values if "layers" in self._genes else (OWN,)
+        return OWN if OWN in values else ALIKE
+
+    @cached_property
+    def _deepest(self) -> int:
+        return max(int(depth) for depth in self.gene("n_layer").values)
+
+
+def _layers(architecture: Architecture) -> list[tuple[Block | None, FeedForward | None]] | None:
+    """The blocks in layers; None where they are of other kinds."""
+    layers: list[tuple[Block | None, FeedForward | None]] = []
+    for block in architecture.blocks:
+        if isinstance(block, FeedForward):
+            if layers and layers[-1][1] is None:
+                layers[-1] = layers[-1][0], block
+            else:
+                layers.append((None, block))
+        elif isinstance(block, Attention | ShortConv):
+            layers.append((block, None))
+        else:
+            return None
+    return layers
+
+
+def _at(value: Any, layer: int) -> Any:
+    return value[layer] if isinstance(value, list) else value
+
+
+def _nearest(values: Sequence[Value], wanted: int) -> int:
+    return min(map(int, values), key=lambda value: (abs(value - wanted), value))

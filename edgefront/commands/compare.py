@@ -1,0 +1,109 @@
+"""`edgefront compare`"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgefront.commands.base import Session, command
+from edgefront.commands.completion import complete_job
+
+if TYPE_CHECKING:
+    from edgefront.client import Client
+    from edgefront.core.wire.comparisons import ComparedArchitecture, ComparisonView
+
+_SEPARATOR = "/"
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app, "compare")(compare)
+
+
+def compare(
+    session: Session,
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="JOB[/TARGET]...",
+            help="Jobs (all of their targets), or one target of a job by its name or id.",
+            autocompletion=complete_job,
+        ),
+    ],
+    everywhere: Annotated[
+        bool, typer.Option("--everywhere", help="Only architectures that are measured on every target.")
+    ] = False,
+) -> None:
+    """Compare targets, of one job or of several: what the models on their frontiers take on each.
+
+    Differences are against the first target. The page /compare draws the same.
+    """
+    client = session.client
+    found = client.compare([one for given in targets for one in _ids(client, given)])
+    if everywhere:
+        kept = tuple(one for one in found.architectures if _is_measured(one))
+        found = found.model_copy(update={"architectures": kept})
+
+    def show() -> None:
+        from urllib.parse import urlencode
+
+        _show(session, found)
+        query = urlencode([("target", one.target_id) for one in found.targets])
+        session.note(f"page: {client.url}/compare?{query}")
+
+    session.put(found, show)
+
+
+def _is_measured(model: ComparedArchitecture) -> bool:
+    return all(here is not None and not here.predicted for here in model.entries)
+
+
+def _ids(client: Client, given: str) -> list[str]:
+    """Ids of the targets that `JOB` or `JOB/TARGET` names."""
+    from edgefront.core.errors import NotFound
+
+    job_id, _, name = given.partition(_SEPARATOR)
+    job = client.jobs.get(job_id)
+    named = [one.id for one in job.targets if not name or name in (one.id, one.name)]
+    if not named:
+        names = ", ".join(repr(one.name) for one in job.targets)
+        raise NotFound(f"job {job.id} has no target {name!r}; it has {names}")
+    return named
+
+
+def _show(session: Session, found: ComparisonView) -> None:
+    from edgefront.show.output import NONE, megabytes, millions, milliseconds, table, times
+
+    summary = table("", "target", "job", "device", "shared", "latency", "memory", right=("shared", "latency", "memory"))
+    for number, one in enumerate(found.targets, 1):
+        ratios = ("first", "") if number == 1 else (times(one.latency_ratio), times(one.memory_ratio))
+        summary.add_row(str(number), one.target, one.job_name, one.device, str(one.shared), *ratios)
+    session.out.print(summary)
+    if found.note:
+        session.note(found.note)
+    columns = [name for number in range(1, len(found.targets) + 1) for name in (f"{number}: ms", f"{number}: MB")]
+    shown = table("digest", "parameters", "perplexity", *columns, right=("parameters", "perplexity", *columns))
+    for model in found.architectures:
+        cells: list[str] = []
+        first = model.entries[0]
+        for index, here in enumerate(model.entries):
+            if here is None:
+                cells += [NONE, NONE]
+                continue
+            other = first if index else None
+            cells.append(
+                ("≈ " if here.predicted else "")
+                + milliseconds(here.latency_ms, here.latency_half_width_ms)
+                + _difference(here.latency_ms, None if other is None else other.latency_ms)
+            )
+            cells.append(
+                megabytes(here.memory_bytes)
+                + _difference(here.memory_bytes, None if other is None else other.memory_bytes)
+            )
+        perplexity = NONE if model.perplexity is None else f"{model.perplexity:.1f}"
+        shown.add_row(model.digest[:10], millions(model.decoder_parameters), perplexity, *cells)
+    session.out.print(shown)
+
+
+def _difference(value: float, reference: float | None) -> str:
+    return "" if reference is None else f" ({value / reference - 1:+.0%})"

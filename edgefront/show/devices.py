@@ -1,0 +1,89 @@
+"""A device on the terminal: what it is, in units, and its runtimes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from edgefront.core.wire.service import DeviceView
+from edgefront.show.output import NONE, gigabytes, moment, share, table
+
+if TYPE_CHECKING:
+    from edgefront.show.fitting import FittingTable
+
+_UNITS = {"_gb_per_s": "GB/s", "_gflops": "GFLOP/s", "_mhz": "MHz", "_s": "s", "_c": "°C", "_w": "W"}
+"""Ending of a fact's name → its unit."""
+
+
+def facts_table(device: DeviceView, state: str) -> FittingTable:
+    """One fact a line, those that people ask for first."""
+    facts = device.facts
+    shown = table("device", "value", prose=("value",))
+    lines: dict[str, str | None] = {
+        "name": device.name,
+        "id": device.id,
+        "class": device.device_class,
+        "owner": device.owner,
+        "state": state,
+        "quarantine": device.quarantine,
+        "drift": device.drift,
+        "seen": moment(device.last_seen_at),
+        "enrolled": moment(device.enrolled_at),
+        "holds": f"{device.leased} launches",
+        "measuring": f"{share(device.measuring_share)} of its time" if device.measuring_share is not None else None,
+        "audits": _audits(device),
+        "host": facts.hostname,
+        "system": facts.system,
+        "processor": f"{facts.cpu}, {facts.architecture}",
+        "cores": str(facts.cores),
+        "memory": gigabytes(facts.memory_bytes),
+        **{f"GPU {number}": _of_parts(gpu) for number, gpu in enumerate(facts.gpus)},
+        "modes": ", ".join(facts.modes),
+        **dict(_with_unit(name, value) for name, value in facts.extra.items() if value is not None),
+        "features": " ".join(facts.cpu_features),
+    }
+    for name, value in lines.items():
+        if value:
+            shown.add_row(name, value)
+    return shown
+
+
+def runtimes_table(device: DeviceView) -> FittingTable:
+    """A line for each provider of each runtime."""
+    shown = table(
+        *("runtime", "version", "provider", "computes in", "memory by"),
+        prose=("computes in", "memory by"),
+        less=("memory by", "version"),
+    )
+    for runtime in device.facts.runtimes:
+        for provider in runtime.providers:
+            numbers = ", ".join(runtime.numbers.get(provider, ("float32",)))
+            shown.add_row(runtime.runtime, runtime.version, provider, numbers, ", ".join(runtime.memory_methods))
+    return shown
+
+
+def _audits(device: DeviceView) -> str | None:
+    if not device.audits:
+        return None
+    return f"{device.audits} repeated launches, {share(device.audits_held_share)} of them as known before"
+
+
+def _of_parts(facts: Mapping[str, Any]) -> str:
+    return ", ".join(" ".join(_with_unit(name, value)) for name, value in facts.items() if value is not None) or NONE
+
+
+def _with_unit(name: str, value: Any) -> tuple[str, str]:
+    """The fact without its unit in the name, and the value with it: `memory_bytes` 16000000000 → memory, 16.0 GB."""
+    if name.endswith("_bytes") and isinstance(value, int):
+        return name.removesuffix("_bytes").replace("_", " "), gigabytes(value)
+    for ending, unit in (
+        ("_gb_per_s", "GB/s"),
+        ("_gflops", "GFLOP/s"),
+        ("_mhz", "MHz"),
+        ("_s", "s"),
+        ("_c", "°C"),
+        ("_w", "W"),
+    ):
+        if name.endswith(ending) and isinstance(value, int | float) and not isinstance(value, bool):
+            return name.removesuffix(ending).replace("_", " "), f"{value:g} {unit}"
+    return name.replace("_", " "), "yes" if value is True else "no" if value is False else str(value)

@@ -1,0 +1,81 @@
+"""Devices, tokens, keys and comparisons by the command."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from command_line import edgefront
+from running_client import Running
+
+from edgefront import exits
+from edgefront.client import Client
+from edgefront.commands.access import agent_command
+from edgefront.core.services.fleet import logs
+from edgefront.core.store.database import Database
+from edgefront.core.wire.agent import LogLine, LogRequest
+
+
+def read(running: Running, *arguments: str) -> Any:
+    done = edgefront(*arguments, "--json", home=running.home)
+    assert done.returncode == exits.OK, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_job_is_compared_with_itself(running: Running) -> None:
+    job, target = running.job.id, running.job.targets[0]
+    found = read(running, "compare", job)
+    assert [one["target_id"] for one in found["targets"]] == [one.id for one in running.job.targets]
+    assert len(found["architectures"]) >= target.frontier_size
+    shown = edgefront("compare", f"{job}/{target.name}", home=running.home)
+    assert shown.returncode == exits.OK, shown.stderr
+    assert found["architectures"][0]["digest"][:10] in shown.stdout
+    assert f"/compare?target={target.id}" in shown.stderr
+    missing = edgefront("compare", f"{job}/nowhere", home=running.home)
+    assert missing.returncode == exits.NOT_FOUND
+    assert target.name in missing.stderr
+
+
+def test_the_log_of_a_device(running: Running) -> None:
+    database = Database(f"sqlite:///{running.home / 'edgefront.db'}")
+    try:
+        with database.write() as session:
+            (device,) = [one for one in running.client.devices.list() if one.name == running.board]
+            now = database.now(session)
+            lines = tuple(LogLine(at=now, level="info", message=f"[bold]line {number}") for number in range(3))
+            logs.add_lines(session, device.id, LogRequest(lines=lines))
+    finally:
+        database.dispose()
+    shown = edgefront("device", "logs", running.board, "--lines", "2", home=running.home)
+    assert [line.partition("info ")[2].strip() for line in shown.stdout.splitlines()] == [
+        "[bold]line 1",
+        "[bold]line 2",
+    ]
+    told = edgefront("device", "logs", running.board, "--json", home=running.home)
+    assert [json.loads(line)["message"] for line in told.stdout.splitlines()][-1] == "[bold]line 2"
+
+
+def test_a_token_comes_with_its_command(running: Running) -> None:
+    made = edgefront("token", "create", home=running.home)
+    token = made.stdout.strip()
+    assert re.fullmatch(r"efe_[\w-]{43}", token)
+    assert f"echo {token} | edgefront agent --server {running.service.url} --token-file -" in made.stderr
+    assert "listens on its own machine alone" in made.stderr
+    again = edgefront("device", "reenrol", running.board, home=running.home)
+    assert f"--name {running.board}" in again.stderr
+    assert agent_command("http://10.0.0.5:8090", "efe_x", "lab 9").endswith("--token-file - --name 'lab 9' --insecure")
+    assert agent_command("https://far.example", "efe_x", None).endswith("--token-file -")
+
+
+def test_a_viewer_reads_by_the_command_and_changes_nothing(running: Running) -> None:
+    key = read(running, "key", "create", "manager", "--role", "viewer")["key"]
+    env = {"EDGEFRONT_KEY": key, "EDGEFRONT_URL": running.service.url}
+    listed = edgefront("job", "list", "--json", env=env)
+    assert running.job.id in [one["id"] for one in json.loads(listed.stdout)]
+    refused = edgefront("job", "cancel", running.job.id, env=env)
+    assert refused.returncode == exits.NO_ACCESS
+    assert "reads everything and changes nothing" in refused.stderr
+    with Client(running.service.url, key) as viewer:
+        assert viewer.devices.work(running.board).held == ()
+        assert viewer.compare([running.job.targets[0].id]).targets[0].job_id == running.job.id

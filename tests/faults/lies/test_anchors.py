@@ -1,0 +1,118 @@
+"""A device whose anchor moves is marked, and one whose anchor fails is quarantined."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from dishonest import Device, Fleet, honest, times
+from simulated_agent import CLASS
+
+from edgefront.core.services.measuring import anchors
+from edgefront.core.store.tables import Device as Row
+from edgefront.core.store.tables import Launch
+from edgefront.core.wire.agent import LeaseItem
+
+
+def crashes(_: LeaseItem) -> dict[str, Any]:
+    return {"outcome": "failed", "reason": "crashed", "message": "signal 11", "wall_s": 1.0}
+
+
+class Clock:
+    """Half hours that pass, of the rows."""
+
+    def __init__(self, fleet: Fleet, device: Device) -> None:
+        self.fleet, self.device = fleet, device
+        self.device.lease()  # it is online
+
+    def anchor_is_due(self) -> None:
+        with self.fleet.service.database.write() as session:
+            session.get_one(Row, self.device.id).enrolled_at -= anchors.EVERY
+            for launch in session.query(Launch).filter(Launch.purpose == "anchor"):
+                launch.created_at -= anchors.EVERY + timedelta(seconds=1)
+        self.fleet.sweep()
+
+
+@pytest.fixture
+def device(fleet: Fleet) -> Device:
+    return fleet.device("board", device_class=CLASS)
+
+
+@pytest.fixture
+def clock(fleet: Fleet, device: Device) -> Clock:
+    return Clock(fleet, device)
+
+
+def test_a_device_measures_its_anchor_every_half_hour(fleet: Fleet, device: Device, clock: Clock) -> None:
+    fleet.sweep()
+    assert device.lease().items == ()  # it was enrolled just now
+    for count in (1, 2):
+        clock.anchor_is_due()
+        fleet.sweep()
+        (item,) = device.lease().items
+        assert item.digest == anchors.ARCHITECTURE.digest
+        environment = {"clock_mhz": 2400.0, "load_1m": 0.5, "temperature_c": 51}
+        receipt = device.report(item, {**honest(item), "environment": environment})
+        assert receipt["outcome"] == "accepted"
+        shown = fleet.user.get(f"/v1/devices/{device.id}/anchor").json()
+        assert len(shown["points"]) == count
+        point = shown["points"][-1]
+        assert point["latency_ms"] == honest(item)["latency"]["samples_ms"][0]
+        assert [point[name] for name in environment] == list(environment.values())
+        fleet.sweep()
+        assert device.lease().items == ()
+
+
+def test_what_is_measured_after_the_anchor_has_moved_is_marked(fleet: Fleet, device: Device, clock: Clock) -> None:
+    for _ in range(3):
+        clock.anchor_is_due()
+        device.measure()
+    assert fleet.view(device)["drift"] is None
+    clock.anchor_is_due()
+    device.measure(times(2.0))
+    assert "2.00 times as long" in fleet.view(device)["drift"]
+    job = fleet.submit()
+    device.measure(times(2.0))
+    done = [one for c in fleet.candidates(job) for one in fleet.launches(c["id"]) if one["state"] == "done"]
+    assert done
+    assert all("the device's anchor takes 2.00 times" in one["mark"] for one in done)
+
+    # Its owner says that this is how it is now.
+    assert fleet.admin.post("/v1/devices/board/trust").json()["drift"] is None
+    for _ in range(4):
+        clock.anchor_is_due()
+        device.measure(times(2.0))
+    assert fleet.view(device)["drift"] is None
+
+
+def test_an_anchor_that_comes_back_ends_the_mark(fleet: Fleet, device: Device, clock: Clock) -> None:
+    for factor in (1.0, 1.0, 1.0, 3.0):
+        clock.anchor_is_due()
+        device.measure(times(factor))
+    assert fleet.view(device)["drift"] is not None
+    clock.anchor_is_due()
+    device.measure()
+    assert fleet.view(device)["drift"] is None
+
+
+def test_a_device_whose_anchor_fails_is_quarantined(fleet: Fleet, device: Device, clock: Clock) -> None:
+    for _ in range(anchors.MOST_FAILED):
+        assert fleet.view(device)["quarantine"] is None
+        clock.anchor_is_due()
+        device.measure(crashes)
+    assert "its anchor failed 3 times: crashed: signal 11" in fleet.view(device)["quarantine"]
+    fleet.submit()
+    assert device.lease().items == ()
+    fleet.admin.post(f"/v1/devices/{device.id}/trust")
+    assert device.lease().items
+
+
+def test_repeats_are_held_against_the_interval_known_before(fleet: Fleet, device: Device) -> None:
+    job = fleet.submit(budget={"refinement": 1.0})
+    lengths = iter([1.0, 1.01, 0.99] * 200)
+    fleet.run(device, lambda item: honest(item, next(lengths)))
+    assert fleet.user.get(f"/v1/jobs/{job}").json()["state"] == "finished"
+    shown = fleet.view(device)
+    assert shown["audits"] > 0
+    assert shown["audits_held_share"] == 1.0

@@ -1,0 +1,101 @@
+"""What cannot be true is kept aside, with a sentence why, and who said it is quarantined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dishonest import Fleet, Report, honest, result, times
+
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.wire.agent import LeaseItem
+
+
+def weightless(item: LeaseItem) -> dict[str, Any]:
+    return result(honest(item)["latency"]["samples_ms"][0], 5)
+
+
+def endless(item: LeaseItem) -> dict[str, Any]:
+    return {**honest(item), "wall_s": 900.0, "measuring_s": 800.0}
+
+
+LIES = {"less than the weights": weightless, "operations are": times(1e-5), "was leased for": endless}
+
+
+@pytest.mark.parametrize(("why", "lie"), LIES.items(), ids=["memory", "speed", "time"])
+def test_an_impossible_report_is_kept_aside(fleet: Fleet, why: str, lie: Report) -> None:
+    liar = fleet.device("liar")
+    job = fleet.submit()
+    item = liar.lease(1).items[0]
+    assert liar.report(item, lie(item))["outcome"] == "accepted"
+    digest = Architecture.parse(item.architecture).digest
+    (candidate,) = [one for one in fleet.candidates(job) if one["digest"] == digest]
+    assert (candidate["state"], candidate["latency_ms"], candidate["on_frontier"]) == ("waiting", None, False)
+    launches = {one["id"]: one for one in fleet.launches(candidate["id"])}
+    launch = launches[item.launch_id]
+    assert launch["state"] == "implausible"
+    assert launch["reason"].startswith("implausible: ")
+    assert why in launch["reason"]
+    assert launch["result"]["latency"] is not None  # as it was reported
+    found = fleet.view(liar)
+    assert item.launch_id in found["quarantine"]
+    assert liar.lease().items == ()
+
+    # Another device of the class measures it, and all the rest.
+    other = fleet.device("honest")
+    assert fleet.run(other)
+    assert fleet.user.get(f"/v1/jobs/{job}").json()["state"] == "finished"
+    points = fleet.user.get(f"/v1/jobs/{job}/frontier").json()["points"]
+    assert points
+    shown = {one["id"]: one for one in fleet.candidates(job)}
+    for point in points:
+        assert all(one["device_id"] == other.id for one in fleet.launches(point["id"]) if one["state"] == "done")
+    assert shown[candidate["id"]]["state"] == "measured"
+
+
+def test_three_impossible_results_end_a_measurement(fleet: Fleet) -> None:
+    """Though their device is trusted again each time."""
+    liar = fleet.device("liar")
+    job = fleet.submit()
+    first = liar.lease(1).items[0]
+    held = [first]
+    for _ in range(3):
+        item = next(one for one in held if one.digest == first.digest)
+        held.remove(item)
+        assert liar.report(item, weightless(item))["outcome"] == "accepted"
+        assert fleet.admin.post(f"/v1/devices/{liar.id}/trust").json()["quarantine"] is None
+        held += liar.lease(32).items
+    (candidate,) = [one for one in fleet.candidates(job) if one["digest"] == first.digest]
+    states = [one["state"] for one in fleet.launches(candidate["id"])]
+    assert states.count("implausible") == 3
+    assert candidate["state"] == "failed"
+    assert candidate["reason"].startswith("implausible: ")
+
+
+def test_only_the_owner_or_an_admin_trusts_a_device_again(fleet: Fleet) -> None:
+    liar = fleet.device("liar", owner="ada")
+    job = fleet.submit()
+    item = liar.lease(1).items[0]
+    liar.report(item, weightless(item))
+    note = fleet.user.get(f"/v1/jobs/{job}").json()["targets"][0]["note"]
+    assert "'liar' is in quarantine" in note
+    assert fleet.user.post(f"/v1/devices/{liar.id}/trust").status_code == 403
+    assert fleet.service.client("user", "ada").post("/v1/devices/liar/trust").status_code == 200
+    assert fleet.view(liar)["quarantine"] is None
+    assert liar.lease().items
+
+
+def test_what_a_device_in_quarantine_holds_goes_to_others_at_no_cost(fleet: Fleet) -> None:
+    liar, other = fleet.device("liar"), fleet.device("other")
+    fleet.submit()
+    lease = liar.lease(4)
+    first, second, *_ = lease.items
+    liar.start(second)
+    liar.report(first, weightless(first))
+    fleet.sweep()
+    taken = {one.launch_id for one in other.lease(32).items}
+    assert {one.launch_id for one in lease.items[1:]} <= taken
+    with fleet.service.database.read() as session:
+        from edgefront.core.store.tables import Launch
+
+        assert session.get_one(Launch, second.launch_id).attempts == 0

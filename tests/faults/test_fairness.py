@@ -1,0 +1,419 @@
+"""One owner, one device or one job cannot starve the others."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import settings as bounded
+from hypothesis import strategies as st
+from lease_world import ARCHITECTURE, World
+from running_api import Service, job, problem
+from simulated_agent import CLASS
+from simulated_pool import ARCHITECTURE as SMALL
+from simulated_pool import DATA, prepare
+from sqlalchemy import event, insert
+
+from edgefront import Client
+from edgefront.api.http.wrong_keys import WrongKeys
+from edgefront.api.jobs import endpoints
+from edgefront.core.services.fleet.queries import facts_of
+from edgefront.core.services.jobs.plan import SearchPlan
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.settings import OwnerSettings
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Device, Job, Measurement, Target, new_id
+from edgefront.core.wire.agent import MAX_FACTS_BYTES
+
+Asks = list[tuple[str, int, int]]
+"""Owner, number of the job, and how many launches it asks for; in this order."""
+
+
+def asked(world: World, asks: Asks, weights: dict[str, float] | None = None, key: str = "class:lab") -> dict[str, str]:
+    """Launches that wait; launch id → `owner job`."""
+    targets: dict[tuple[str, int], str] = {}
+    made: dict[str, str] = {}
+    for owner, number, count in asks:
+        if (owner, number) not in targets:
+            targets[owner, number] = world.target(device_key=key)
+        with world.write() as session:
+            target = session.get_one(Target, targets[owner, number])
+            row = session.get_one(Job, target.job_id)
+            row.owner, row.weight = owner, (weights or {}).get(owner, 1.0)
+            measurements = [
+                {
+                    "id": new_id("mea"),
+                    "digest": f"{world.names + index:064x}",
+                    "device_key": target.device_key,
+                    "protocol_digest": target.protocol_digest,
+                    "protocol": target.protocol,
+                    "architecture": ARCHITECTURE,
+                    "seed": 7,
+                    "state": "wanted",
+                    "launches": 0,
+                }
+                for index in range(count)
+            ]
+            world.names += count
+            session.execute(insert(Measurement), measurements)
+            ids = [str(one["id"]) for one in measurements]
+            demand.add_launches(session, target, ids, purpose="first", now=world.now)
+            made |= dict.fromkeys(ids, f"{owner} {number}")
+    return made
+
+
+def served(world: World, device: str, made: dict[str, str], launches: int, at_once: int = 1) -> list[str]:
+    """Whose launches a device takes, one lease after the other."""
+    order: list[str] = []
+    while len(order) < launches:
+        items = world.claim(device, at_once).items
+        if not items:
+            break
+        order += [made[world.launch(item.launch_id).measurement_id] for item in items]
+    return order
+
+
+def test_a_small_owner_does_not_wait_for_a_large_one(world: World) -> None:
+    device = world.device()
+    made = asked(world, [("ann", 1, 1000)])
+    served(world, device, made, 40, at_once=8)
+    made |= asked(world, [("bob", 1, 10)])
+    order = served(world, device, made, 20)
+    assert order.count("bob 1") == 10
+
+
+@bounded(max_examples=15)
+@given(
+    asks=st.lists(
+        st.tuples(st.sampled_from(["ann", "bob", "cy"]), st.integers(1, 3), st.integers(1, 12)), min_size=1, max_size=8
+    ),
+    at_once=st.integers(1, 8),
+    before=st.integers(0, 20),
+)
+def test_whoever_asks_is_served_within_a_bounded_number_of_leases(
+    sqlite_template: object, tmp_path_factory: pytest.TempPathFactory, asks: Asks, at_once: int, before: int
+) -> None:
+    path = tmp_path_factory.mktemp("fair") / "edgefront.db"
+    shutil.copyfile(str(sqlite_template), path)
+    database = Database(f"sqlite:///{path}")
+    try:
+        world = World(database)
+        device = world.device()
+        made = asked(world, asks)
+        served(world, device, made, before, at_once)
+        made |= asked(world, [("late", 1, 5)])
+        order = served(world, device, made, len(made), at_once)
+        # Each of three owners has at most 1 + 1/2 + 1/3 turns for one of another's; ties and batches come on top.
+        last = max(index for index, one in enumerate(order) if one == "late 1")
+        assert last < 5 * (1 + 3 * (1 + 1 / 2 + 1 / 3)) + 3 * 3 + at_once
+    finally:
+        database.dispose()
+
+
+def test_jobs_of_one_owner_take_turns(world: World) -> None:
+    device = world.device()
+    made = asked(world, [("ann", 1, 50), ("ann", 2, 10), ("bob", 1, 20)])
+    order = served(world, device, made, 40)
+    assert order.count("ann 2") + 1 >= 9
+    assert order.count("bob 1") >= 13
+    # What the first job asks for next to another is half of its owner's turns.
+    made |= asked(world, [("ann", 3, 30), ("ann", 1, 30)])
+
+
+def test_an_owner_of_twice_the_weight_has_twice_the_turns(world: World) -> None:
+    device = world.device()
+    made = asked(world, [("ann", 1, 100), ("bob", 1, 100)], {"ann": 2.0})
+    order = served(world, device, made, 60, at_once=6)
+    assert 38 <= order.count("ann 1") <= 42
+
+
+def test_launches_of_a_class_and_of_a_device_alone_take_turns(world: World) -> None:
+    device = world.device()
+    made = asked(world, [("ann", 1, 100)], key=f"device:{device}")
+    made |= asked(world, [("bob", 1, 20)])
+    assert served(world, device, made, 10).count("bob 1") == 5
+    assert served(world, device, made, 24, at_once=8).count("bob 1") == 12
+    assert served(world, device, made, 100, at_once=8).count("bob 1") == 3  # no more are left
+
+
+def test_what_comes_back_does_not_let_others_overtake(world: World) -> None:
+    """The turn of a launch that is given back is of long ago: who asks now does not begin there."""
+    device = world.device()
+    made = asked(world, [("ann", 1, 60)])
+    first = world.claim(device, 1)
+    served(world, device, made, 30)
+    world.release(device, first)
+    made |= asked(world, [("bob", 1, 20)])
+    assert served(world, device, made, 20).count("bob 1") <= 10
+
+
+def test_a_resumed_job_does_not_queue_behind_what_it_withdrew(
+    database: Database, start_service: Callable[..., Service]
+) -> None:
+    service = start_service(database)
+    service.enrol(device_class=CLASS)
+    ann = service.client("user", "ann")
+    first = service.submit(ann)
+    ann.post(f"/v1/jobs/{first['id']}/pause").raise_for_status()
+    with database.read() as session:
+        turns = [target.last_turn for target in session.query(Target)]
+    assert turns == [0.0]
+
+
+# Bounds --------------------------------------------------------------------------------------------------------------
+
+
+def test_bounds_of_an_owner_are_answered_clearly(sqlite_url: str, start_service: Callable[..., Service]) -> None:
+    database = Database(sqlite_url)
+    try:
+        service = start_service(database, OwnerSettings(running_jobs=1, waiting_launches=40))
+        service.enrol(device_class=CLASS)
+        ann, bob = service.client("user", "ann"), service.client("user", "bob")
+        random = {"name": "random", "settings": {"population": 41, "iterations": 1}}
+        wide = {"narrow": {"n_layer": {"max": 4}}, "name": "lts-gpt2"}
+        many = job(algorithm=random, space=wide)
+        refused = problem(ann.post("/v1/jobs", json=many), 409)
+        assert (refused["kind"], refused["bound"]) == ("bound-reached", "owners.waiting_launches")
+        assert (refused["used"], refused["most"]) == (0, 40)
+        assert "cancel a job" in refused["detail"]
+        refusals = ann.post("/v1/jobs/estimate", json=many).json()["refusals"]
+        assert [one["kind"] for one in refusals] == ["bound-reached"]
+        first = ann.post("/v1/jobs", json=job(), headers={"Idempotency-Key": "one"})
+        assert first.status_code == 201
+        again = ann.post("/v1/jobs", json=job(), headers={"Idempotency-Key": "one"})
+        assert again.json()["id"] == first.json()["id"]
+        refused = problem(ann.post("/v1/jobs", json=job()), 409)
+        assert (refused["bound"], refused["used"], refused["most"]) == ("owners.running_jobs", 1, 1)
+        assert bob.post("/v1/jobs", json=job()).status_code == 201
+        ann.post(f"/v1/jobs/{first.json()['id']}/cancel").raise_for_status()
+        assert ann.post("/v1/jobs", json=job()).status_code == 201
+    finally:
+        database.dispose()
+
+
+@pytest.mark.parametrize("store", ["folder", "object store"])
+def test_trainings_of_an_owner_are_bounded_in_number_and_bytes(
+    sqlite_url: str, start_service: Callable[..., Service], tmp_path: Path, store: str
+) -> None:
+    database = Database(sqlite_url)
+    try:
+        service = start_service(database, OwnerSettings(trainings=2, stored_bytes=1000))
+        prepare(service.settings.data_folder)
+        bob = service.client("user", "bob")
+        asked = {
+            "architecture": SMALL,
+            "dataset": DATA,
+            "overrides": {"steps": 5, "segment": 8, "schedule": {"warmup": 0}},
+        }
+        first, second = (bob.post("/v1/trainings", json=asked) for _ in range(2))
+        assert (first.status_code, second.status_code) == (201, 201), first.text
+        refused = problem(bob.post("/v1/trainings", json=asked), 409)
+        assert (refused["bound"], refused["used"], refused["most"]) == ("owners.trainings", 2, 2)
+        made = first.json()["items"][0]["id"]
+        bob.post(f"/v1/trainings/{made}/cancel").raise_for_status()
+        folder = service.settings.artifact_folder / "trainings" / made
+        if store == "object store":
+            folder = tmp_path / "store" / "trainings" / made
+            service.settings.artifacts = f"file://{tmp_path}/store"
+        (folder / "checkpoints").mkdir(parents=True)
+        (folder / "checkpoints" / "model").write_bytes(b"x" * 1000)
+        refused = problem(bob.post("/v1/trainings", json=asked), 409)
+        assert (refused["bound"], refused["used"], refused["most"]) == ("owners.stored_bytes", 1000, 1000)
+        assert service.client("user", "ann").post("/v1/trainings", json=asked).status_code == 201
+        shutil.rmtree(folder)
+        assert bob.post("/v1/trainings", json=asked).status_code == 201
+    finally:
+        database.dispose()
+
+
+# Slow work -----------------------------------------------------------------------------------------------------------
+
+
+def test_limits_that_no_model_meets_are_refused_without_a_search(
+    sqlite_url: str, start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn(_plan: SearchPlan) -> bool:
+        raise AssertionError("thousands of architectures were drawn")
+
+    monkeypatch.setattr(SearchPlan, "permitted", drawn)
+    database = Database(sqlite_url)
+    try:
+        service = start_service(database)
+        service.enrol(device_class=CLASS)
+        ann = service.client("user", "ann")
+        for limits in ({"min_decoder": 10**12}, {"max_decoder": 1}, {"max_total": 10}):
+            for space in ("lts-gpt2", "srupp"):
+                found = problem(ann.post("/v1/jobs", json=job(parameters=limits, space={"name": space})), 422)
+                assert found["field"] == f"parameters.{next(iter(limits))}"
+    finally:
+        database.dispose()
+
+
+def test_slow_requests_of_one_owner_hold_no_connection_and_leave_room_for_others(
+    postgres_url: str, start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Semaphore(0), threading.Event()
+
+    def slow(owner: str) -> None:
+        if owner == "ann":
+            begun.release()
+            assert may_end.wait(60)
+
+    submit = endpoints.jobs.submit_job
+
+    def blocked(database: Database, person: object, *given: object) -> object:
+        slow(getattr(person, "owner", ""))
+        return submit(database, person, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(endpoints.jobs, "submit_job", blocked)
+    database = Database(postgres_url, pool_size=2)
+    try:
+        service = start_service(database, slow_requests=6)
+        service.enrol(device_class=CLASS)
+        ann, bob = service.client("user", "ann"), service.client("user", "bob")
+        with ThreadPoolExecutor(24) as many:
+            sent = [many.submit(ann.post, "/v1/jobs", json=job()) for _ in range(24)]
+            try:
+                assert begun.acquire(timeout=60)
+                assert begun.acquire(timeout=60)
+                _wait(lambda: database.engine.pool.checkedout() == 0)  # type: ignore[attr-defined]
+                assert bob.post("/v1/jobs", json=job()).status_code == 201
+                assert bob.get("/v1/jobs").status_code == 200
+            finally:
+                may_end.set()
+            answers = [one.result() for one in sent]
+        statuses = [one.status_code for one in answers]
+        assert statuses.count(201) >= 6
+        refused = [one for one in answers if one.status_code != 201]
+        assert refused
+        for one in refused:
+            assert "ann" in problem(one, 429)["detail"]
+            assert int(one.headers["retry-after"]) >= 1
+    finally:
+        database.dispose()
+
+
+def _wait(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+# Wrong keys ----------------------------------------------------------------------------------------------------------
+
+
+def test_wrong_keys_shut_nobody_out(
+    database: Database, start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = start_service(database)
+    monkeypatch.setattr(service.context, "wrong_keys", WrongKeys(30, delay_s=0.05))
+    valid = service.key("user", "ann")
+    nobody = service.client(None)
+
+    def ask(key: str) -> httpx.Response:
+        return nobody.get("/v1/me", headers={"Authorization": f"Bearer {key}"})
+
+    statuses = [ask(f"efk_wrong{index}").status_code for index in range(8)]
+    assert statuses == [401] * 5 + [429] * 3
+    assert int(ask("efk_wrong").headers["retry-after"]) >= 1
+    with ThreadPoolExecutor(8) as many:
+        wrong = [many.submit(ask, f"efk_more{index}") for index in range(16)]
+        assert ask(valid).status_code == 200
+        assert {one.result().status_code for one in wrong} <= {401, 429}
+    login = nobody.post("/v1/session", json={"key": valid})
+    assert login.status_code == 201
+
+
+# Facts ---------------------------------------------------------------------------------------------------------------
+
+
+def test_facts_are_bounded(sqlite_url: str, start_service: Callable[..., Service]) -> None:
+    database = Database(sqlite_url)
+    try:
+        service = start_service(database)
+        agent = service.agent()
+        with database.read() as session:
+            known = facts_of(session, agent.get("/v1/me").json()["device_id"])
+        large = {**known, "extra": {f"note {index}": "x" * 8000 for index in range(9)}}
+        body = {"protocol_version": 3, "wait_s": 0, "facts": large}
+        refused = problem(agent.post("/v1/leases", json=body), 422)
+        assert refused["field"] == "facts"
+        assert str(MAX_FACTS_BYTES) in refused["detail"]
+    finally:
+        database.dispose()
+
+
+def test_a_lease_does_not_read_the_facts_again(world: World) -> None:
+    device = world.device(cpu="first")
+    asked(world, [("ann", 1, 20)])
+    assert world.claim(device, 1).items
+    seen: list[str] = []
+    event.listen(
+        world.database.engine, "before_cursor_execute", lambda _c, _k, statement, *_: seen.append(statement.lower())
+    )
+    assert world.claim(device, 1).items
+    assert seen
+    assert not [one for one in seen if "device.facts " in one or "device.facts\n" in one or "device.facts," in one]
+
+
+def test_what_a_device_can_run_follows_its_facts(world: World) -> None:
+    device = world.device()
+    asked(world, [("ann", 1, 20)])
+    assert world.claim(device, 1).items
+    with world.write() as session:
+        row = session.get_one(Device, device)
+        row.facts = {**row.facts, "runtimes": []}
+    assert not world.claim(device, 1).items
+
+
+def test_an_admin_sets_the_bounds_of_one_owner(sqlite_url: str, start_service: Callable[..., Service]) -> None:
+    database = Database(sqlite_url)
+    try:
+        service = start_service(database, OwnerSettings(running_jobs=1))
+        service.enrol(device_class=CLASS)
+        ann, bob, admin = service.client("user", "ann"), service.client("user", "bob"), service.client("admin")
+        first = ann.post("/v1/jobs", json=job()).json()["id"]
+        assert bob.post("/v1/jobs", json=job()).status_code == 201
+
+        assert problem(ann.patch("/v1/owners/ann", json={"running_jobs": 5}), 403)["kind"] == "forbidden"
+        assert problem(ann.get("/v1/owners/bob"), 404)["kind"] == "not-found"
+        assert problem(admin.get("/v1/owners/nobody"), 404)["kind"] == "not-found"
+        wrong = problem(admin.patch("/v1/owners/ann", json={"running_jobs": "5"}), 422)
+        assert wrong["field"] == "running_jobs"
+
+        view = admin.patch("/v1/owners/ann", json={"running_jobs": 2, "weight": 3.0}).json()
+        assert view["running_jobs"] == {"used": 1, "most": 2, "set_for_owner": True}
+        assert view["trainings"]["set_for_owner"] is False
+        with database.read() as session:
+            assert session.get_one(Job, first).weight == 3.0
+        second = ann.post("/v1/jobs", json=job())
+        assert second.status_code == 201
+        with database.read() as session:
+            assert session.get_one(Job, second.json()["id"]).weight == 3.0
+        refused = problem(ann.post("/v1/jobs", json=job()), 409)
+        assert (refused["bound"], refused["used"], refused["most"]) == ("owners.running_jobs", 2, 2)
+        assert problem(bob.post("/v1/jobs", json=job()), 409)["most"] == 1
+
+        # Left out stays; null goes back to the settings. Both are remembered, with who set them.
+        view = admin.patch("/v1/owners/ann", json={"running_jobs": None, "stored_bytes": 1}).json()
+        assert (view["running_jobs"]["most"], view["weight"], view["stored_bytes"]["most"]) == (1, 3.0, 1)
+        changes = ann.get("/v1/owners/ann").json()["changes"]
+        assert [(one["running_jobs"], one["weight"]) for one in changes] == [(None, 3.0), (2, 3.0)]
+        assert {one["set_by"] for one in changes} == {"ada's admin"}
+        listed = {one["owner"]: one["running_jobs"] for one in admin.get("/v1/owners").json()}
+        assert listed["bob"] == {"used": 1, "most": 1, "set_for_owner": False}
+        assert problem(ann.get("/v1/owners"), 403)["kind"] == "forbidden"
+
+        with Client(str(admin.base_url), admin.headers["Authorization"].split()[1]) as client:
+            assert client.owners.set("ann", weight=None, stored_bytes=None).weight == 1.0
+            assert [one.owner for one in client.owners.list()] == sorted(listed)
+    finally:
+        database.dispose()

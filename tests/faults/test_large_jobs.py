@@ -1,0 +1,272 @@
+"""Jobs of any size can be paused, cancelled and deleted, and are stored in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from lease_world import ARCHITECTURE, World
+from simulated_agent import SimulatedAgent, by_size, principal
+from simulated_service import Service, request
+from sqlalchemy import func, insert, literal, select, text, update
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from edgefront.core.errors import Unavailable
+from edgefront.core.services.jobs import lifecycle
+from edgefront.core.services.measuring.expiry import return_stranded
+from edgefront.core.services.measuring.queries import leases
+from edgefront.core.services.search import advance as advancing
+from edgefront.core.services.search.computing import ComputeStep
+from edgefront.core.services.settings import Settings
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Candidate, Generation, Job, Launch, Lease, Measurement, Target
+from edgefront.workers.searching import Searching, Work, go_on, next_compute_step
+
+MANY = 66_000
+"""More than a statement of Postgres can have parameters (65,535)."""
+
+
+def fill(world: World, count: int = MANY) -> tuple[str, str]:
+    """A running job with so many launches that wait; ids of the job and its target."""
+    target_id = world.target(planned=count)
+    with world.write() as session:
+        target = session.get_one(Target, target_id)
+        number = func.generate_series(0, count - 1).table_valued("value").render_derived().c.value
+        ids = func.lpad(number.concat(""), 8, "0")
+        measurement = {
+            "id": literal("mea_").concat(ids),
+            "digest": literal("0" * 56).concat(ids),
+            "device_key": literal(target.device_key),
+            "protocol_digest": literal(target.protocol_digest),
+            "protocol": literal(target.protocol, Measurement.protocol.type),
+            "architecture": literal(ARCHITECTURE, Measurement.architecture.type),
+            "seed": literal(7),
+            "state": literal("wanted"),
+            "launches": literal(0),
+        }
+        candidate = {
+            "id": literal("cnd_").concat(ids),
+            "job_id": literal(target.job_id),
+            "target_id": literal(target.id),
+            "measurement_id": measurement["id"],
+            "number": number,
+            "role": literal("search"),
+            "generation": literal(0),
+            "operator": literal("sample"),
+            "parents": literal([], Candidate.parents.type),
+            "genome": literal({}, Candidate.genome.type),
+            "digest": measurement["digest"],
+            "architecture": measurement["architecture"],
+            **{name: literal(100) for name in ("decoder_parameters", "total_parameters", "weight_bytes", "flops")},
+            "proxy": literal(10.0),
+            "seed": literal(7),
+            "state": literal("waiting"),
+            "launches": literal(0),
+            "on_frontier": literal(False),
+            "created_at": literal(world.now, Candidate.created_at.type),
+        }
+        launch = {
+            "id": literal("lau_").concat(ids),
+            "measurement_id": measurement["id"],
+            "target_id": literal(target.id),
+            "device_key": literal(target.device_key),
+            "state": literal("wanted"),
+            "purpose": literal("first"),
+            "turn": number,
+            "attempts": literal(0),
+            "fence": literal(0),
+            "reports": literal([], Launch.reports.type),
+            "created_at": literal(world.now, Launch.created_at.type),
+        }
+        for table, columns in ((Measurement, measurement), (Candidate, candidate), (Launch, launch)):
+            values = select(*(value.label(name) for name, value in columns.items()))
+            session.execute(insert(table.__table__).from_select(list(columns), values))
+        target.candidates = count
+        return target.job_id, target.id
+
+
+def states(world: World) -> dict[str, int]:
+    with world.database.read() as session:
+        rows = session.execute(select(Launch.state, func.count()).group_by(Launch.state))
+        return {row[0]: row[1] for row in rows}
+
+
+@pytest.fixture
+def large(postgres_url: str, open_database: Callable[..., Database]) -> World:
+    return World(open_database(postgres_url))
+
+
+@pytest.mark.timeout(900)
+def test_any_number_of_launches_can_be_withdrawn(large: World) -> None:
+    user = principal(large.database, "ada")
+    job_id, target_id = fill(large)
+    with large.write() as session:
+        assert lifecycle.pause_job(session, user, job_id, large.now).state == "paused"
+    assert states(large) == {"cancelled": MANY}
+    with large.write() as session:
+        assert lifecycle.cancel_job(session, user, job_id, large.now).state == "cancelled"
+    with large.database.read() as session:
+        cancelled = select(func.count()).select_from(Candidate).where(Candidate.state == "cancelled")
+        assert session.scalar(cancelled) == MANY
+        target = session.get_one(Target, target_id)
+        assert (target.settled, target.candidates) == (MANY, MANY)
+        assert session.get_one(Job, job_id).last_event >= MANY
+
+
+@pytest.mark.timeout(900)
+def test_any_number_of_launches_can_be_returned_and_deleted(large: World) -> None:
+    """Leases that ended while no sweep ran, and the launches of a job that is deleted while they wait."""
+    job_id, _ = fill(large)
+    device = large.device()
+    with large.write() as session:
+        session.add(Lease(id="lse_1", device_id=device, created_at=large.now, expires_at=large.now))
+        session.flush()
+        session.execute(update(Launch.__table__).values(state="leased", lease_id="lse_1", device_id=device))
+    large.tick(100)
+    for part in (leases.end_expired, return_stranded):
+        with large.write() as session:
+            part(session, large.now)
+    assert states(large) == {"wanted": MANY}
+    user = principal(large.database, "ada")
+    with large.write() as session:
+        lifecycle.delete_job(session, user, job_id, large.now)
+    assert states(large) == {}
+    with large.database.read() as session:
+        assert session.scalar(select(func.count()).select_from(Candidate)) == 0
+
+
+def test_only_a_lost_connection_is_an_unavailable_database(database: Database) -> None:
+    """A statement that the database cannot run is our fault: nobody should wait and try it again."""
+    with pytest.raises(SQLAlchemyError), database.read() as session:
+        session.execute(text("SELECT nothing FROM nowhere"))
+    if database.sqlite:
+        return
+    with pytest.raises(SQLAlchemyError, match="65535"), database.read() as session:
+        session.execute(select(Job.id).where(Job.id.in_([str(number) for number in range(MANY)])))
+    with pytest.raises(Unavailable, match="unavailable"), database.read() as session:
+        _lose(session)
+
+
+def _lose(session: Session) -> None:
+    session.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+
+
+# Parts ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(advancing, "PART", 4)
+    return 4
+
+
+def searching(service: Service) -> tuple[str, ComputeStep]:
+    """A job whose baselines are measured; its target, and the step that asks for its first generation."""
+    agent = SimulatedAgent(service.database, by_size())
+    made = service.submit()
+    while agent.step():
+        pass
+    service.inbox.clear()
+    step = next_compute_step(service.database, made.targets[0].id)
+    assert step is not None
+    return made.id, step
+
+
+def stored(service: Service, target_id: str) -> tuple[int, int | None]:
+    with service.database.read() as session:
+        row = session.scalars(
+            select(Generation).where(Generation.target_id == target_id).order_by(Generation.number.desc())
+        ).first()
+        assert row is not None
+        return row.stored, row.proposals
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_proposals_are_stored_in_parts(database: Database) -> None:
+    service = Service(database)
+    job_id, step = searching(service)
+    work: Work | None = Work(step)
+    seen = []
+    while work is not None and work.step.number == 0:
+        work = go_on(database, work)
+        seen.append(stored(service, step.target_id))
+    assert seen == [(4, 10), (8, 10), (10, 10)]
+    service.run(SimulatedAgent(database, by_size()))
+    view = service.get(job_id)
+    assert (view.state, view.targets[0].candidates) == ("finished", 3 + 18)
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_a_worker_that_dies_between_two_parts_loses_nothing(database: Database, in_parts: int, measured: bool) -> None:
+    """The rest is proposed as it would have been, by whoever takes it up: when the claim ends, or all is measured."""
+    service = Service(database)
+    job_id, step = searching(service)
+    work = go_on(database, Work(step))
+    assert work is not None
+    assert stored(service, step.target_id) == (in_parts, 10)
+    expected = [one.architecture.digest for one in work.computed.proposed]  # type: ignore[union-attr]
+    agent = SimulatedAgent(database, by_size())
+    if measured:
+        while agent.step():
+            pass
+    assert next_compute_step(database, step.target_id) is None  # its claim lasts
+    with database.write() as session:
+        later = database.now(session) + 2 * advancing.CLAIM
+        assert advancing.stalled(session, later) == [step.target_id]
+        again = advancing.advance(session, step.target_id, later)
+    assert isinstance(again, ComputeStep)
+    assert again.number == 0
+    rest: Work | None = Work(again)
+    while rest is not None:
+        rest = go_on(database, rest)
+    service.run(agent)
+    assert service.get(job_id).state == "finished"
+    with database.read() as session:
+        query = select(Candidate.digest).where(Candidate.target_id == step.target_id, Candidate.generation == 0)
+        assert list(session.scalars(query.order_by(Candidate.number))) == expected
+
+
+def test_a_job_that_is_paused_between_two_parts_goes_on(database: Database, in_parts: int) -> None:
+    service = Service(database)
+    job_id, step = searching(service)
+    work = go_on(database, Work(step))
+    service.act("pause", job_id)
+    assert work is not None
+    assert go_on(database, work) is None
+    assert stored(service, step.target_id) == (in_parts, 10)
+    service.act("resume", job_id)
+    service.run(SimulatedAgent(database, by_size()))
+    view = service.get(job_id)
+    assert (view.state, view.targets[0].candidates) == ("finished", 3 + 18)
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_other_jobs_get_their_turn_between_two_parts(database: Database) -> None:
+    """A worker goes on with the next of the jobs that it holds after each part."""
+    service = Service(database)
+    first, step = searching(service)
+    agent = SimulatedAgent(database, by_size())
+    other = service.create(request(name="other", seed=8))
+    second = next_compute_step(database, other.targets[0].id)
+    assert second is not None
+    go_on(database, Work(second))
+    while agent.step():
+        pass
+    service.inbox.clear()
+    following = next_compute_step(database, other.targets[0].id)
+    assert following is not None
+    order: list[str] = []
+    at_work = Searching(database, Settings())
+    at_work._held = [Work(step), Work(following)]
+    original = go_on
+
+    def watched(here: Database, work: Work, settings: Settings | None = None) -> Work | None:
+        order.append(work.step.target_id)
+        return original(here, work, settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("edgefront.workers.searching.go_on", watched)
+        at_work._run()
+    assert order[:4] == [step.target_id, following.target_id, step.target_id, following.target_id]
+    assert service.get(first).targets[0].candidates == 3 + 10

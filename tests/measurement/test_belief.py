@@ -1,0 +1,203 @@
+"""Which launches agree, what was to be expected, and what is physically possible."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgefront.core.measurement.belief import (
+    Expectation,
+    Vote,
+    agreement,
+    apart,
+    from_prediction,
+    latency_from_peers,
+    memory_from_peers,
+)
+from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, MAX_MHZ, ceiling
+from edgefront.core.measurement.drift import drift
+from edgefront.core.measurement.plausible import Work, implausible
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.statistics import MOST_SPREAD, LaunchVariance, half_width_ms
+from edgefront.core.units import MB
+
+TWICE = math.log(2)
+
+
+def facts(**changes: Any) -> dict[str, Any]:
+    return {"cores": 2, "cpu_features": ["avx2", "sse2"], "extra": {}, **changes}
+
+
+# Agreement ---------------------------------------------------------------------------------------------------------
+
+
+def vote(device: str, latency_ms: float, memory_bytes: float = 100 * MB) -> Vote:
+    return Vote(device, latency_ms, memory_bytes)
+
+
+def test_launches_of_one_device_agree_by_majority() -> None:
+    assert agreement([vote("a", 10.0), vote("a", 11.0), vote("a", 12.0)], TWICE).agreeing == {0, 1, 2}
+    found = agreement([vote("a", 10.0), vote("a", 100.0), vote("a", 11.0)], TWICE)
+    assert (found.agreeing, found.outliers) == ({0, 2}, {1})
+    assert not agreement([vote("a", 10.0), vote("a", 100.0)], TWICE).agreeing
+
+
+def test_one_device_cannot_outvote_others() -> None:
+    lies = [vote("liar", 1.0)] * 5
+    assert not agreement([*lies, vote("a", 10.0)], TWICE).agreeing
+    found = agreement([*lies, vote("a", 10.0), vote("b", 11.0)], TWICE)
+    assert (found.agreeing, found.outliers) == ({5, 6}, {0, 1, 2, 3, 4})
+
+
+@given(st.lists(st.floats(0.01, 1e4), min_size=3, max_size=9), st.floats(0.01, 1e4))
+def test_a_majority_of_devices_holds_whatever_one_liar_says(lies: list[float], truth: float) -> None:
+    launches = [vote("liar", lie) for lie in lies] + [vote(name, truth) for name in ("a", "b")]
+    found = agreement(launches, TWICE)
+    assert {len(lies), len(lies) + 1} <= found.agreeing
+
+
+def test_launches_agree_only_if_their_memory_does() -> None:
+    found = agreement([vote("liar", 10.0, 50 * MB), vote("a", 10.0), vote("b", 10.0)], TWICE)
+    assert (found.agreeing, found.outliers) == ({1, 2}, {0})
+    assert not agreement([vote("a", 10.0, 50 * MB), vote("b", 10.0)], TWICE).agreeing
+    small = agreement([vote("a", 10.0, 2 * MB), vote("b", 10.0, 7 * MB)], TWICE)  # what a runtime holds by chance
+    assert small.agreeing == {0, 1}
+
+
+def test_the_more_is_known_of_the_spread_the_closer_launches_must_be() -> None:
+    assert apart(LaunchVariance()) == pytest.approx(TWICE)
+    assert apart(LaunchVariance(0.01**2 * 10, 10)) == pytest.approx(math.log(1.3))
+    assert apart(LaunchVariance(0.3**2 * 10, 10)) == pytest.approx(TWICE)
+
+
+# What was to be expected -------------------------------------------------------------------------------------------
+
+
+def test_a_result_far_from_its_peers_is_doubted() -> None:
+    peers = [(1e9 * size, 10.0 * size) for size in (1.0, 2.0, 3.0, 4.0, 5.0)]
+    expected = latency_from_peers(1e9, peers)
+    assert expected is not None
+    assert expected.value == pytest.approx(10.0)
+    assert expected.doubt(25.0) is None
+    assert "40 times faster than expected" in (expected.doubt(0.25) or "")
+    assert "slower" in (expected.doubt(100.0) or "")
+    assert latency_from_peers(1e9, peers[:4]) is None
+
+
+def test_small_models_take_as_long_as_their_operators_do() -> None:
+    """Latency 5 ms and 1 ms for each 10⁹ operations: nothing in proportion, and nothing doubted."""
+    peers = [(1e9 * size, 5.0 + size) for size in (0.01, 0.05, 0.1, 0.5, 1.0, 3.0, 10.0)]
+    for size in (0.02, 0.2, 5.0):
+        expected = latency_from_peers(1e9 * size, peers)
+        assert expected is not None
+        assert expected.doubt(5.0 + size) is None
+        assert expected.doubt((5.0 + size) / 20) is not None
+
+
+def test_a_wide_prediction_doubts_less() -> None:
+    assert from_prediction("latency", 10.0, 9.0, 11.0).doubt(30.0) is not None
+    assert from_prediction("latency", 10.0, 5.0, 20.0).doubt(30.0) is None
+
+
+def test_half_of_the_peak_memory_is_doubted() -> None:
+    peers = [(MB * size, MB * (20.0 + 1.4 * size)) for size in (20.0, 30.0, 40.0, 55.0, 70.0)]
+    expected = memory_from_peers(50.0 * MB, peers)
+    assert expected is not None
+    assert expected.doubt(90.0 * MB) is None
+    assert "a peak memory of 48 MB, 1.89 times less" in (expected.doubt(48.0 * MB) or "")
+    assert "times more" in (expected.doubt(200.0 * MB) or "")
+    predicted = from_prediction("memory", 90.0 * MB, 88.0 * MB, 92.0 * MB)
+    assert predicted.doubt(45.0 * MB) is not None
+    both = Expectation(from_prediction("latency", 10.0, 9.0, 11.0), predicted)
+    assert both.doubt(10.0, 91.0 * MB) is None
+    assert "times less" in (both.doubt(10.0, 45.0 * MB) or "")
+    assert "times faster" in (both.doubt(1.0, 45.0 * MB) or "")
+
+
+# What is possible --------------------------------------------------------------------------------------------------
+
+
+def measured(latency_ms: float = 10.0, peak: int = 100 << 20, wall_s: float = 1.0) -> dict[str, Any]:
+    return {
+        "latency": {"warmup_ms": [latency_ms], "samples_ms": [latency_ms] * 3},
+        "memory": {"peak_bytes": peak},
+        "wall_s": wall_s,
+    }
+
+
+WORK = Work(flops=1e9, read_bytes=10e6, held_bytes=50 << 20)
+
+
+@pytest.mark.parametrize(
+    ("result", "elapsed_s", "why"),
+    [
+        (measured(), 2.0, None),
+        (measured(peak=5), 2.0, "less than the weights"),
+        (measured(latency_ms=0.001), 2.0, "operations"),
+        (measured(wall_s=60.0), 2.0, "leased for 2 s"),
+        (measured(latency_ms=30_000.0), 2.0, "leased for 2 s"),
+        (measured(wall_s=60.0), None, None),
+    ],
+)
+def test_what_cannot_be_is_named(result: dict[str, Any], elapsed_s: float | None, why: str | None) -> None:
+    said = implausible(result, WORK, ceiling(facts(), MeasurementProtocol(), WORK.read_bytes), elapsed_s)
+    assert (said is None) == (why is None)
+    assert said is None or (why or "") in said
+
+
+def test_weights_that_no_cache_holds_are_read_from_memory() -> None:
+    work = Work(flops=1e6, read_bytes=4e9, held_bytes=0)
+    probed = facts(extra={CORE_GB: 10.0})
+    assert implausible(measured(20.0), work, ceiling(facts(), MeasurementProtocol(), 4e9), None) is None
+    said = implausible(measured(20.0), work, ceiling(probed, MeasurementProtocol(), 4e9), None)
+    assert "bytes a second" in (said or "")
+
+
+def test_a_device_cannot_raise_its_ceiling_beyond_its_processor() -> None:
+    protocol = MeasurementProtocol()
+    bound = ceiling(facts(), protocol, 0).flops
+    assert ceiling(facts(extra={CORE_GFLOPS: 1e9, MAX_MHZ: 1e6}), protocol, 0).flops == bound
+    assert ceiling(facts(extra={CORE_GFLOPS: 5.0}), protocol, 0).flops == pytest.approx(5e9 * 4)
+    assert ceiling(facts(extra={CORE_GFLOPS: "5", MAX_MHZ: True}), protocol, 0).flops == bound
+    assert ceiling(facts(), MeasurementProtocol(threads=2), 0).flops == 2 * bound
+    assert ceiling(facts(cores=1), MeasurementProtocol(threads=2), 0).flops == bound
+    assert ceiling(facts(), MeasurementProtocol(weights="int8"), 0).flops > bound
+
+
+# Spread and drift --------------------------------------------------------------------------------------------------
+
+
+def test_lies_on_one_measurement_do_not_widen_the_intervals_of_others() -> None:
+    honest = [(3, 2 * 0.02**2)] * 6
+    before = half_width_ms(10.0, 3, LaunchVariance.pooled(honest))
+    lied = half_width_ms(10.0, 3, LaunchVariance.pooled([*honest, (6, 5 * math.log(1e4) ** 2)]))
+    assert before is not None
+    assert lied == pytest.approx(before)
+    by_some = half_width_ms(10.0, 3, LaunchVariance.pooled([*honest, (6, 5 * 0.1**2)]))
+    assert by_some is not None
+    assert by_some < 3 * before
+
+
+def test_an_interval_is_bounded_whatever_was_reported() -> None:
+    lies = LaunchVariance.pooled([(3, 2 * math.log(1e9) ** 2)])
+    assert lies.relative == MOST_SPREAD
+    assert (half_width_ms(10.0, 3, lies) or math.inf) < 200
+
+
+@given(st.floats(0.001, 0.2), st.integers(3, 40))
+def test_like_variances_are_pooled_as_they_are(spread: float, count: int) -> None:
+    rows = [(3, 2 * spread**2)] * count
+    assert LaunchVariance.pooled(rows).relative == pytest.approx(spread)
+
+
+def test_an_anchor_drifts_when_it_moves_by_more_than_its_noise() -> None:
+    assert drift([]) is None
+    assert drift([10.0, 20.0]) is None
+    assert drift([10.0, 10.1, 9.9, 10.3]) is None
+    assert "2.00 times as long" in (drift([10.0, 10.1, 9.9, 20.0]) or "")
+    assert "0.50 times" in (drift([10.0, 10.1, 9.9, 5.0]) or "")
+    assert drift([10.0, 14.0, 7.0, 20.0]) is None  # it always scatters

@@ -1,0 +1,173 @@
+"""Llama, Qwen and LFM2 stacks as GGUF, in llama.cpp itself: the greedy tokens of PyTorch."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from in_llama_cpp import error_of, generated, in_torch
+from tiny_models import lively_weights
+
+from edgefront.core.cost.costs import costs
+from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.gguf import cached_gguf, write_gguf
+from edgefront.core.graph.model_file import check_format
+from edgefront.core.graph.parameter_values import GivenValues
+from edgefront.core.graph.weights import WeightCache
+from edgefront.core.number_formats import GgufFormat
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.gguf import gguf_fault, gguf_form
+from edgefront.core.spaces.models import named_models
+
+pytestmark = pytest.mark.skipif(
+    find_spec("xllamacpp") is None or find_spec("gguf") is None, reason="xllamacpp or gguf is not installed"
+)
+
+CONV = {"kind": "short_conv"}
+
+
+def attention(n_head: int = 4, n_kv_head: int = 2, **fields: Any) -> dict[str, Any]:
+    return {"kind": "attention", "n_head": n_head, "n_kv_head": n_kv_head, "d_head": 16, "bias": "none", **fields}
+
+
+def normed(**fields: Any) -> dict[str, Any]:
+    """An attention with norms of queries and keys."""
+    return attention(**fields, qk_norm=True)
+
+
+def inner(d_inner: int = 96, **fields: Any) -> dict[str, Any]:
+    return {"kind": "feed_forward", "d_inner": d_inner, "gated": True, "bias": False, **fields}
+
+
+def stack(*blocks: dict[str, Any], theta: int = 10_000, scaling: Any = None, **fields: Any) -> Architecture:
+    return Architecture.parse(
+        {
+            "d_model": 64,
+            "positions": {"kind": "rotary", "theta": theta, "scaling": scaling},
+            "norm_kind": "rms",
+            "activation": "silu",
+            "embedding": {"vocab_size": 331},
+            "blocks": list(blocks),
+            **fields,
+        }
+    )
+
+
+STACKS = {
+    "llama": stack(*[attention(), inner()] * 3),
+    "llama of one head of keys, untied": stack(*[attention(n_kv_head=1), inner()] * 2, output={"tied": False}),
+    "llama with biases": stack(*[attention(bias="all"), inner(bias=True)] * 2, theta=500_000),
+    "llama of wide heads": stack(*[attention(d_head=32, bias="qkv"), inner()] * 2, norm_eps="1e-6"),
+    "llama stretched": stack(*[attention(), inner()] * 2, scaling={"factor": 8, "length": 16}),
+    "deci": stack(attention(), inner(), attention(2, 1), inner(160), attention(8, 8), inner(32)),
+    "deci without an attention": stack(attention(), inner(), inner(160), attention(2, 2), inner(32)),
+    "deci without a feed_forward": stack(attention(), attention(2, 2), inner(32), {"kind": "identity"}, attention()),
+    "deci that begins with a feed_forward": stack(inner(), attention(), inner(160), attention(2, 1), inner(32)),
+    "deci stretched": stack(attention(), inner(32), attention(), inner(), scaling={"factor": 8, "length": 16}),
+    "qwen2": stack(*[attention(bias="qkv"), inner()] * 2, theta=1_000_000, norm_eps="1e-6"),
+    "qwen3": stack(*[normed(d_head=32), inner()] * 2),
+    "lfm2": stack(CONV, inner(), normed(), inner(), CONV, inner(), normed(n_kv_head=1), inner(), norm_eps="1e-6"),
+    "lfm2 with a window": stack(CONV, inner(), normed(window=8), inner(), CONV, inner(), theta=1_000_000),
+    "lfm2 of kernel 4": stack(normed(), inner(), {**CONV, "kernel": 4}, inner(), output={"tied": False}),
+}
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_greedy_tokens_are_those_of_pytorch(tmp_path: Path, name: str) -> None:
+    model = STACKS[name]
+    assert gguf_form(model).kind == name.split()[0]
+    weights = lively_weights(model, 5)
+    write_gguf(model, GivenValues(weights, {}), tmp_path / "model.gguf")
+    prompt = np.random.default_rng(0).integers(0, 331, 12).tolist()
+    tokens, scores = generated(tmp_path / "model.gguf", prompt, 24)
+    expected, first = in_torch(model, weights, prompt, 24)
+    assert tokens == expected
+    assert max(abs(score - float(first[token])) for token, score in scores.items()) < 0.03
+
+
+@pytest.mark.parametrize("name", ["llama", "deci without a feed_forward", "qwen2", "qwen3", "lfm2"])
+@pytest.mark.parametrize(("numbers", "bound"), [("float16", 0.02), ("q8_0", 0.06), ("q4_0", 0.8)])
+def test_the_error_of_each_format_is_bounded(tmp_path: Path, name: str, numbers: GgufFormat, bound: float) -> None:
+    assert error_of(STACKS[name], numbers, tmp_path / "model.gguf") < bound
+
+
+@pytest.mark.parametrize("numbers", ["float32", "q8_0", "q4_0"])
+@pytest.mark.parametrize("name", ["llama", "deci", "lfm2"])
+def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(
+    tmp_path: Path, name: str, numbers: GgufFormat
+) -> None:
+    import gguf
+
+    model = STACKS[name]
+    write_gguf(model, 7, tmp_path / "model.gguf", numbers)
+    one = gguf.GGUFReader(tmp_path / "model.gguf")
+    two = gguf.GGUFReader(cached_gguf(WeightCache(tmp_path / "cache"), model, 7, numbers))
+    for left, right in zip(one.tensors, two.tensors, strict=True):
+        assert (left.name, left.data.tolist()) == (right.name, right.data.tolist())
+    kind = "full" if numbers == "float32" else numbers
+    expected = costs(model, sequence_length=24, weights=kind).weight_bytes
+    assert sum(tensor.n_bytes for tensor in one.tensors) == expected
+
+
+@pytest.mark.parametrize(
+    ("blocks", "fields", "named"),
+    [
+        ([attention(window=8), inner()] * 2, {}, ["blocks.0.window 8"]),
+        ([attention(), inner(), attention(d_head=32), inner()], {}, ["blocks.2.d_head 32"]),
+        ([normed(), inner(), normed(n_kv_head=1), inner()], {}, ["blocks.2.n_kv_head 1"]),
+        ([CONV, inner(), normed(), inner(32)], {}, ["blocks.3.d_inner 32"]),
+        ([CONV, inner(), normed(window=8), inner(), normed(), inner()], {}, ["blocks.4.window None"]),
+        ([{**CONV, "bias": True}, inner(), normed(), inner()], {}, ["blocks.0.bias True"]),
+        ([attention(bias="all"), inner(), attention(bias="all"), inner(32)], {}, ["blocks"]),
+        ([attention(), inner()], {"activation": "gelu"}, ["activation gelu"]),
+        (
+            [attention(), inner()],
+            {"positions": {"kind": "rotary", "percent": 50}, "norm": "post"},
+            ["positions.percent 50", "norm post", "final_norm False"],
+        ),
+        ([attention(), inner(gated=False)], {}, ["blocks.1.gated False"]),
+        ([attention(), {"kind": "sru"}], {}, ["blocks.1.kind sru"]),
+        ([{"kind": "identity"}], {}, ["blocks 1"]),
+        ([CONV, inner()], {}, ["blocks 2"]),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) and isinstance(value[0], str) else "",
+)
+def test_what_cannot_be_expressed_is_named_field_by_field(
+    tmp_path: Path, blocks: list[Any], fields: dict[str, Any], named: list[str]
+) -> None:
+    with pytest.raises(InvalidInput, match="GGUF cannot express") as caught:
+        write_gguf(stack(*blocks, **fields), 1, tmp_path / "model.gguf")
+    details = [error["detail"] for error in caught.value.extra["errors"]]
+    for one in named:
+        assert any(detail.startswith(one) for detail in details), details
+    assert not list(tmp_path.iterdir())
+
+
+def test_rows_that_are_no_whole_blocks_are_named(tmp_path: Path) -> None:
+    model = stack(attention(3, 3), inner(80))
+    write_gguf(model, 1, tmp_path / "model.gguf", "float16")
+    with pytest.raises(InvalidInput, match=r"blocks.1.d_inner 80: q8_0 .*; blocks.0.n_head · d_head 48: q8_0"):
+        check_format(model, "gguf", "q8_0")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("smollm2-135m", "llama"),
+        ("qwen2.5-0.5b", "qwen2"),
+        ("qwen3-0.6b", "qwen3"),
+        ("llama-3.2-1b", "llama"),
+        ("lfm2-350m", "lfm2"),
+        ("mobilellm-125m", "llama"),
+        ("tinyllama-1.1b", "llama"),
+        ("gpt2-small", "gpt2"),
+    ],
+)
+def test_named_models_are_expressed_in_every_format(name: str, kind: str) -> None:
+    model = named_models()[name].architecture
+    assert gguf_form(model).kind == kind
+    for numbers in ("float32", "float16", "q8_0", "q4_0"):
+        assert gguf_fault(model, numbers) is None

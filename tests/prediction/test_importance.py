@@ -1,0 +1,41 @@
+"""Which genes decide, on objectives of which it is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgefront.core.prediction.importance import LEAST, importance
+
+GENES = np.random.default_rng(1).uniform(1.0, 4.0, (200, 4))
+
+
+def test_the_gene_that_decides_has_the_largest_share_and_its_direction() -> None:
+    noise = np.random.default_rng(2).normal(1.0, 0.01, 200)
+    rising, falling = GENES[:, 1] ** 2 * noise, (GENES[:, 2] * 3 + GENES[:, 3]) ** -1.0
+    found = importance(GENES, np.stack([rising, falling], axis=1))
+    assert found is not None
+    assert found.shares.sum(axis=0) == pytest.approx([1.0, 1.0])
+    assert found.shares[:, 0].argmax() == 1
+    assert found.shares[1, 0] > 0.95
+    assert found.correlations[1, 0] > 0.95
+    assert found.shares[2, 1] > found.shares[3, 1] > found.shares[0, 1]
+    assert found.correlations[2, 1] < -0.8
+    assert (found.explained > 0.85).all()
+
+
+def test_what_no_gene_decides_is_said_to_be_unexplained() -> None:
+    found = importance(GENES, np.random.default_rng(3).normal(size=(200, 1)))
+    assert found is not None
+    assert found.explained[0] < 0.1
+    assert np.abs(found.correlations).max() < 0.3
+
+
+def test_the_same_candidates_give_the_same_answer_and_few_give_none() -> None:
+    wanted = GENES[:, :1] * 2
+    first, again = importance(GENES, wanted), importance(GENES, wanted)
+    assert first is not None
+    assert again is not None
+    assert (first.shares == again.shares).all()
+    assert importance(GENES[: LEAST - 1], wanted[: LEAST - 1]) is None
+    assert importance(GENES[:LEAST], wanted[:LEAST]) is not None

@@ -1,0 +1,229 @@
+"""Jobs that generate, on a simulated device: their times, limits on them, and who is given such launches."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from databases import ON_SQLITE
+from lease_world import World, done, facts
+from simulated_agent import CLASS, SimulatedAgent, by_generation
+from simulated_service import SMALL, Service
+from sqlalchemy import select
+
+from edgefront.core.errors import InvalidInput
+from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import GenerationSamples, LaunchResult
+from edgefront.core.services.fleet import devices
+from edgefront.core.services.jobs.candidates import CandidateFilter, export_rows, list_candidates
+from edgefront.core.services.jobs.frontier import frontier_view
+from edgefront.core.services.measuring.plausibility import refusals
+from edgefront.core.services.search import snapshots
+from edgefront.core.spaces.catalogue import space
+from edgefront.core.store.tables import Candidate, Generation, Measurement
+from edgefront.core.wire.agent import DeviceFacts
+from edgefront.core.wire.jobs import JobRequest
+
+GENERATE = {"mode": "generate", "sequence_length": 64, "new_tokens": 16}
+PROTOCOL = MeasurementProtocol.model_validate(GENERATE)
+
+
+@pytest.fixture
+def agent(service: Service) -> SimulatedAgent:
+    return SimulatedAgent(service.database, measure=by_generation)
+
+
+def asked(limits: dict[str, float], *, goal: str = "best_within_limits", **protocol: Any) -> JobRequest:
+    return JobRequest.model_validate(
+        {
+            "goal": goal,
+            "space": {"name": "lts-gpt2", "narrow": SMALL},
+            "targets": [{"device_class": CLASS, "protocol": {**GENERATE, **protocol}, "limits": limits}],
+            "algorithm": {"settings": {"initial": 6, "batch": 3, "population": 100, "steps": 3}},
+            "budget": {"candidates": 15, "refinement": 0.0},
+            "seed": 7,
+        }
+    )
+
+
+def generated(latency_ms: float, energy: float | None = None) -> LaunchResult:
+    made = GenerationSamples(
+        first_token_ms=(latency_ms / 4,) * 5,
+        token_ms=(latency_ms / 20,) * 5,
+        total_ms=(latency_ms,) * 5,
+        energy_token_mj=energy,
+    )
+    return done(latency_ms).model_copy(update={"generation": made})
+
+
+def test_settling_takes_the_median_of_each_time_over_launches(world: World) -> None:
+    device = world.device(modes=["generate"])
+    target = world.target(protocol=PROTOCOL)
+    world.candidate(target, launches=3)
+    results = (generated(10.0), generated(30.0, energy=4.0), generated(20.0, energy=6.0))
+    world.report(device, *zip(world.claim(device).items, results, strict=True))
+    for row in (*world.rows(Measurement), *world.rows(Candidate)):
+        assert (row.latency_ms, row.first_token_ms, row.token_ms, row.total_ms) == (20.0, 5.0, 1.0, 20.0)
+        assert (row.tokens_per_s, row.energy_token_mj) == (pytest.approx(800.0), 5.0)
+
+
+def test_other_modes_have_no_times(world: World) -> None:
+    device = world.device()
+    world.launches(1)
+    world.report(device, (world.claim(device).items[0], done(12.0)))
+    (row,) = world.rows(Candidate)
+    assert (row.latency_ms, row.first_token_ms, row.token_ms, row.tokens_per_s) == (12.0, None, None, None)
+
+
+def test_a_report_has_times_if_and_only_if_its_launch_generates(world: World) -> None:
+    device = world.device(modes=["forward", "generate"])
+    world.launches(1, world.target(protocol=PROTOCOL))
+    item = world.claim(device).items[0]
+    with pytest.raises(InvalidInput, match="needs the times") as told:
+        world.append(device, (item, done(3.0)))
+    assert told.value.field == "reports.0.result.generation"
+    world.append(device, (item, generated(3.0)))
+    world.launches(1)
+    item = world.claim(device).items[0]
+    with pytest.raises(InvalidInput, match="it has no generations"):
+        world.append(device, (item, generated(3.0)))
+
+
+def test_an_agent_that_does_not_know_the_mode_is_given_no_such_launch(world: World) -> None:
+    device = world.device()
+    world.launches(1, world.target(protocol=PROTOCOL))
+    assert not world.claim(device).items
+    newer = DeviceFacts.model_validate(facts(modes=["forward", "prefill", "decode", "generate"]))
+    with world.write() as session:
+        devices.update_facts(session, device, newer)
+    assert len(world.claim(device).items) == 1
+
+
+def test_a_job_that_no_agent_there_can_run_is_refused(service: Service) -> None:
+    old = SimulatedAgent(service.database, device_facts=DeviceFacts.model_validate(facts()))
+    assert old.device_id
+    with pytest.raises(InvalidInput) as told:
+        service.submit(asked({"token_ms": 5.0}))
+    assert told.value.field == "targets.0.protocol.mode"
+
+
+def test_limits_on_times_are_of_generations_alone(service: Service, agent: SimulatedAgent) -> None:
+    with pytest.raises(InvalidInput, match="mode forward generates no tokens") as told:
+        service.submit(
+            asked({"first_token_ms": 5.0}).model_copy(
+                update={
+                    "targets": (
+                        asked({"first_token_ms": 5.0})
+                        .targets[0]
+                        .model_copy(update={"protocol": MeasurementProtocol()}),
+                    )
+                }
+            )
+        )
+    assert told.value.field == "targets.0.limits.first_token_ms"
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("latency", ["total", "token"])
+def test_the_best_within_limits_on_two_times(service: Service, agent: SimulatedAgent, latency: str) -> None:
+    """The search finds models within the limits on the latency and on the other time, and recommends such a one."""
+    limits = {"first_token_ms": 0.63, "token_ms": 0.192}
+    job = service.finish(agent, asked(limits, latency=latency))
+    view = service.recommended(job)
+    with service.database.read() as session:
+        rows = session.scalars(select(Candidate).where(Candidate.role == "search")).all()
+        assert all(row.latency_ms == getattr(row, f"{latency}_ms") for row in rows)
+        for row in rows:
+            beyond = row.first_token_ms > 0.63 or row.token_ms > 0.192  # type: ignore[operator]
+            assert row.state == ("out_of_bounds" if beyond else "measured"), row.reason
+            assert ("first token" in (row.reason or "")) == (row.first_token_ms > 0.63)  # type: ignore[operator]
+        predicted = [row for row in rows if row.operator == "predicted"]
+    assert predicted
+    # Some are bets on the edge of a limit; without the limits they would be up to a tenth beyond.
+    assert all(row.first_token_ms <= 1.03 * 0.63 and row.token_ms <= 1.03 * 0.192 for row in predicted)  # type: ignore[operator]
+    assert view.recommended is not None
+    assert view.recommended.first_token_ms is not None
+    assert view.recommended.first_token_ms <= 0.63
+    assert view.recommended.token_ms is not None
+    assert view.recommended.token_ms <= 0.192
+    assert "0.63 ms to the first token and 0.192 ms a further token" in view.sentence
+
+
+def test_limits_may_be_asked_for_afterwards(service: Service, agent: SimulatedAgent) -> None:
+    job = service.finish(agent, asked({"memory_mb": 200.0}))
+    with service.database.read() as session:
+        page = list_candidates(session, service.user, job.id, CandidateFilter(role="search"))
+        token_ms = sorted(one.token_ms or 0.0 for one in page.items)
+        middle = token_ms[len(token_ms) // 2]
+        filters = CandidateFilter(role="search", max_token_ms=middle)
+        kept = list_candidates(session, service.user, job.id, filters).items
+        frontier = frontier_view(session, service.user, job.id, max_token_ms=middle)
+    assert kept
+    assert all(one.token_ms <= middle for one in kept)
+    assert all(one.token_ms <= middle for one in frontier.points)  # type: ignore[operator]
+    assert (service.recommended(job, max_token_ms=middle).recommended or kept[0]).token_ms <= middle  # type: ignore[operator]
+    nothing = service.recommended(job, max_token_ms=token_ms[0] / 1000)
+    assert nothing.recommended is None
+    assert [move.limit for move in nothing.moves] == ["token_ms"]
+    assert "raise the further-token limit" in nothing.sentence
+
+
+def test_exports_and_views_carry_all_times(service: Service, agent: SimulatedAgent) -> None:
+    job = service.finish(agent, asked({}, goal="frontier"))
+    with service.database.read() as session:
+        rows = list(export_rows(session, service.user, job.id))
+        views = list_candidates(session, service.user, job.id).items
+    for row, view in zip(rows, views, strict=True):
+        assert row["tokens_per_s"] == view.tokens_per_s == pytest.approx(1000 * 16 / row["total_ms"])
+        assert (row["first_token_ms"], row["token_ms"]) == (view.first_token_ms, view.token_ms)
+        assert row["energy_token_mj"] == view.energy_token_mj == pytest.approx(2.5 * row["token_ms"])
+
+
+def test_a_generation_is_asked_again_with_the_same_times(service: Service, agent: SimulatedAgent) -> None:
+    job = service.finish(agent, asked({"first_token_ms": 0.63, "token_ms": 0.192}))
+    target = job.targets[0].id
+    with service.database.read() as session:
+        last = session.scalars(
+            select(Generation).where(Generation.target_id == target).order_by(Generation.number.desc())
+        ).first()
+        assert last is not None
+        found = snapshots.restore(session, target, last.number)
+    measured = [one for one in found.results if one.latency_ms is not None]
+    assert measured
+    assert all(set(one.times) == {"total", "first_token", "token"} for one in measured)
+    assert json.loads(json.dumps(last.device_data))["baselines"][0][4].keys() == measured[0].times.keys()
+
+
+PARTS: tuple[dict[str, Any], ...] = ({"mode": "prefill", "new_tokens": 0}, {})
+
+
+@pytest.mark.parametrize("latency", ["total", "first_token", "token"])
+def test_only_the_part_that_is_the_latency_is_held_against_the_device(latency: str) -> None:
+    """A further token takes the time of one pass: at the speed of a whole generation it would be impossible."""
+    protocol = MeasurementProtocol.model_validate({**GENERATE, "latency": latency})
+    (architecture,) = space("lts-gpt2").baselines([2])
+    costs = protocol_costs(architecture, protocol)
+    prompt, whole = (protocol_costs(architecture, PROTOCOL.model_copy(update=part)).flops for part in PARTS)
+    work = {"total": whole, "first_token": prompt, "token": (whole - prompt) / 15}[latency]
+    subject = SimpleNamespace(
+        protocol=protocol.model_dump(mode="json"), architecture=architecture.canonical, flops=costs.flops,
+        weight_bytes=costs.weight_bytes, decoder_parameters=costs.decoder_parameters,
+        total_parameters=costs.total_parameters,
+    )  # fmt: skip
+    begun = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    device = SimpleNamespace(facts={"cores": 1, "extra": {"core_gflops": 40.0}})  # 160 at most
+
+    def refused(speed: float) -> bool:
+        result = done(work / speed * 1e3, 2 * costs.weight_bytes).model_dump(mode="json")
+        launch = SimpleNamespace(
+            id="lau_1", measurement_id="mea_1", device_id="dev_1", result=result, started_at=None,
+            created_at=begun, finished_at=begun + timedelta(minutes=1),
+        )  # fmt: skip
+        return bool(refusals([launch], {"mea_1": subject}, {"dev_1": device}))
+
+    assert not refused(40e9)
+    assert refused(400e9)

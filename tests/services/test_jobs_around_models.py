@@ -1,0 +1,154 @@
+"""Jobs that start from a model, jobs for llama.cpp, and agents that do not know today's blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lease_world import World
+from simulated_agent import CLASS, SimulatedAgent, by_size, facts
+from simulated_service import Service
+from sqlalchemy import select
+
+from edgefront.core.errors import InvalidInput, SpaceError
+from edgefront.core.services.fleet.capability import can_read
+from edgefront.core.services.jobs import recommendation
+from edgefront.core.services.jobs.checks import checked
+from edgefront.core.services.jobs.defaults import with_defaults
+from edgefront.core.services.jobs.frontier import frontier_view
+from edgefront.core.services.jobs.plan import space_of
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.catalogue import space
+from edgefront.core.spaces.models import named_model
+from edgefront.core.spaces.versions import FIELDS, fields_of
+from edgefront.core.store.tables import Candidate, Measurement
+from edgefront.core.wire.jobs import JobRequest
+
+SMOL = named_model("smollm2-135m").architecture
+_LAYER = [{"kind": "attention", "n_head": 3, "n_kv_head": 1, "bias": "none"}, {**SMOL.canonical["blocks"][1]}]
+MINE = Architecture.parse({**SMOL.canonical, "d_model": 192, "embedding": {"vocab_size": 8192}, "blocks": _LAYER * 4})
+
+
+def asked(**changes: Any) -> JobRequest:
+    return JobRequest.model_validate(
+        {
+            "goal": "best_within_limits",
+            "space": {"model": MINE.canonical},
+            "targets": [{"device_class": CLASS, "limits": {"latency_ms": 1000.0}}],
+            "algorithm": {"settings": {"initial": 4, "batch": 2, "population": 60, "steps": 2}},
+            "budget": {"candidates": 8, "refinement": 0.0},
+        }
+        | changes
+    )
+
+
+def test_a_job_around_a_model_measures_it_first_and_then_its_neighbours(sqlite_service: Service) -> None:
+    agent = SimulatedAgent(sqlite_service.database, by_size())
+    job = sqlite_service.submit(asked())
+    assert (job.request.space.name, job.request.space.model) == ("llama", MINE.canonical)
+    sqlite_service.run(agent)
+    job = sqlite_service.get(job.id)
+    assert job.state == "finished", job.targets[0].note
+    with sqlite_service.database.read() as session:
+        first, *searched = session.scalars(select(Candidate).order_by(Candidate.number)).all()
+        view = recommendation.read(session, sqlite_service.user, job.id).recommendation()
+        frontier = frontier_view(session, sqlite_service.user, job.id)
+    assert frontier.own_model
+    assert "my model" in frontier.summary
+    assert job.targets[0].summary == frontier.summary
+    assert (first.role, first.digest) == ("baseline", MINE.digest)
+    assert {row.role for row in searched} == {"search"}
+    around = space_of(job.request.space)
+    for row in searched:
+        architecture = Architecture.parse(row.architecture)
+        assert around.contains(architecture)
+        assert architecture.embedding == MINE.embedding
+        assert row.predicted["extrapolated"]
+    assert view.own_model
+    assert view.baseline is not None
+    assert view.baseline.digest == MINE.digest
+    assert "my model" in view.sentence
+    assert "stock model" not in view.sentence
+    assert "learnt from models without the blocks of llama" in view.note
+
+
+def test_my_model_is_compared_with_where_it_is_beyond_the_limits(sqlite_service: Service) -> None:
+    agent = SimulatedAgent(sqlite_service.database, by_size())
+    job = sqlite_service.submit(asked())
+    sqlite_service.run(agent)
+    with sqlite_service.database.read() as session:
+        rows = session.scalars(select(Candidate).where(Candidate.latency_ms.is_not(None))).all()
+        mine = next(row.latency_ms for row in rows if row.role == "baseline")
+        limit = min(row.latency_ms for row in rows if row.role == "search")
+        view = recommendation.read(session, sqlite_service.user, job.id, max_latency_ms=limit).recommendation()
+    assert view.recommended is not None
+    if limit < mine:
+        assert "Against my model, which is beyond the limits" in view.sentence
+
+
+def test_a_model_that_no_space_has_is_refused_with_its_fields() -> None:
+    model = named_model("srupp-base").architecture.canonical
+    with pytest.raises(SpaceError) as refused:
+        checked(asked(space={"model": model}))
+    assert refused.value.field == "space.model"
+    assert refused.value.extra["errors"][0]["field"] == "model.blocks.0.kind"
+    with pytest.raises(InvalidInput, match=r"space\.model\.d_model"):
+        checked(asked(space={"model": {**MINE.canonical, "d_model": 0}}))
+    with pytest.raises(InvalidInput, match=r"the baseline is space\.model"):
+        checked(asked(baseline_layers=[2]))
+
+
+def llama_cpp(name: str, narrow: dict[str, Any] | None = None) -> JobRequest:
+    targets = [{"device_class": CLASS, "limits": {"latency_ms": 1000.0}, "protocol": {"runtime": "llamacpp"}}]
+    return asked(space={"name": name, "narrow": narrow or {}}, targets=targets, baseline_layers=[2])
+
+
+def test_a_job_for_llama_cpp_is_narrowed_to_what_it_runs() -> None:
+    assert with_defaults(llama_cpp("llama", {"n_layer": [2]})).space.narrow == {"n_layer": [2]}
+    settled = with_defaults(llama_cpp("lfm")).space
+    assert (settled.narrow["layers"], settled.narrow["window"]) == (["alike"], [0])
+    with pytest.raises(SpaceError, match=r"space\.narrow\.window: llama\.cpp runs 0 only"):
+        with_defaults(llama_cpp("lfm", {"window": [128]}))
+
+
+@pytest.mark.parametrize("name", ["lts-gpt2", "bert", "hybrid"])
+def test_a_space_that_llama_cpp_cannot_run_is_refused_with_those_that_it_can(name: str) -> None:
+    with pytest.raises(InvalidInput, match="GGUF cannot express") as refused:
+        checked(llama_cpp(name))
+    assert refused.value.field == "targets.0.protocol.runtime"
+    assert "the spaces llama, lfm" in str(refused.value.allowed)
+
+
+# Agents of earlier releases -------------------------------------------------------------------------------------------
+
+
+def test_descriptions_say_what_a_reader_must_know() -> None:
+    assert fields_of(named_model("gpt2-small").architecture.canonical) == 1
+    assert fields_of(named_model("srupp-iwslt").architecture.canonical) == 1
+    for name in ("llama", "lfm"):
+        (stock,) = space(name).baselines([2])
+        assert fields_of(stock.canonical) == FIELDS == 2
+    assert not can_read({}, SMOL.canonical)
+    assert can_read({"descriptions": FIELDS}, SMOL.canonical)
+
+
+def test_a_job_that_only_earlier_agents_could_measure_is_refused(sqlite_service: Service) -> None:
+    SimulatedAgent(sqlite_service.database, device_facts=facts().model_copy(update={"descriptions": 1}))
+    with pytest.raises(InvalidInput, match="update the agent") as refused:
+        sqlite_service.submit(asked())
+    assert refused.value.field == "targets.0.device_class"
+    sqlite_service.submit(asked(space={"name": "lts-gpt2", "narrow": {"n_layer": [2, 3]}}))
+
+
+def test_an_earlier_agent_takes_what_it_can_read(world: World) -> None:
+    old, new = world.device("old"), world.device("new", descriptions=FIELDS)
+    unread, *rest = world.launches(3)
+    with world.write() as session:
+        measurement = session.scalars(select(Measurement).order_by(Measurement.id)).first()
+        assert measurement is not None
+        measurement.architecture = SMOL.canonical
+    taken = {item.launch_id for item in world.claim(old, 8).items}
+    assert len(taken) == 2
+    left = world.claim(new, 8).items
+    assert [item.architecture for item in left] == [SMOL.canonical]
+    assert {unread, *rest} == taken | {item.launch_id for item in left}

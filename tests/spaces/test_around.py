@@ -1,0 +1,93 @@
+"""The part of a space around a model: the model and its neighbours are in it, or the fields are named that are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgefront.core.errors import ArchitectureError, SpaceError
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.around import AUTO, space_around
+from edgefront.core.spaces.models import named_model
+
+FOUND = {
+    "gpt2-small": "llama",
+    "opt-125m": "llama",
+    "mobilellm-125m": "llama",
+    "smollm2-135m": "llama",
+    "qwen2.5-0.5b": "llama",
+    "qwen3-0.6b": "llama",
+    "llama-3.2-1b": "llama",
+    "lfm2-350m": "lfm",
+}
+
+
+@pytest.mark.parametrize(("name", "space"), FOUND.items())
+def test_the_model_and_its_neighbours_are_in_the_space(name: str, space: str) -> None:
+    model = named_model(name).architecture
+    around = space_around(model.canonical, AUTO)
+    assert around.name == space
+    assert around.contains(model)
+    assert around.baselines() == around.baselines([1, 2]) == (model,)
+    rng = np.random.default_rng(0)
+    drawn = [around.architecture(around.sample(rng)) for _ in range(60)]
+    assert all(around.contains(one) for one in drawn)
+    assert all(one.positions == model.positions and one.embedding == model.embedding for one in drawn)
+    widths = {one.d_model for one in drawn}
+    assert model.d_model in widths
+    assert min(widths) >= model.d_model / 2
+    assert max(widths) <= 1.5 * model.d_model
+    # Near ones too: most of their blocks are the model's.
+    own = model.canonical["blocks"]
+    others = [one.canonical["blocks"] for one in drawn if one.d_model == model.d_model]
+    shared = [sum(a == b for a, b in zip(blocks, own, strict=False)) / len(own) for blocks in others]
+    assert max(shared) > 0.8
+
+
+def test_a_narrowing_keeps_the_nearest_to_the_model() -> None:
+    model = named_model("smollm2-135m").architecture
+    narrowed = space_around(model, "llama").narrow({"n_layer": {"max": 20}, "n_head": [3, 6], "n_kv_head": [1, 3]})
+    assert narrowed.seed is not None
+    assert not narrowed.contains(model)
+    nearest = narrowed.architecture(narrowed.seed)
+    assert (len(nearest.blocks), nearest.blocks[0].n_head) == (40, 6)  # type: ignore[union-attr]
+    assert narrowed.baselines() == (model,)
+
+
+def with_blocks(model: Architecture, changes: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    blocks = [{**block, **changes.get(index, {})} for index, block in enumerate(model.canonical["blocks"])]
+    return {**model.canonical, "blocks": blocks}
+
+
+def test_what_keeps_a_model_out_is_named_field_by_field() -> None:
+    smol = named_model("smollm2-135m").architecture
+    strange = with_blocks(smol, {2: {"d_head": 32}, 5: {"gated": False}, 8: {"qk_norm": True}, 11: {"kind": "srupp"}})
+    strange["blocks"][11] = {"kind": "srupp", "d_attn": 64}
+    with pytest.raises(SpaceError) as refused:
+        space_around(strange, "llama")
+    assert refused.value.field == "model"
+    fields = [one["field"] for one in refused.value.extra["errors"]]
+    assert fields == ["model.blocks.11.kind", "model.blocks.8.qk_norm", "model.blocks.2.d_head", "model.blocks.5.gated"]
+    assert "blocks.2.d_head 32: all layers have one, and blocks.0 has 64" in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("bert-base", "causal"), ("transformer-xl-base", "positions.kind"), ("srupp-base", "blocks.0.kind")],
+)
+def test_models_of_other_kinds_are_refused(name: str, field: str) -> None:
+    with pytest.raises(SpaceError) as refused:
+        space_around(named_model(name).architecture, AUTO)
+    assert refused.value.extra["errors"][0]["field"] == f"model.{field}"
+
+
+def test_a_space_that_cannot_have_the_model_names_the_one_that_has() -> None:
+    with pytest.raises(SpaceError, match="the space lfm has it"):
+        space_around(named_model("lfm2-350m").architecture, "llama")
+    with pytest.raises(SpaceError, match="llama or lfm can"):
+        space_around(named_model("gpt2-small").architecture, "lts-gpt2")
+    with pytest.raises(ArchitectureError) as wrong:
+        space_around({"d_model": 8}, AUTO)
+    assert wrong.value.field.startswith("model.")

@@ -1,0 +1,173 @@
+"""One candidate, several targets, and the log of a job, by their pages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+from playwright.sync_api import Browser, BrowserContext, expect
+from simulated_agent import RemoteAgent
+from test_accessibility import inspect
+from watched_page import WatchedPage
+from worked_trainings import Pool
+
+from edgefront.embedded.service import EmbeddedService
+
+Watch = Callable[..., WatchedPage]
+
+
+def test_one_candidate_from_the_answer_to_its_files(
+    watch: Watch, member: BrowserContext, api: httpx.Client, predicted: dict[str, Any], pool: Pool
+) -> None:
+    seen = watch(member, f"/jobs/{predicted['id']}")
+    page = seen.page
+    page.get_by_role("link", name="All about it").click()
+    candidate_id = urlsplit(page.url).path.rsplit("/", 1)[1]
+    details = api.get(f"/v1/candidates/{candidate_id}/details").json()
+    candidate = details["candidate"]
+    expect(page.locator("h1")).to_have_text(f"Candidate {candidate['number']}")
+    rows = page.locator("#blocks tbody tr")
+    expect(rows).to_have_count(len(candidate["architecture"]["blocks"]))
+    heads = candidate["architecture"]["blocks"][0]["n_head"]
+    assert rows.first.locator("svg rect:not(.stream)").count() == heads
+    expect(rows.first).to_contain_text(f"{heads} head")
+    expect(page.locator("#parts")).to_be_visible()
+    expect(rows.first.locator("td").last).to_contain_text("ms")
+    expect(page.locator("#latency-total")).to_contain_text("measured")
+    expect(page.locator("#memory-parts tbody tr").first).to_contain_text("weights")
+    launches = api.get(f"/v1/candidates/{candidate_id}/launches").json()
+    expect(page.locator("#launches tbody tr")).to_have_count(len(launches))
+    samples = launches[0]["result"]["latency"]["samples_ms"]
+    assert page.locator("#launches tbody tr").first.locator("circle.sample").count() == len(samples)
+    expect(page.locator("#no-trainings")).to_be_visible()
+    inspect(seen)
+    with page.expect_download() as download:
+        page.get_by_role("link", name="download the description").click()
+    assert json.loads(download.value.path().read_text()) == candidate["architecture"]
+    formats = page.locator("#downloads tbody tr")
+    expect(formats).to_have_count(len(details["downloads"]))
+    page.get_by_role("link", name="Show in its job").click()
+    expect(page.locator("#chosen-title")).to_have_text(f"Candidate {candidate['number']}")
+
+
+def test_a_lineage_leads_from_child_to_parent(
+    watch: Watch, member: BrowserContext, api: httpx.Client, agent: RemoteAgent
+) -> None:
+    request = {
+        "name": "with parents",
+        "space": {"narrow": {"n_layer": [2, 3], "d_model": {"min": 64, "max": 192, "step": 64}}},
+        "targets": [{"device": agent.name}],
+        "algorithm": {"name": "lts", "settings": {"iterations": 2, "population": 8}},
+        "budget": {"refinement": 0},
+        "proxy": "decoder_parameters",
+        "seed": 11,
+    }
+    job = agent.finish(api, api.post("/v1/jobs", json=request).raise_for_status().json()["id"])
+    items = api.get(f"/v1/jobs/{job['id']}/candidates", params={"limit": 500}).json()["items"]
+    child = next(one for one in items if one["parents"])
+    seen = watch(member, f"/jobs/{job['id']}/candidates/{child['id']}")
+    rows = seen.page.locator("#lineage tbody tr")
+    expect(rows.first).to_contain_text("parent:")
+    parent = next(one for one in items if one["id"] == min(child["parents"]))
+    seen.page.get_by_role("link", name=f"Candidate {parent['number']}", exact=True).click()
+    expect(seen.page.locator("h1")).to_have_text(f"Candidate {parent['number']}")
+    missing = watch(member, f"/jobs/{job['id']}/candidates/cnd_none")
+    expect(missing.page.get_by_role("alert")).to_contain_text("Could not load the candidate")
+    missing.forgive(404)
+
+
+def test_two_targets_compared_and_sent_to_a_colleague(
+    watch: Watch, member: BrowserContext, api: httpx.Client, finished: dict[str, Any], predicted: dict[str, Any]
+) -> None:
+    seen = watch(member, f"/jobs/{finished['id']}")
+    page = seen.page
+    page.locator(".actions").get_by_role("link", name="Compare").click()
+    rows = page.locator("#targets tbody tr")
+    expect(rows).to_have_count(2)
+    ids = [target["id"] for target in finished["targets"]]
+    assert parse_qs(urlsplit(page.url).query) == {"target": ids}
+    found = api.get("/v1/comparison", params={"target": ids}).json()
+    models = page.locator("#architectures tbody tr")
+    expect(models).to_have_count(len(found["architectures"]))
+    seen.until("document.getElementById('chart').data?.length", 4)
+    page.get_by_label("Job", exact=True).select_option(label=f"{predicted['name']} ({predicted['owner']})")
+    page.get_by_role("button", name="Add to the comparison").click()
+    expect(rows).to_have_count(3)
+    ids.append(predicted["targets"][0]["id"])
+    page.get_by_label("Only those measured on every target").check()
+    compared = api.get("/v1/comparison", params={"target": ids}).json()["architectures"]
+    everywhere = [one for one in compared if all(here and not here["predicted"] for here in one["entries"])]
+    expect(models).to_have_count(len(everywhere))
+    page.get_by_label("Only those measured on every target").uncheck()
+    page.get_by_role("button", name="free: latency").click()
+    page.locator("#architectures button.pick").first.click()
+    expect(page.locator("#architectures tr.selected")).to_have_count(1)
+    inspect(seen)
+    first = page.locator("#architectures tbody tr").first.text_content()
+    address = page.url
+    query = parse_qs(urlsplit(address).query)
+    assert query == {"target": ids, "sort": ["latency-0"]}
+    colleague = watch(member, address.removeprefix(seen.origin))
+    expect(colleague.page.locator("#targets tbody tr")).to_have_count(3)
+    expect(colleague.page.locator("#architectures tbody tr").first).to_have_text(first or "")
+    colleague.page.locator("#targets tbody tr").last.get_by_role("button", name="Remove").click()
+    expect(colleague.page.locator("#targets tbody tr")).to_have_count(2)
+    colleague.page.locator("#targets tbody tr").last.get_by_role("button", name="Make the first").click()
+    expect(colleague.page.locator("#targets tbody tr").first).to_contain_text("bounded")
+
+
+def test_nothing_to_compare_yet_is_said(watch: Watch, member: BrowserContext, finished: dict[str, Any]) -> None:
+    seen = watch(member, "/compare")
+    expect(seen.page.locator("#nothing")).to_have_text("Choose the first target.")
+    inspect(seen)
+    wrong = watch(member, "/compare?target=tgt_none")
+    expect(wrong.page.get_by_role("alert")).to_contain_text("no target")
+    wrong.forgive(404)
+
+
+def test_the_log_of_a_job_in_words(watch: Watch, member: BrowserContext, finished: dict[str, Any]) -> None:
+    seen = watch(member, f"/jobs/{finished['id']}")
+    seen.page.get_by_role("link", name="Log", exact=True).click()
+    log = seen.page.get_by_role("log")
+    expect(log).to_contain_text("free: baseline 0 proposed")
+    expect(log).to_contain_text("free: frontier:")
+    expect(log).to_contain_text("the job is finished")
+    assert "launch lau_" not in (log.text_content() or "")
+    inspect(seen)
+    seen.page.get_by_label("Show").select_option("states")
+    expect(log).not_to_contain_text("proposed (")
+    seen.page.get_by_label("Show").select_option("all")
+    expect(log).to_contain_text("launch lau_")
+
+
+def test_a_viewer_sees_all_and_is_offered_nothing_that_changes(
+    watch: Watch,
+    browser: Browser,
+    service: EmbeddedService,
+    api: httpx.Client,
+    finished: dict[str, Any],
+    agent: RemoteAgent,
+) -> None:
+    key = api.post("/v1/keys", json={"name": "manager", "role": "viewer"}).raise_for_status().json()["key"]
+    context = browser.new_context(base_url=service.url)
+    seen = watch(context, "/login")
+    seen.sign_in(key, "/")
+    page = seen.page
+    expect(page.locator("#owner")).to_have_text("manager, reads only")
+    expect(page.get_by_role("link", name="New search")).to_be_hidden()
+    page.get_by_role("link", name="two targets").click()
+    expect(page.locator("#frontier-size")).not_to_have_text("–")
+    for name in ("Duplicate…", "Delete…", "Train…"):
+        expect(page.get_by_text(name, exact=True).first).to_be_hidden()
+    page.goto(f"{service.url}/devices/{agent.name}")
+    expect(page.locator("#health")).to_be_visible()
+    expect(page.get_by_role("log").or_(page.locator("#no-log"))).to_be_visible()
+    for name in ("Drain", "Revoke…", "Enrol again…"):
+        expect(page.get_by_role("button", name=name)).to_be_hidden()
+    page.goto(f"{service.url}/devices")
+    expect(page.locator("#add-who")).to_be_visible()
+    expect(page.get_by_role("button", name="Add a device")).to_be_hidden()
+    context.close()

@@ -1,0 +1,61 @@
+"""The devices as a page: the list, and of each the history of its anchor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from playwright.sync_api import BrowserContext, expect
+from simulated_agent import RemoteAgent, done
+from watched_page import WatchedPage
+
+from edgefront.core.services.fleet.device_keys import key_of_device
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.measuring import anchors
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Device, Launch
+from edgefront.embedded.service import EmbeddedService
+
+LATENCIES = (1.0, 1.1, 0.9, 2.5)
+
+
+def test_a_device_shows_its_anchor_and_why_it_is_in_quarantine(
+    watch: Callable[..., WatchedPage], member: BrowserContext, service: EmbeddedService, agent: RemoteAgent
+) -> None:
+    database = Database(f"sqlite:///{service.home / 'edgefront.db'}")
+    with database.write() as session:
+        now = database.now(session)
+        device = session.get_one(Device, agent.device_id)
+        protocol = anchors.protocol_for(device.facts)
+        assert protocol is not None
+        want = demand.Want(anchors.ARCHITECTURE.digest, anchors.ARCHITECTURE.canonical, anchors.SEED)
+        key = key_of_device(device.id)
+        made = demand.measurements(session, key, protocol.model_dump(mode="json"), protocol.digest, [want])
+        for index, latency in enumerate(LATENCIES):
+            environment = {"load_1m": 0.1 * index, "temperature_c": 50 + index}
+            session.add(
+                Launch(
+                    measurement_id=made[want.digest].id,
+                    device_key=key,
+                    state="done",
+                    purpose="anchor",
+                    device_id=device.id,
+                    result={**done(latency, 1 << 20).model_dump(mode="json"), "environment": environment},
+                    created_at=now,
+                    finished_at=now + timedelta(minutes=30 * index),
+                )
+            )
+        device.quarantine, device.drift = "launch lau_1 is implausible: too fast", "the device's anchor takes longer"
+    database.dispose()
+    seen = watch(member, "/devices")
+    link = seen.page.get_by_role("link", name=agent.name)
+    expect(seen.page.locator("#devices")).to_contain_text("in quarantine")
+    link.click()
+    expect(seen.page.locator("h1")).to_have_text(agent.name)
+    expect(seen.page.locator("#quarantine")).to_contain_text("too fast")
+    expect(seen.page.locator("#quarantine")).to_contain_text(f"edgefront device trust {agent.name}")
+    expect(seen.page.locator("#drift")).to_contain_text("takes longer")
+    expect(seen.page.locator("#points tbody tr")).to_have_count(len(LATENCIES))
+    expect(seen.page.locator("#points tbody tr").first).to_contain_text("2.50 ms")
+    expect(seen.page.locator("#drawing polyline")).to_have_count(3)  # no clock is reported
+    expect(seen.page.locator("#drawing figcaption").first).to_have_text("Latency from 0 to 2.5 ms")

@@ -1,0 +1,74 @@
+"""Trainings that are stored and moved on by the services, as a worker would: nothing is trained here."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import httpx
+
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings import claims as training_claims
+from edgefront.core.services.trainings import lifecycle as trainings
+from edgefront.core.services.trainings.claims import Machine, Outcome, Report, Score, TrainingClaim
+from edgefront.core.store.database import Database
+from edgefront.embedded.service import EmbeddedService
+
+ARCHITECTURE = {
+    "version": 1,
+    "d_model": 32,
+    "positions": {"kind": "learned", "length": 256},
+    "embedding": {"vocab_size": 4096},
+    "blocks": [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 64}],
+}
+
+
+class Pool:
+    """What a worker says of trainings, said by the test."""
+
+    def __init__(self, service: EmbeddedService, database: Database, api: httpx.Client) -> None:
+        self.settings = Settings(home=service.home)
+        self.database, self.api = database, api
+
+    def submit(self, **request: Any) -> str:
+        subject = {} if "candidate" in request else {"architecture": ARCHITECTURE}
+        made = self.api.post("/v1/trainings", json={**subject, "dataset": "python", **request})
+        return str(made.raise_for_status().json()["items"][0]["id"])
+
+    def claim(self) -> TrainingClaim:
+        with self.database.write() as session:
+            machine = Machine("lab-7", slots=99, memory_bytes=1 << 40)
+            found = training_claims.claim(session, machine, "cpu", self.database.now(session), 3600)
+        assert found is not None
+        return found
+
+    def report(self, claim: TrainingClaim, **said: Any) -> None:
+        with self.database.write() as session:
+            report = Report("training", steps=300, **said)
+            now = self.database.now(session)
+            training_claims.report(session, claim.training_id, claim.fence, report, now, 3600)
+
+    def start(self, claim: TrainingClaim) -> None:
+        with self.database.write() as session:
+            now = self.database.now(session)
+            training_claims.start(session, claim.training_id, claim.fence, ARCHITECTURE, "d" * 64, now, 3600)
+
+    def finish(self, claim: TrainingClaim, perplexity: float) -> None:
+        scores = [Score("test", "perplexity", perplexity), Score("test", "loss", math.log(perplexity))]
+        with self.database.write() as session:
+            outcome = Outcome("done", result={"best_step": 300}, scores=scores)
+            now = self.database.now(session)
+            training_claims.finish(session, claim.training_id, claim.fence, Report(), outcome, now)
+
+    def supernet(self) -> str:
+        with self.database.write() as session:
+            made = trainings.create_supernet(
+                session, owner="local", name="a supernet", dataset="python", recipe="quick", overrides={}, supernet={},
+                budget={}, seed=3, settings=self.settings, now=self.database.now(session),
+            )  # fmt: skip
+            return made.id
+
+
+def metric(step: int, loss: float = 4.0, **more: Any) -> dict[str, Any]:
+    figures = {"lr": 1e-3, "tokens_per_s": 2048.0, "mfu": 0.31}
+    return {"step": step, "tokens": 1024 * step, "seconds": 0.5 * step, "loss": loss, **figures, **more}
