@@ -128,6 +128,24 @@ def test_nothing_to_compare_yet_is_said(watch: Watch, member: BrowserContext, fi
     wrong.forgive(404)
 
 
+def test_of_many_targets_of_a_job_the_first_are_compared(
+    watch: Watch, member: BrowserContext, api: httpx.Client, agent: RemoteAgent
+) -> None:
+    request = {
+        "name": "many targets",
+        "targets": [{"name": f"limit {ms}", "device": agent.name, "limits": {"latency_ms": ms}} for ms in range(1, 11)],
+        "budget": {"candidates": 1},
+    }
+    job = api.post("/v1/jobs", json=request).raise_for_status().json()
+    try:
+        seen = watch(member, f"/compare?job={job['id']}")
+        expect(seen.page.locator("#targets tbody tr")).to_have_count(8)
+        expect(seen.page.get_by_text("The first 8 of 10 targets are compared.")).to_be_visible()
+        assert len(parse_qs(urlsplit(seen.page.url).query)["target"]) == 8
+    finally:
+        api.post(f"/v1/jobs/{job['id']}/cancel").raise_for_status()
+
+
 def test_the_log_of_a_job_in_words(watch: Watch, member: BrowserContext, finished: dict[str, Any]) -> None:
     seen = watch(member, f"/jobs/{finished['id']}")
     seen.page.get_by_role("link", name="Log", exact=True).click()

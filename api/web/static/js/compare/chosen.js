@@ -16,6 +16,6 @@ export function keepChosen({ targets, everywhere, sort }) {
 }
 
 /** The path of the comparison below `/v1`. */
-export function comparisonPath({ targets, jobs }) {
-  return `/v1/comparison?${new URLSearchParams([...targets.map((id) => ["target", id]), ...jobs.map((id) => ["job", id])])}`;
+export function comparisonPath(targets) {
+  return `/v1/comparison?${new URLSearchParams(targets.map((id) => ["target", id]))}`;
 }

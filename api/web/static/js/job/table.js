@@ -64,6 +64,7 @@ export class CandidateTable {
     this.group = FIRST_GROUP;
     this.text = "";
     this.only = null; // ids that alone are listed
+    this.brushes = null; // as text, which keep them
     this.asked = 0; // only the latest question is answered
     this.selected = null;
     this.recommended = null;
@@ -98,15 +99,16 @@ export class CandidateTable {
   /** Turns to another target. */
   turn(target) {
     if (this.target === target) return;
-    Object.assign(this, { target, selected: null, recommended: null, only: null });
+    Object.assign(this, { target, selected: null, recommended: null, only: null, brushes: null });
     this.load({ offset: 0 });
   }
 
-  /** Lists these alone, as far as the page has their points; null: all. */
-  keepOnly(ids) {
+  /** Lists these alone, as far as the page has their points; null: all. The page stays where only new points arrived. */
+  keepOnly(ids, brushes) {
     if (this.only === ids) return;
-    this.only = ids;
-    this.load({ offset: 0 });
+    const isSame = this.brushes === brushes;
+    Object.assign(this, { only: ids, brushes });
+    this.load(isSame ? {} : { offset: 0 });
   }
 
   /** Marks a candidate and turns to the page it is on, widening the filters if they hide it. */

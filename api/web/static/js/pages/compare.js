@@ -73,22 +73,29 @@ function arrange(changes) {
 /** Compares these targets from now on. */
 async function choose(targets) {
   chosen.targets = targets;
-  chosen.jobs = [];
   keepChosen(chosen);
   await load();
 }
 
+/** Replaces the jobs that the address names by their targets; what is left out is said. */
+async function resolveJobs() {
+  const found = await Promise.all(chosen.jobs.map((id) => patiently(`/v1/jobs/${encodeURIComponent(id)}`, away)));
+  const targets = [...chosen.targets, ...found.flatMap((job) => job.targets.map(({ id }) => id))];
+  Object.assign(chosen, { targets: targets.slice(0, MOST), jobs: [] });
+  return targets.length > MOST ? `The first ${MOST} of ${targets.length} targets are compared. Remove one to add another.` : "";
+}
+
 async function load() {
   try {
-    view = chosen.targets.length + chosen.jobs.length ? await patiently(comparisonPath(chosen), away) : null;
-    setNotice(byId("notice"), "");
+    const note = chosen.jobs.length ? await resolveJobs() : "";
+    view = chosen.targets.length ? await patiently(comparisonPath(chosen.targets), away) : null;
+    setNotice(byId("notice"), note);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     setNotice(byId("notice"), `Could not compare: ${error.message}`, "bad");
     return;
   }
   chosen.targets = view ? view.targets.map(({ target_id: id }) => id) : [];
-  chosen.jobs = [];
   keepChosen(chosen);
   showTargets();
   if (view) await showComparison();

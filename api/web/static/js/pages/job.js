@@ -87,7 +87,7 @@ const refreshAnswer = throttled(() => Promise.all([loadAnswer(), loadAgreement()
 const genes = new Genes(path, {
   onPick: pick,
   onBrush: () => {
-    table.keepOnly(genes.brushed);
+    table.keepOnly(genes.brushed, genes.brushes);
     drawChart();
     keep();
   },
