@@ -14,7 +14,7 @@ until it is within 1 %. A search that has ended keeps what it found.
 With `--devices here` every launch is a real one, by the agent's measuring loop with ONNX Runtime on one thread of this
 machine; a launch that fails is infeasible. The best known is then the best that any search measured.
 
-    python benchmarks/bench_find.py --devices here --launches 40 --limits 2
+    python benchmarks/bench_find.py --devices here --launches 40 --depths 5 10
     python benchmarks/bench_find.py [--launches 400] [--seeds 1] [--devices arm v100] [--searches surrogate lts …]
 """
 
@@ -108,7 +108,9 @@ class Task:
         return bool(self.problem.violation(np.array([latency_ms]), np.array([memory_bytes]))[0] == 0)
 
 
-def tasks(device: Replayed | Here, scores: Callable[[Shapes], np.ndarray], launches: int) -> list[Task]:
+def tasks(
+    device: Replayed | Here, scores: Callable[[Shapes], np.ndarray], launches: int, depths: Sequence[int]
+) -> list[Task]:
     return [
         Task(
             device,
@@ -122,7 +124,7 @@ def tasks(device: Replayed | Here, scores: Callable[[Shapes], np.ndarray], launc
                 scores=scores,
             ),
         )
-        for latency, memory in (device.launch(one, LIMITS_SEED) for one in SPACE.baselines(DEPTHS))
+        for latency, memory in (device.launch(one, LIMITS_SEED) for one in SPACE.baselines(depths))
     ]
 
 
@@ -247,7 +249,7 @@ def main() -> None:
     parser.add_argument("--launches", type=int, default=400)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--devices", nargs="+", choices=[*DEVICES, "here"], default=list(DEVICES))
-    parser.add_argument("--limits", type=int, default=len(DEPTHS), help="pairs of limits")
+    parser.add_argument("--depths", type=int, nargs="+", default=DEPTHS, help="of the stock models that are the limits")
     names = ["surrogate", "lts", "nsga2", "random", "optuna-tpe", "optuna-gp"]
     parser.add_argument("--searches", nargs="+", choices=names, default=names[:-1])
     options = parser.parse_args()
@@ -258,7 +260,7 @@ def main() -> None:
         for name, every in curves.items():
             rows.append({"device": device, "search": name, **summary(every, options.launches)})
             append("bench_find", rows[-1])
-    table(f"Excess of predicted perplexity over the best known, % (median and worst of {options.limits} limits)", rows)
+    table(f"Excess of predicted perplexity over the best known, % (median and worst of {len(options.depths)} limits)", rows)
 
 
 def compared(
@@ -266,7 +268,7 @@ def compared(
 ) -> dict[str, list[np.ndarray]]:
     """Search → for each limits and seed the excess of its best over the best known, after each launch."""
     curves: dict[str, list[np.ndarray]] = {name: [] for name in options.searches}
-    for task in tasks(device, scores, options.launches)[: options.limits]:
+    for task in tasks(device, scores, options.launches, options.depths):
         aim = best_known(task)
         for seed in range(options.seeds):
             found = {}
