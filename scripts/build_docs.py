@@ -22,7 +22,7 @@ ELSEWHERE = {
     "LICENSE": "license.txt",
     "benchmarks/README.md": "benchmarks.md",
 }
-KINDS = (".md", ".png", ".svg")
+KINDS = (".md", ".png", ".svg", ".css")
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(?=[)#])")
 
 
