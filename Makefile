@@ -11,7 +11,7 @@ TORCH := tests/cost/test_counts.py tests/cost/test_flops.py tests/services/test_
 # Compiled modules are kept, whatever the environment says: a run of the tests starts hundreds of processes of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast lint types migrations constraints clean
+.PHONY: demo test test-fast lint types migrations docs docs-serve constraints clean
 
 demo: $(VENV)/demo.installed
 	@$(BIN)/edgefront demo $(ARGS)
@@ -33,6 +33,12 @@ types: $(VENV)/dev.installed
 
 migrations: $(VENV)/dev.installed
 	@$(BIN)/python scripts/check_migrations.py
+
+docs: $(VENV)/dev.installed
+	@$(BIN)/python scripts/build_docs.py
+
+docs-serve: docs
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory site $(or $(PORT),8000)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
@@ -60,4 +66,4 @@ constraints: $(VENV)/bin/python
 	@mv $(VENV)/constraints.new constraints.txt
 
 clean:
-	rm -rf $(VENV) build dist demo-output *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .cache demo-output *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

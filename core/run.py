@@ -66,14 +66,14 @@ def read_spec(folder: Path) -> RunSpec:
 
 
 def _run(spec: RunSpec, folder: Path, ranks: Ranks, journal: Journal, stop: threading.Event) -> int:
-    journal.tell(state="starting", error=None)
+    journal.update(state="starting", error=None)
     trainer = Trainer(spec, folder, ranks, journal, stop.is_set)
     if trainer.train() == "stopped":
-        journal.tell(state="stopped", step=trainer.progress.step)
+        journal.update(state="stopped", step=trainer.progress.step)
         return EXIT_STOPPED
-    journal.tell(state="evaluating")
+    journal.update(state="evaluating")
     write_result(trainer, folder)
-    journal.tell(state="done", seconds_left=0.0)
+    journal.update(state="done", seconds_left=0.0)
     return EXIT_DONE
 
 
@@ -96,7 +96,7 @@ def _ended(folder: Path, state: str, text: str, code: int) -> int:
         journal.status = read_status(folder) or journal.status
         if journal.status.state in ENDED and int(os.environ.get("WORLD_SIZE", "1")) > 1:
             return code  # a rank whose connection broke with the one that failed has nothing to add
-        journal.tell(state=state, error=text)
+        journal.update(state=state, error=text)
     except (EdgefrontError, OSError) as error:
         _log.error("status.json could not be written: %s", error)
     return code

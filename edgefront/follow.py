@@ -48,8 +48,8 @@ def views(client: Client, job_id: str) -> Iterator[JobView]:
         over.set()
 
 
-def each_event(client: Client, job_id: str, after: int, tell: Callable[[EventView], None]) -> JobView:
-    """Calls `tell` with every event of the job until its end, and returns the ended job."""
+def each_event(client: Client, job_id: str, after: int, report: Callable[[EventView], None]) -> JobView:
+    """Calls `report` with every event of the job until its end, and returns the ended job."""
     for event in client.jobs.events(job_id, after=after):
-        tell(event)
+        report(event)
     return client.jobs.get(job_id)

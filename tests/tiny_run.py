@@ -32,7 +32,7 @@ def main(folder: Path) -> int:
     (folder / "visible").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     journal = Journal(folder, writes=True)
     if what == "invalid":
-        journal.tell(state="invalid", error="the recipe makes no sense")
+        journal.update(state="invalid", error="the recipe makes no sense")
         return 64
     done = max((int(path.name[5:]) for path in (folder / CHECKPOINTS).glob("step-*")), default=0)
     journal.take_back(done)
@@ -43,33 +43,33 @@ def main(folder: Path) -> int:
     for step in range(done + 1, steps + 1):
         if stop.is_set():
             _save(folder, step - 1)
-            journal.tell(state="stopped")
+            journal.update(state="stopped")
             return 75
-        journal.tell(state="training", step=step, steps=steps, seconds_left=0.01 * (steps - step))
+        journal.update(state="training", step=step, steps=steps, seconds_left=0.01 * (steps - step))
         journal.report(Metric(step=step, tokens=32 * step, seconds=0.01 * step, loss=5.0 / step))
         if step % int(spec.recipe["checkpoint_every"]) == 0:
             _save(folder, step)
         if at.isdigit() and step == int(at):
             if what == "fail":
-                journal.tell(state="failed", error="the loss is not a number")
+                journal.update(state="failed", error="the loss is not a number")
                 return 70
             if what == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if what == "smaller" and not (folder / "was-smaller").exists():
                 (folder / "was-smaller").touch()
-                journal.tell(state="smaller", error="Out of memory; half the rows.")
+                journal.update(state="smaller", error="Out of memory; half the rows.")
                 return 71
         waits = what in ("wait", "stubborn") and step >= int(at or 0)
         while waits and not stop.is_set() and not (folder / "go").exists():
             time.sleep(0.01)
-    journal.tell(state="evaluating")
+    journal.update(state="evaluating")
     result = folder / RESULT
     result.mkdir(exist_ok=True)
     (result / "model.safetensors").write_bytes(b"weights " * 100)
     (result / "architecture.json").write_text(json.dumps(spec.architecture))
     scores = {"perplexity": 12.5, "bpc": None, "tokens": 640}
     (result / "result.json").write_text(json.dumps({"steps": steps, "valid": scores, "test": None}))
-    journal.tell(state="done")
+    journal.update(state="done")
     return 0
 
 

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Work:
-    """A step to compute, or to go on storing."""
+    """A step to compute, or to continue storing."""
 
     step: ComputeStep
     computed: Computed | WantedSupernet | None = None
@@ -47,7 +47,7 @@ def advance_target(database: Database, target_id: str, settings: Settings | None
     """
     work = _work(next_compute_step(database, target_id))
     while work is not None:
-        work = go_on(database, work, settings)
+        work = continue_work(database, work, settings)
 
 
 def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
@@ -70,7 +70,7 @@ def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
             return None
 
 
-def go_on(database: Database, work: Work, settings: Settings | None = None) -> Work | None:
+def continue_work(database: Database, work: Work, settings: Settings | None = None) -> Work | None:
     """Computes a step unless that is done, and stores a part of the result in a separate transaction.
 
     Returns what comes next: the rest of it, or the next step; None if the target waits for something else.
@@ -113,7 +113,7 @@ class Searching:
         step = next_compute_step(self._database, target_id)
         work = _work(step)
         if work is not None and work.step.number == BASELINES:  # takes milliseconds: a new job need not wait
-            work = go_on(self._database, work, self._settings)
+            work = continue_work(self._database, work, self._settings)
         if work is None:
             return
         with self._lock:
@@ -141,7 +141,7 @@ class Searching:
         beat.start()
         try:
             while (work := self._first()) is not None:
-                following = go_on(self._database, work, self._settings)
+                following = continue_work(self._database, work, self._settings)
                 with self._lock:
                     self._held.pop(0)
                     if following is not None:

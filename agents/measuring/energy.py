@@ -34,7 +34,7 @@ class EnergyMeter:
         self._start = self._counters()
 
     def read(self) -> Energy:
-        """Never raises: what cannot be read is said to be absent."""
+        """Never raises: what cannot be read is reported as absent."""
         used = [
             _used(before, after, most)
             for before, after, most in zip(self._start, self._counters(), self._most(), strict=True)

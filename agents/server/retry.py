@@ -29,7 +29,7 @@ class RetryPolicy:
     async def run(self, what: str, call: Callable[[], Awaitable[Answer]]) -> Answer:
         """Calls until it succeeds; raises permanent errors at once, or the last error when the time is up."""
 
-        def tell(state: RetryCallState) -> None:
+        def log_failure(state: RetryCallState) -> None:
             # Logs the first failure, then at each doubling of the count, so that a long outage does not flood the log.
             failures = state.attempt_number
             if failures & (failures - 1) == 0:
@@ -53,7 +53,7 @@ class RetryPolicy:
             retry=retry_if_exception(retryable),
             wait=pauses(self.base_s, self.cap_s),
             stop=stop_never if self.total_s is None else stop_before_delay(self.total_s),
-            before_sleep=tell,
+            before_sleep=log_failure,
             reraise=True,
         )
         answer: Answer = await retrying(attempt)

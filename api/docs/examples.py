@@ -93,7 +93,7 @@ JOB_REQUEST = _json(
 JOB_REQUESTS: dict[str, tuple[str, Any]] = {
     "frontier": ("The whole frontier of a space, on a class of devices", JOB_REQUEST),
     "generate": (
-        "The best model that begins to answer, and goes on, within these times",
+        "The best model whose first token, and each further one, come within these times",
         _json(
             jobs.JobRequest(
                 name="answers on the lab laptops",

@@ -70,7 +70,7 @@ class Authenticate:
             try:
                 principal = await context.wrong_keys.look_up(address_of(scope), find)
             except Unavailable:
-                # The metrics have to tell that the database is away: whoever could read them a moment ago still may.
+                # The metrics report that the database is unavailable: whoever could read them a moment ago still may.
                 principal = context.credentials.last_known(credential) if scope["path"] == METRICS_PATH else None
                 if principal is None:
                     raise

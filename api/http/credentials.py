@@ -1,7 +1,7 @@
 """The principals of secrets, in memory for as long as nothing has ended.
 
 An agent sends a request every few seconds; looking its key up each time would be half of the database's load. So what
-was looked up is kept, and one query several times a second, however many requests there are, tells whether a key, a
+was looked up is kept, and one query several times a second, however many requests there are, finds out whether a key, a
 credential or a browser session has ended anywhere. Then everything is forgotten. While that query cannot be made, every
 secret is looked up. So what was revoked in another process ends here within `TRUSTED_S`; in this one it ends at once
 (`forget`).

@@ -55,7 +55,7 @@ async def set_bounds(
     here: Here,
 ) -> OwnerView:
     """Sets what is given; null goes back to the settings of the service; what is left out stays. What is under way
-    goes on: a bound counts for what is asked from now on.
+    continues: a bound counts for what is requested from then on.
     """
     work = partial(owners.set_bounds, here.database, admin, owner, request, here.settings)
     return await here.slow.run(admin.owner, work)

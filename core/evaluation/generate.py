@@ -165,21 +165,21 @@ class TextStream:
     def __init__(self, tokenizer: TextTokenizer, before: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._ids = list(before)
-        self._told = len(tokenizer.decode(self._ids).removesuffix(_CUT)) if self._ids else 0
+        self._returned = len(tokenizer.decode(self._ids).removesuffix(_CUT)) if self._ids else 0
 
     def add(self, token: int) -> str:
         """The text that is complete now; often a word, sometimes nothing."""
         self._ids.append(token)
         text = self._tokenizer.decode(self._ids)
         whole = text.removesuffix(_CUT)
-        new, self._told = whole[self._told :], max(self._told, len(whole))
+        new, self._returned = whole[self._returned :], max(self._returned, len(whole))
         if text.endswith("\n"):
-            self._ids, self._told = [], 0
+            self._ids, self._returned = [], 0
         return new
 
     def rest(self) -> str:
         """What was held back."""
-        return self._tokenizer.decode(self._ids)[self._told :] if self._ids else ""
+        return self._tokenizer.decode(self._ids)[self._returned :] if self._ids else ""
 
 
 @dataclass(frozen=True)

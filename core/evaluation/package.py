@@ -40,7 +40,7 @@ WEIGHTS, ARCHITECTURE, RESULT, CARD, SOURCE = (
     "README.md",
     "source",
 )
-_TOLD = ("training", "dataset", "data_digest", "steps", "tokens", "seed")
+_RECORDED = ("training", "dataset", "data_digest", "steps", "tokens", "seed")
 """Facts that are also in the metadata of the weights file."""
 
 
@@ -123,7 +123,7 @@ def _write(
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RESULT).unlink(missing_ok=True)  # the files that it describes are about to be replaced
-    write_safetensors(architecture, GivenValues(weights, {"weights": "trained", **_told(facts)}), folder / WEIGHTS)
+    write_safetensors(architecture, GivenValues(weights, {"weights": "trained", **_recorded(facts)}), folder / WEIGHTS)
     _write_json(folder / ARCHITECTURE, architecture.canonical)
     if tokenizer is not None:
         tokenizer.save(folder)
@@ -248,12 +248,12 @@ class _Arrays(Mapping[str, Any]):
         return len(self._given)
 
 
-def _told(facts: Mapping[str, Any]) -> dict[str, str]:
+def _recorded(facts: Mapping[str, Any]) -> dict[str, str]:
     recipe = facts.get("recipe")
-    told = {name: str(facts[name]) for name in _TOLD if facts.get(name) is not None}
+    recorded = {name: str(facts[name]) for name in _RECORDED if facts.get(name) is not None}
     if isinstance(recipe, Mapping) and "name" in recipe:
-        told["recipe"] = str(recipe["name"])
-    return told
+        recorded["recipe"] = str(recipe["name"])
+    return recorded
 
 
 def _write_json(path: Path, value: Any) -> None:

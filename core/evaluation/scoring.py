@@ -107,22 +107,22 @@ class TextScorer:
             tokens = min(tokens, self.longest)
             ids = ids[-max(1, self.longest - tokens + 1) :]
         memory = self.evaluation.memory if reads_on(self.model.architecture) else None
-        stream, told = TextStream(self.tokenizer, ids), [""]
+        stream, text = TextStream(self.tokenizer, ids), [""]
 
         def put(token: int) -> None:
-            told[0] += stream.add(token)
-            if any(one in told[0] for one in until):
+            text[0] += stream.add(token)
+            if any(one in text[0] for one in until):
                 raise _Enough
 
         stop = () if self.tokenizer.eos is None else (self.tokenizer.eos,)
         try:
             with evaluating(self.model, self.device, "float32", self.evaluation.clamp):
                 generate(self.model, ids, tokens, sampling, stop=stop, memory=memory, on_token=put)
-            told[0] += stream.rest()
+            text[0] += stream.rest()
         except _Enough:
             pass
-        cuts = [told[0].find(one) for one in until if one in told[0]]
-        return told[0][: min(cuts)] if cuts else told[0]
+        cuts = [text[0].find(one) for one in until if one in text[0]]
+        return text[0][: min(cuts)] if cuts else text[0]
 
     def _scored(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Likelihood]:
         inputs, targets = [], []

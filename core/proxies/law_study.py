@@ -49,7 +49,7 @@ class Agreement:
 
     models: int
     spearman: float | None
-    """Spearman's ρ over all models; None where so few tell none."""
+    """Spearman's ρ over all models; None of too few."""
     best_half: float | None
     best_30: float | None
     best_tenth: float | None
@@ -119,8 +119,8 @@ def _judged(
 ) -> tuple[dict[str, float], Judged]:
     found, known = law.out_of_sample(Shapes.of(architectures), wanted)
     apart = wanted - found.log_perplexity
-    tells = bool(np.isfinite(apart).all())
-    shift = float(np.median(apart)) if tells else 0.0
+    finite = bool(np.isfinite(apart).all())
+    shift = float(np.median(apart)) if finite else 0.0
     return (
         {one.digest: -value for one, value in zip(architectures, found.log_perplexity.tolist(), strict=True)},
         Judged(
@@ -129,9 +129,9 @@ def _judged(
             models=len(architectures),
             learnt_from=int(known.sum()),
             extrapolated=int(found.extrapolated.sum()),
-            held=float(np.mean(np.abs(apart) <= found.half_width)) if tells else None,
-            ratio=float(np.exp(shift)) if tells else None,
-            held_after_shift=float(np.mean(np.abs(apart - shift) <= found.half_width)) if tells else None,
+            held=float(np.mean(np.abs(apart) <= found.half_width)) if finite else None,
+            ratio=float(np.exp(shift)) if finite else None,
+            held_after_shift=float(np.mean(np.abs(apart - shift) <= found.half_width)) if finite else None,
         ),
     )
 

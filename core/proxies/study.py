@@ -216,15 +216,15 @@ def _slice(truth: NDArray[np.float64], proxy: NDArray[np.float64], percent: int)
     return Slice(
         percent=percent,
         models=len(chosen),
-        spearman=_told(spearman(a, b)),
+        spearman=_finite(spearman(a, b)),
         low=found[0] if found else None,
         high=found[1] if found else None,
-        kendall=_told(kendall(a, b)),
-        common_ratio=_told(common_ratio(truth, proxy, percent / 100)),
+        kendall=_finite(kendall(a, b)),
+        common_ratio=_finite(common_ratio(truth, proxy, percent / 100)),
     )
 
 
-def _told(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 

@@ -1,7 +1,8 @@
 """Tables of trained models: JSON lines, JSON or CSV (also compressed by gzip), one model a row.
 
-A row tells how good the model came out and either what it is (our `architecture`, the fields of LTS's logs, or those of
-HW-GPT-Bench) or a proxy's value in a column of its own. Nested objects become columns with dots: `params.total`.
+A row has the quality of a trained model, and either its description (`architecture`, the fields of LTS's logs, or
+those of HW-GPT-Bench) or a proxy's value in a column of its own. Nested objects become columns with dots:
+`params.total`.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def value_of(row: Row, proxy: str) -> float | None:
     return None
 
 
-def is_told(rows: Sequence[Row], proxy: str) -> bool:
+def has_scores(rows: Sequence[Row], proxy: str) -> bool:
     """Whether some row has the proxy's value, or describes a model that can be scored."""
     return any(value_of(row, proxy) is not None or architecture_of(row) is not None for row in rows)
 

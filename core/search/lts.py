@@ -9,7 +9,7 @@ How the paper's loop maps to generations that are asked for and measured elsewhe
   generation measures 80.
 - `iterations` (30) counts generations, the first included: 100 + 29 · 80 = 2,420 architectures in all.
 - F, "recalibrated" after each iteration, is the non-dominated set of the results within the limits, which the snapshot
-  holds; the paper speaks of its lower convex hull, which neither its text nor its code goes on to use.
+  holds; the paper speaks of its lower convex hull, which neither its text nor its code uses.
 
 Parents are drawn as the reference code draws them (microsoft/archai, branch neurips-lts): with replacement, weighted
 1 / (1 + times used). The times used are the earlier generations in which a candidate became the parent of another,

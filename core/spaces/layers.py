@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from math import comb, exp, gcd, log
+from math import exp, gcd, log, prod
 from typing import TYPE_CHECKING, Any
 
 from edgefront.core.errors import SpaceError
@@ -20,6 +20,7 @@ from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv
 from edgefront.core.spaces.frame import Frame, FramedSpace
 from edgefront.core.spaces.gene import Value, in_words
 from edgefront.core.spaces.kinds import Floor
+from edgefront.core.spaces.layer_counts import LayerChoices
 from edgefront.core.spaces.space import Genome, Locus
 from edgefront.core.spaces.stack import MIN_ATTENTION
 
@@ -58,9 +59,9 @@ class LayeredSpace(FramedSpace):
     origin: Genome | None = field(default=None, kw_only=True, compare=False)
     """Its genome before any narrowing."""
 
-    @property
+    @cached_property
     def depth(self) -> int:
-        return self._deepest
+        return max(int(depth) for depth in self.gene("n_layer").values)
 
     def permitted(self, locus: Locus, genome: Genome) -> tuple[Value, ...]:
         name, layer = locus.gene.name, locus.layer
@@ -177,19 +178,14 @@ class LayeredSpace(FramedSpace):
 
     @cached_property
     def _size(self) -> int:
-        total = 0
-        lengths = [int(n) for n in self.gene("n_layer").values]
+        total, choices = 0, self._choices
+        ends = prod(len(self._genes[name].values) for name in ENDS if name in self._genes)
+        depths = [int(n) for n in self.gene("n_layer").values]
         for width in self._widths:
-            ends = 1
-            for name in ENDS:
-                ends *= len(self._genes[name].values) if name in self._genes else 1
-            still = sum(self._count(n, 0) for n in lengths)
-            attending = sum(
-                self._count(n, self._attentions(heads)) - self._count(n, 0)
-                for n in lengths
-                for heads in self._whole_heads(width)
-            )
-            total += ends * (still + attending)
+            attentions = [self._attentions(heads) for heads in self._whole_heads(width)]
+            for n_layer, least in ((n, self.floor(n, self._least_percent)) for n in depths):
+                still = choices.count(n_layer, 0, least)
+                total += ends * (still + sum(choices.count(n_layer, ways, least) - still for ways in attentions))
         return total
 
     def _attentions(self, heads: Mapping[str, int]) -> int:
@@ -197,62 +193,20 @@ class LayeredSpace(FramedSpace):
         numbers = [heads["n_head"]] if "n_head" in heads else [int(n) for n in self.gene("n_head").values if n]
         return sum(len(self.groups_of(number)) for number in numbers)
 
-    def _count(self, n_layer: int, attentions: int) -> int:
-        """Stacks of so many layers, where a layer may attend in so many ways (times its windows)."""
-        windows = len(self._genes["window"].values) if "window" in self._genes else 1
-        inner = len([value for value in self.gene("d_inner").values if value])
-        lacking = 0 in self.gene("d_inner").values
-        convolution = self.deciding == "mixer" and SHORT_CONV in self.gene("mixer").values
-        skipped = self.deciding == "n_head" and 0 in self.gene("n_head").values
-        attending = int(bool(self.can_attend) and attentions > 0)
-        least = self.floor(n_layer, self._least_percent)
-        if self._layers_value == ALIKE:
-            if self.deciding == "n_head":
-                # All attend, or none does.
-                return (attentions * windows**n_layer * (inner + lacking) if attending else 0) + (
-                    inner if skipped and not least else 0
-                )
-            total = 0
-            for count in range(least, n_layer + 1):
-                if (count and not attending) or (count < n_layer and not convolution):
-                    continue
-                total += comb(n_layer, count) * windows**count * (attentions if count else 1)
-            return total * (inner + lacking)
-        mixed, plain = self._stacks(attentions * windows * attending)[n_layer]
-        return sum(number for part in (mixed, plain) for count, number in part.items() if count >= least)
-
-    def _stacks(self, ways: int) -> list[tuple[dict[int, int], dict[int, int]]]:
-        """For each number of layers, by how many of them attend (each in so many ways), the number of stacks whose
-        first layer has a mixer, and of those whose first has none."""
-        known: dict[int, list[tuple[dict[int, int], dict[int, int]]]] = self._known_stacks
-        if ways in known:
-            return known[ways]
-        inner = len(self.inner_values_left)
-        lacking = 0 in self.gene("d_inner").values
-        convolution = self.deciding == "mixer" and SHORT_CONV in self.gene("mixer").values
-        skipped = self.deciding == "n_head" and 0 in self.gene("n_head").values
-        found: list[tuple[dict[int, int], dict[int, int]]] = [({0: 1}, {0: 0})]
-        for _ in range(self.depth):
-            mixed, plain = found[-1]
-            new_mixed: dict[int, int] = {}
-            new_plain: dict[int, int] = {}
-            for count in {*mixed, *plain}:
-                begun, lonely = mixed.get(count, 0), plain.get(count, 0)
-                # After a layer without feed-forward stands one with a mixer, or nothing.
-                whole = inner * (begun + lonely) + lacking * begun
-                if ways:
-                    new_mixed[count + 1] = new_mixed.get(count + 1, 0) + ways * whole
-                if convolution:
-                    new_mixed[count] = new_mixed.get(count, 0) + whole
-                if skipped:
-                    new_plain[count] = new_plain.get(count, 0) + inner * (begun + lonely)
-            found.append((new_mixed, new_plain))
-        known[ways] = found
-        return found
-
     @cached_property
-    def _known_stacks(self) -> dict[int, list[tuple[dict[int, int], dict[int, int]]]]:
-        return {}
+    def _choices(self) -> LayerChoices:
+        mixer = self.deciding == "mixer"
+        return LayerChoices(
+            depth=self.depth,
+            inner=len(self.inner_values_left),
+            lacking=0 in self.gene("d_inner").values,
+            windows=len(self._genes["window"].values) if "window" in self._genes else 1,
+            attention=bool(self.can_attend),
+            convolution=mixer and SHORT_CONV in self.gene("mixer").values,
+            neither=not mixer and 0 in self.gene("n_head").values,
+            alike=self._layers_value == ALIKE,
+            by_mixer=mixer,
+        )
 
     # Baselines ---------------------------------------------------------------------------------------------------
 
@@ -519,10 +473,6 @@ class LayeredSpace(FramedSpace):
         """Layers with widths of their own include those alike."""
         values = self._genes["layers"].values if "layers" in self._genes else (OWN,)
         return OWN if OWN in values else ALIKE
-
-    @cached_property
-    def _deepest(self) -> int:
-        return max(int(depth) for depth in self.gene("n_layer").values)
 
 
 def _layers(architecture: Architecture) -> list[tuple[Block | None, FeedForward | None]] | None:

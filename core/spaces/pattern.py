@@ -134,7 +134,7 @@ def _by_rule(pattern: str, rule: re.Match[str]) -> str:
             return sandwich_pattern(first, second)
         return par_pattern(first) if second is None else par_pattern(first, second)
     except ArchitectureError as error:
-        raise _wrong(pattern, numbers.start(1), error.detail, told=True) from None
+        raise _wrong(pattern, numbers.start(1), error.detail, named=True) from None
 
 
 def _skip(pattern: str, at: int) -> int:
@@ -143,9 +143,9 @@ def _skip(pattern: str, at: int) -> int:
     return at
 
 
-def _wrong(pattern: str, at: int, reason: str, *, told: bool = False) -> ArchitectureError:
-    """`told`: the reason already names the wrong character."""
-    if not told:
+def _wrong(pattern: str, at: int, reason: str, *, named: bool = False) -> ArchitectureError:
+    """`named`: the reason already names the wrong character."""
+    if not named:
         found = repr(pattern[at]) if at < len(pattern) else "the end"
         reason += f", but at character {at + 1} there is {found}"
     return ArchitectureError(

@@ -72,10 +72,10 @@ def run(spec: RunSpec, folder: Path, stop: Callable[[], bool] = lambda: False) -
             )
         runner = _Run(spec, folder, ranks)
         if not runner.search(stop):
-            runner.journal.tell(state="stopped")
+            runner.journal.update(state="stopped")
             return EXIT_STOPPED
         runner.result().write(folder / RESULT)
-        runner.journal.tell(state="done", seconds_left=0.0)
+        runner.journal.update(state="done", seconds_left=0.0)
         return EXIT_DONE
 
 
@@ -97,7 +97,7 @@ class _Run:
 
     def search(self, stop: Callable[[], bool]) -> bool:
         """False if it was stopped before the end."""
-        self.journal.tell(state="training", step=self._step, steps=self._steps, micro_rows=self._search.micro_rows)
+        self.journal.update(state="training", step=self._step, steps=self._steps, micro_rows=self._search.micro_rows)
         meter = _Meter(self._search)
         while True:
             search = self._search
@@ -118,7 +118,7 @@ class _Run:
             meter.add(search.step())
             if search.micro_rows != rows:
                 write_limit(self._folder, search.micro_rows)
-                self.journal.tell(micro_rows=search.micro_rows)
+                self.journal.update(micro_rows=search.micro_rows)
                 self.journal.note(f"Out of memory with {rows} rows at a time; now {search.micro_rows}, the same batch.")
             saves = search.steps % self._recipe.checkpoint_every == 0
             if meter.due(self._recipe.steps) or search.finished or saves:
@@ -134,7 +134,7 @@ class _Run:
         self._tokens, self._seconds = self._tokens + tokens, self._seconds + seconds
         search = self._search
         left = (self._steps - self._step) * self._seconds / max(1, self._step)
-        self.journal.tell(now=False, steps=self._steps, seconds_left=round(left, 1))
+        self.journal.update(now=False, steps=self._steps, seconds_left=round(left, 1))
         extra: dict[str, Any] = {
             "seed": search.seed,
             "phase": "tuning" if step.moment.tuning else "weights",

@@ -24,7 +24,7 @@ class Journal:
         self.status = RunStatus(state="starting")
         self._written_at = 0.0
 
-    def tell(self, *, now: bool = True, **changes: Any) -> None:
+    def update(self, *, now: bool = True, **changes: Any) -> None:
         """Replaces these fields of the status; written at once, or with `now` False within about a second."""
         self.status = self.status.model_copy(update=changes)
         if not self._writes or (not now and time.monotonic() - self._written_at < _EVERY_S):
@@ -35,7 +35,7 @@ class Journal:
 
     def note(self, text: str) -> None:
         """Adds a sentence to what a person should know."""
-        self.tell(note=f"{self.status.note} {text}".strip())
+        self.update(note=f"{self.status.note} {text}".strip())
 
     def report(self, metric: Metric) -> None:
         """Adds a line to the metrics; the status follows within about a second."""
@@ -43,7 +43,7 @@ class Journal:
         if self._writes:
             with refusing_full_disk(path), path.open("ab") as file:
                 file.write(metric.model_dump_json(exclude_none=True).encode() + b"\n")
-        self.tell(now=False, last=metric, step=metric.step)
+        self.update(now=False, last=metric, step=metric.step)
 
     def take_back(self, step: int) -> None:
         """Removes the lines after `step`, and a line truncated by a crash: their steps are repeated."""

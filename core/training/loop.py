@@ -130,7 +130,7 @@ class Trainer:
         """
         recipe, steps = self.recipe, self.recipe.steps
         report_every = min(100, max(1, steps // _REPORTS))
-        self.journal.tell(state="training", step=self.progress.step, steps=steps, micro_rows=self.progress.micro_rows)
+        self.journal.update(state="training", step=self.progress.step, steps=steps, micro_rows=self.progress.micro_rows)
         self._meter.restart(self.progress.step)
         for step in range(self.progress.step, steps):
             batch, done = self.batches(step), step + 1
@@ -263,7 +263,7 @@ class Trainer:
             torch.cuda.empty_cache()
         self.progress = self.progress.model_copy(update={"micro_rows": half})
         write_limit(self._folder, half)
-        self.journal.tell(micro_rows=half)
+        self.journal.update(micro_rows=half)
         text = f"Out of memory with {rows} rows at a time; from step {step} on {half}, the batch stays the same."
         _log.warning(text)
         self.journal.note(text)
@@ -291,7 +291,7 @@ class Trainer:
             )
         )
         seconds_left = (self.recipe.steps - self.progress.step) * read.step_s
-        self.journal.tell(now=False, seconds_left=round(seconds_left, 1))
+        self.journal.update(now=False, seconds_left=round(seconds_left, 1))
 
     def _leave(self) -> None:
         """Before its end, with a checkpoint of all that has been done."""
@@ -311,14 +311,14 @@ class Trainer:
 
     def _evaluate(self) -> bool:
         """Evaluates on the validation split; whether that is the best so far."""
-        self.journal.tell(state="evaluating")
+        self.journal.update(state="evaluating")
         found = self.evaluate("valid", whole=False)
         loss = self.ranks.total(0.0 if found is None else found.loss)
         if found is not None:
             self.journal.report(
                 self._metric(valid_loss=found.loss, valid_perplexity=found.perplexity, valid_bpc=found.bpc)
             )
-        self.journal.tell(state="training")
+        self.journal.update(state="training")
         is_best = self.progress.best_loss is None or loss < self.progress.best_loss
         best = {"best_loss": loss, "best_step": self.progress.step} if is_best else {}
         self.progress = self.progress.model_copy(update={"evaluated_step": self.progress.step, **best})
@@ -374,7 +374,7 @@ class Trainer:
 
     def _remember(self, memory: dict[str, Tensor]) -> None:
         if (pending := memory.pop(_PENDING, None)) is not None:
-            self._meter.go_on(pending)
+            self._meter.resume(pending)
         if memory:
             self._state = State(self.architecture, "memory")
             self._state.update({name: tensor.to(self.ranks.device) for name, tensor in memory.items()})

@@ -59,14 +59,14 @@ class Meter:
         """Since the last reading."""
         return time.monotonic() - self._since
 
-    def go_on(self, losses: Tensor) -> None:
+    def resume(self, losses: Tensor) -> None:
         """With what was `pending` when a checkpoint was written."""
         self._losses = list(losses.to(self._ranks.device).unbind())
 
     def is_finite(self, *, norm: bool) -> bool:
         """Whether every loss since the last reading is a number on every rank, and with `norm` the gradient's too."""
-        told = [*self._losses, *([self._norm] if norm and self._norm is not None else [])]
-        wrong = bool(told) and not bool(torch.stack([value.float() for value in told]).isfinite().all())
+        values = [*self._losses, *([self._norm] if norm and self._norm is not None else [])]
+        wrong = bool(values) and not bool(torch.stack([value.float() for value in values]).isfinite().all())
         return not self._ranks.any(wrong)
 
     def read(self, step: int) -> Reading:

@@ -216,6 +216,6 @@ class LogLine(_Message):
 
 
 class LogRequest(_Message):
-    """What an agent has logged since its last such request. Servers from before it answer 404, and agents go on."""
+    """What an agent has logged since its last such request. Servers from before it answer 404, and agents continue."""
 
     lines: Annotated[tuple[LogLine, ...], Field(min_length=1, max_length=MAX_LOG_LINES)]

@@ -45,8 +45,8 @@ class RecommendationView(View):
     sentence: str
     """The answer in words. Differences have the 95 % interval of both sides, or are said not to be measurable."""
     note: str = ""
-    """What a person should know: the search goes on, or looked within other limits, the target was added later, or the
-    law of the predicted perplexity is of other data."""
+    """What a person should know: the search continues, or looked within other limits, the target was added later, or
+    the law of the predicted perplexity is of other data."""
     recommended: CandidateView | None = None
     baseline: CandidateView | None = None
     own_model: bool = False

@@ -8,7 +8,7 @@ import typer
 
 from edgefront.commands.access import show_token
 from edgefront.commands.base import Session, command, group
-from edgefront.commands.jobs import NO_DEVICE
+from edgefront.commands.default_device import NO_DEVICE
 from edgefront.commands.options import DeviceName
 
 if TYPE_CHECKING:

@@ -205,10 +205,10 @@ def bar(session: Session, what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(console=session.err, disable=hidden, transient=True) as bar:
         task = bar.add_task(what, total=None)
 
-        def tell(done: int, total: int) -> None:
+        def update(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        yield tell
+        yield update
 
 
 def put(session: Session, result: dict[str, Any], output: Path | None) -> None:

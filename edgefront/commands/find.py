@@ -8,7 +8,7 @@ import typer
 
 from edgefront.commands.base import Session, command
 from edgefront.commands.completion import complete_device, complete_mode
-from edgefront.commands.jobs import only_device
+from edgefront.commands.default_device import only_device
 from edgefront.commands.options import (
     CONTEXT,
     DTYPE,

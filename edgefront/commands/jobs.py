@@ -10,6 +10,7 @@ import typer
 
 from edgefront.commands.base import Session, command, group
 from edgefront.commands.completion import complete_algorithm, complete_device, complete_mode, complete_proxy
+from edgefront.commands.default_device import only_device
 from edgefront.commands.options import (
     CONTEXT,
     DTYPE,
@@ -36,7 +37,6 @@ from edgefront.commands.options import (
 
 if TYPE_CHECKING:
     from edgefront.core.wire.jobs import JobRequest, JobView
-    from edgefront.core.wire.service import DeviceView
 
 app = group("Search jobs: estimate, submit, watch, extend, control.")
 
@@ -224,50 +224,6 @@ def _submit(session: Session, request: JobRequest, idempotency_key: str | None, 
         session.note(f"watch it with `edgefront job watch {job.id}`, or at {session.client.url}/jobs/{job.id}")
 
     session.put(job, show)
-
-
-NO_DEVICE = "start an agent with `edgefront agent`; that of `edgefront up` needs about ten seconds"
-
-
-def only_device(session: Session, option: str = "--target") -> str:
-    from edgefront.core.errors import InvalidInput
-
-    devices = _active(session)
-    if len(devices) == 1:
-        return devices[0].name
-    names = ", ".join(device.name for device in devices)
-    draining = [] if names else [one.name for one in session.client.devices.list() if one.state == "draining"]
-    if draining:
-        raise InvalidInput(
-            f"there is no active device: {', '.join(draining)} {'is' if len(draining) == 1 else 'are'} draining; "
-            f"`edgefront device activate {draining[0]}` gives it launches again",
-            field=option.removeprefix("--"),
-            allowed=f"an active device, or {option} with one that is drained: the job then waits for it",
-        )
-    raise InvalidInput(
-        f"choose a device with {option}: the active devices are {names}"
-        if names
-        else f"there is no active device: {NO_DEVICE}, or name a device class",
-        field=option.removeprefix("--"),
-        allowed=names,
-    )
-
-
-def _active(session: Session) -> list[DeviceView]:
-    """The active devices. Waits for a first one while an embedded service on this machine starts its agent."""
-    import time
-
-    from edgefront.local import default_home, is_starting
-
-    told = False
-    while True:
-        devices = [device for device in session.client.devices.list() if device.state == "active"]
-        if devices or not is_starting(session.client.url, default_home()):
-            return devices
-        if not told:
-            session.note("waiting for the agent of `edgefront up` …")
-            told = True
-        time.sleep(0.5)
 
 
 @command(app, "list")

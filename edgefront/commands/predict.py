@@ -43,7 +43,7 @@ def predict(
 
     The predictions are learnt from everything that was measured on the device by the same protocol.
     """
-    from edgefront.commands.jobs import only_device
+    from edgefront.commands.default_device import only_device
     from edgefront.core.spaces.models import resolve
     from edgefront.requests import jobs as submission
 

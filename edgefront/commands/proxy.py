@@ -176,7 +176,7 @@ def study_table(
     from edgefront.core.files import check_free
     from edgefront.core.proxies.law_study import judge
     from edgefront.core.proxies.study import study
-    from edgefront.core.proxies.table import best_of, is_told, quality_of, read_table
+    from edgefront.core.proxies.table import best_of, has_scores, quality_of, read_table
     from edgefront.core.proxies.table import where as rows_where
     from edgefront.core.quality.shipped import find_law
 
@@ -185,8 +185,8 @@ def study_table(
             check_free(written, force=force)
     settings, chosen = _settings(rows, length, data, steps, recipe), _chosen(proxy)
     table_rows = rows_where(read_table(file), conditions(where or []))
-    if proxy is None:  # those that the table tells, and all where it tells none, for the error
-        chosen = [one for one in chosen if is_told(table_rows, one.name)] or chosen
+    if proxy is None:  # those that the table has, or all where it has none, for the error
+        chosen = [one for one in chosen if has_scores(table_rows, one.name)] or chosen
     column, higher = _direction(quality)
     measure = quality_of(table_rows, column, higher)
     if best_per:

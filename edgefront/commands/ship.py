@@ -10,7 +10,7 @@ import typer
 
 from edgefront.commands.base import Identifies, Session, command
 from edgefront.commands.completion import complete_device, complete_job
-from edgefront.commands.jobs import only_device
+from edgefront.commands.default_device import only_device
 from edgefront.commands.options import (
     DataOfService,
     Force,

@@ -338,17 +338,17 @@ def download(
     with Progress(*columns, console=session.err, disable=hidden, transient=True) as bar:
         rows: dict[str, Any] = {}
 
-        def tell(name: str, done: int, total: int | None) -> None:
+        def show(name: str, done: int, total: int | None) -> None:
             if name not in rows:
                 rows[name] = bar.add_task(name, total=None)
             bar.update(rows[name], completed=done, total=total)
 
         files = session.client.trainings
         if kind is None:
-            paths = files.download(training, folder, checkpoint=checkpoint, replace=force, progress=tell)
+            paths = files.download(training, folder, checkpoint=checkpoint, replace=force, progress=show)
         else:
-            told = partial(tell, kind)
-            paths = (files.download_model(training, kind, folder, numbers=numbers, replace=force, progress=told),)
+            show_file = partial(show, kind)
+            paths = (files.download_model(training, kind, folder, numbers=numbers, replace=force, progress=show_file),)
             folder = paths[0]
     result = {"training": training, "folder": str(folder), "files": [str(path) for path in paths]}
     if kind is not None:

@@ -63,14 +63,14 @@ def follow_log(
         try:
             for event in _connection(transport, path, last, view):
                 silent_since, delay_s = None, 0.1
-                told: Any = event
-                if told.number <= last:
+                entry: Any = event
+                if entry.number <= last:
                     continue
-                last = told.number
+                last = entry.number
                 yield event
                 if end is not None and last >= end:
                     return
-                if told.kind == last_kind and told.data.get("state") in ended:
+                if entry.kind == last_kind and entry.data.get("state") in ended:
                     break  # the next read shows whether more has happened since
         except Unavailable:
             now = time.monotonic()

@@ -204,7 +204,7 @@ class Trainings:
             target = folder.joinpath(*inside.parts[1 if inside.parts[0] == RESULT.rstrip("/") else 2 :])
             target.parent.mkdir(parents=True, exist_ok=True)
 
-            def tell(done: int, total: int | None, name: str = file.path) -> None:
+            def report(done: int, total: int | None, name: str = file.path) -> None:
                 if progress is not None:
                     progress(name, done, total)
 
@@ -216,7 +216,7 @@ class Trainings:
                     key=f"{segment(training_id)}-{target.name}",
                     otherwise=target.name,
                     replace=replace,
-                    progress=tell,
+                    progress=report,
                 )
             )
         return tuple(fetched)

@@ -41,8 +41,8 @@ def run(
         EmbeddedService(home, host=host, port=port, agent=agent, cores=cores, on_bound=say_where) as service,
     ):
         if session.json:
-            told = {"url": service.url, "home": str(service.home), "key_file": str(service.home / "key")}
-            print_json(told, line=True)
+            places = {"url": service.url, "home": str(service.home), "key_file": str(service.home / "key")}
+            print_json(places, line=True)
         else:
             announce(session, service, session.out)
         if agent:

@@ -21,7 +21,7 @@ from edgefront.core.services.search.computing import ComputeStep
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Generation, Job, Launch, Lease, Measurement, Target
-from edgefront.workers.searching import Searching, Work, go_on, next_compute_step
+from edgefront.workers.searching import Searching, Work, continue_work, next_compute_step
 
 MANY = 66_000
 """More than a statement of Postgres can have parameters (65,535)."""
@@ -189,7 +189,7 @@ def test_proposals_are_stored_in_parts(database: Database) -> None:
     work: Work | None = Work(step)
     seen = []
     while work is not None and work.step.number == 0:
-        work = go_on(database, work)
+        work = continue_work(database, work)
         seen.append(stored(service, step.target_id))
     assert seen == [(4, 10), (8, 10), (10, 10)]
     service.run(SimulatedAgent(database, by_size()))
@@ -202,7 +202,7 @@ def test_a_worker_that_dies_between_two_parts_loses_nothing(database: Database, 
     """The rest is proposed as it would have been, by whoever takes it up: when the claim ends, or all is measured."""
     service = Service(database)
     job_id, step = searching(service)
-    work = go_on(database, Work(step))
+    work = continue_work(database, Work(step))
     assert work is not None
     assert stored(service, step.target_id) == (in_parts, 10)
     expected = [one.architecture.digest for one in work.computed.proposed]  # type: ignore[union-attr]
@@ -219,7 +219,7 @@ def test_a_worker_that_dies_between_two_parts_loses_nothing(database: Database, 
     assert again.number == 0
     rest: Work | None = Work(again)
     while rest is not None:
-        rest = go_on(database, rest)
+        rest = continue_work(database, rest)
     service.run(agent)
     assert service.get(job_id).state == "finished"
     with database.read() as session:
@@ -230,10 +230,10 @@ def test_a_worker_that_dies_between_two_parts_loses_nothing(database: Database, 
 def test_a_job_that_is_paused_between_two_parts_goes_on(database: Database, in_parts: int) -> None:
     service = Service(database)
     job_id, step = searching(service)
-    work = go_on(database, Work(step))
+    work = continue_work(database, Work(step))
     service.act("pause", job_id)
     assert work is not None
-    assert go_on(database, work) is None
+    assert continue_work(database, work) is None
     assert stored(service, step.target_id) == (in_parts, 10)
     service.act("resume", job_id)
     service.run(SimulatedAgent(database, by_size()))
@@ -250,7 +250,7 @@ def test_other_jobs_get_their_turn_between_two_parts(database: Database) -> None
     other = service.create(request(name="other", seed=8))
     second = next_compute_step(database, other.targets[0].id)
     assert second is not None
-    go_on(database, Work(second))
+    continue_work(database, Work(second))
     while agent.step():
         pass
     service.inbox.clear()
@@ -259,14 +259,14 @@ def test_other_jobs_get_their_turn_between_two_parts(database: Database) -> None
     order: list[str] = []
     at_work = Searching(database, Settings())
     at_work._held = [Work(step), Work(following)]
-    original = go_on
+    original = continue_work
 
     def watched(here: Database, work: Work, settings: Settings | None = None) -> Work | None:
         order.append(work.step.target_id)
         return original(here, work, settings)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("edgefront.workers.searching.go_on", watched)
+        patch.setattr("edgefront.workers.searching.continue_work", watched)
         at_work._run()
     assert order[:4] == [step.target_id, following.target_id, step.target_id, following.target_id]
     assert service.get(first).targets[0].candidates == 3 + 10

@@ -1,4 +1,5 @@
-"""Every named model, its widths made small: one file of each mode, against the torch model, at two shapes.
+"""Every named model, its widths made small, and equal layers few: one file of each mode, against the torch model, at
+two shapes.
 
 `scripts/check_named_models.py` does the same with the models as they are.
 """
@@ -22,10 +23,14 @@ from edgefront.core.spaces.models import named_models
 Part = dict[str, Any]
 SHAPES = [(1, 11), (3, 6)]
 SEED = 5
+ALIKE = 6
+"""Layers that are kept of a stack of equal ones: sessions of forty take seconds, and run the same nodes again."""
 
 
 def narrow(description: Part) -> Part:
-    """The same blocks in the same order, of 32 features at most, over 60 tokens; embedding narrower or wider as was."""
+    """The same blocks in the same order, of 32 features at most, over 60 tokens; embedding narrower or wider as was. Of
+    equal layers (one to four blocks) there are a few.
+    """
     embedding = dict(description["embedding"])
     cutoffs = [10, 20, 40][: len(embedding.get("cutoffs", ()))]
     d_embed = embedding.get("d_embed", description["d_model"])
@@ -39,8 +44,15 @@ def narrow(description: Part) -> Part:
     if positions.get("clamp"):
         positions["clamp"] = 7
     source = {"source": narrow(description["source"])} if "source" in description else {}
-    blocks = [_narrow_block(block) for block in description["blocks"]]
+    blocks = _shortened([_narrow_block(block) for block in description["blocks"]])
     return {**description, "d_model": 32, "embedding": small, "positions": positions, "blocks": blocks, **source}
+
+
+def _shortened(blocks: list[Part]) -> list[Part]:
+    for layer in range(1, 5):
+        if len(blocks) > ALIKE * layer and blocks[layer:] == blocks[:-layer]:
+            return blocks[: ALIKE * layer]
+    return blocks
 
 
 def _narrow_block(block: Part) -> Part:
@@ -54,7 +66,7 @@ def _narrow_block(block: Part) -> Part:
     return {**block, **widths.get(block["kind"], {})}
 
 
-# Models of one shape but for their widths are one here.
+# Models of one shape but for their widths and depths are one here.
 MODELS = {
     small.digest: (name, small)
     for name, small in (

@@ -1,9 +1,8 @@
-"""Creating, pausing, resuming, cancelling and deleting jobs."""
+"""Creating and listing jobs."""
 
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,23 +17,17 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.capability import without
 from edgefront.core.services.jobs import candidates, frontier
 from edgefront.core.services.jobs import lifecycle as jobs
-from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
-from edgefront.core.services.measuring import handover, leases
-from edgefront.core.services.sweep import sweep
+from edgefront.core.services.measuring import handover
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.spaces.gguf import expressible, expressible_spaces, gguf_fault
 from edgefront.core.store.tables import (
     Candidate,
     Device,
     Event,
-    Generation,
     Job,
-    Launch,
-    Measurement,
     Target,
 )
 from edgefront.core.wire.agent import RuntimeFacts
-from edgefront.core.wire.jobs import JobView
 
 
 @pytest.fixture
@@ -45,9 +38,6 @@ def agent(service: Service) -> SimulatedAgent:
 def count(service: Service, table: type, **values: Any) -> int:
     with service.database.read() as session:
         return int(session.scalar(select(func.count()).select_from(table).filter_by(**values)) or 0)
-
-
-# Creating ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_same_key_makes_one_job(service: Service, agent: SimulatedAgent) -> None:
@@ -325,181 +315,6 @@ def test_pages_of_jobs(service: Service, agent: SimulatedAgent) -> None:
         for wrong in ("", "x", "WyJhIl0", "e30", "WzEsMl0", "é", "W251bGwsbnVsbF0"):
             with pytest.raises(InvalidInput, match="cursor"):
                 jobs.list_jobs(session, service.user, now, cursor=wrong)
-
-
-# Pausing and resuming ------------------------------------------------------------------------------------------------
-
-
-def test_a_paused_job_requests_nothing_and_resumes(service: Service, agent: SimulatedAgent) -> None:
-    job = service.submit()
-    lease = agent.lease(2)
-    paused = service.act("pause", job.id)
-    assert paused.state == "paused"
-    assert "Paused." in paused.targets[0].note
-    assert service.act("pause", job.id) == paused
-    assert agent.step() == 0
-    # What was handed out before and is measured all the same still counts.
-    agent.report(lease)
-    service.work()
-    assert service.get(job.id).targets[0].launches_done == 2
-    assert agent.step() == 0
-
-    resumed = service.act("resume", job.id)
-    assert resumed.state == "running"
-    assert service.act("resume", job.id).last_event == resumed.last_event
-    service.run(agent)
-    assert service.get(job.id).state == "finished"
-    for action in ("pause", "resume", "cancel"):
-        with pytest.raises(Conflict, match="finished"):
-            service.act(action, job.id)
-
-
-def test_pausing_changes_no_proposal(service: Service, agent: SimulatedAgent) -> None:
-    job = service.submit()
-    for number in range(100):
-        if not agent.step(3):
-            break
-        if number % 2:
-            service.act("pause", job.id)
-            service.inbox.clear()
-            service.act("resume", job.id)
-        service.work()
-    plain = service.submit(request(name="plain"))
-    service.run(agent)
-    with service.database.read() as session:
-        rows = session.execute(select(Candidate.job_id, Candidate.digest).order_by(Candidate.number)).all()
-    assert [d for j, d in rows if j == job.id] == [d for j, d in rows if j == plain.id]
-    assert len(rows) == 2 * 21
-
-
-def test_pausing_spends_no_refinements(service: Service) -> None:
-    agent = SimulatedAgent(service.database, by_size(noise=0.3))
-    job = service.submit()
-    for _ in range(100):
-        agent.step(8)
-        service.work()
-        if service.get(job.id).targets[0].state == "refining":
-            break
-    for _ in range(5):
-        service.act("pause", job.id)
-        service.act("resume", job.id)
-        service.work()
-    with service.database.read() as session:
-        target = session.scalars(select(Target)).one()
-        asked = session.scalars(select(Launch.state).where(Launch.purpose == "refinement")).all()
-        assert target.refinements == sum(state != "cancelled" for state in asked) <= 9
-    service.run(agent)
-    assert service.get(job.id).state == "finished"
-
-
-def test_a_launch_that_another_job_waits_for_stays(service: Service, agent: SimulatedAgent) -> None:
-    one, two = service.submit(), service.submit(request(name="twin"))
-    service.act("pause", one.id)
-    assert count(service, Launch, state="wanted") == BASELINE_LAUNCHES * 3
-    service.act("cancel", two.id)
-    assert count(service, Launch, state="wanted") == 0
-    service.act("resume", one.id)
-    service.work()
-    assert count(service, Launch, state="wanted") == BASELINE_LAUNCHES * 3
-    service.run(agent)
-    assert service.get(one.id).state == "finished"
-
-
-def test_time_does_not_run_while_paused(service: Service, agent: SimulatedAgent) -> None:
-    job = service.submit(request(budget={"minutes": 60.0}))
-    agent.step(2)
-    with service.database.read() as session:
-        started = session.scalars(select(Target)).one().started_at
-        assert started is not None
-    service.act("pause", job.id)
-    with service.database.write() as session:
-        paused = session.scalars(select(Event).where(Event.kind == "job_state").order_by(Event.number.desc())).first()
-        assert paused is not None
-        paused.created_at -= timedelta(hours=3)
-        session.scalars(select(Target)).one().started_at = started - timedelta(hours=3, minutes=10)
-    service.act("resume", job.id)
-    service.run(agent)
-    job = service.get(job.id)
-    assert job.state == "finished"
-    assert job.targets[0].note == ""
-    assert job.targets[0].candidates == 21
-
-
-# Cancelling and deleting ---------------------------------------------------------------------------------------------
-
-
-def test_a_cancelled_job_keeps_its_results(service: Service, agent: SimulatedAgent) -> None:
-    job = service.submit()
-    for _ in range(3):
-        agent.step(4)
-        service.work()
-    lease = agent.lease(2)
-    cancelled = service.act("cancel", job.id)
-    assert cancelled.state == "cancelled"
-    assert cancelled.finished_at is not None
-    (target,) = cancelled.targets
-    assert (target.state, target.candidates) == ("cancelled", target.settled)
-    assert service.act("cancel", job.id) == cancelled
-    assert count(service, Launch, state="wanted") == 0
-    measured = count(service, Measurement, state="measured")
-    with service.database.write() as session:
-        now = service.database.now(session)
-        heard = leases.heartbeat(session, agent.device_id, str(lease.lease_id), now, 60.0)
-    assert set(heard.cancelled) == {item.launch_id for item in lease.items}
-    receipts = agent.report(lease).receipts
-    assert {receipt.outcome for receipt in receipts} == {"cancelled"}
-    assert count(service, Measurement, state="measured") == measured + 2
-    assert count(service, Candidate, state="waiting") == 0
-    assert count(service, Candidate, state="cancelled") > 0
-    service.work()
-    assert service.get(job.id) == cancelled
-    with pytest.raises(Conflict, match="cancelled"):
-        service.act("resume", job.id)
-
-
-def test_deleting_leaves_knowledge_alone(service: Service, agent: SimulatedAgent) -> None:
-    done = service.submit()
-    service.run(agent)
-    known = count(service, Measurement, state="measured")
-    service.act("delete", done.id)
-    assert count(service, Job) == count(service, Target) == count(service, Candidate) == count(service, Event) == 0
-    assert count(service, Generation) == 0
-    assert count(service, Measurement, state="measured") == known
-    assert count(service, Launch, state="done") > 0
-    for call in (service.get, lambda id_: service.act("delete", id_)):
-        with pytest.raises(NotFound):
-            call(done.id)
-    # The next job of the same kind has nothing left to measure.
-    assert service.submit().state == "finished"
-
-
-def test_deleting_in_the_middle(service: Service, agent: SimulatedAgent) -> None:
-    job, other = service.submit(), service.submit(request(name="other", seed=99))
-    agent.step(2)
-    lease = agent.lease(2)
-    service.act("delete", job.id)
-    held = count(service, Launch, state="leased", target_id=other.targets[0].id)  # they take turns
-    assert held == 1
-    assert count(service, Launch, state="wanted") == BASELINE_LAUNCHES * 3 - held
-    receipts = agent.report(lease).receipts
-    outcomes = [receipt.outcome for receipt in receipts]
-    outcomes.remove("accepted")  # of the other job
-    assert set(outcomes) <= {"unknown", "cancelled"}
-    service.run(agent)
-    assert service.get(other.id).state == "finished"
-    again = service.submit()
-    service.run(agent)
-    assert service.get(again.id).state == "finished"
-
-
-def test_the_sweep_leaves_a_quiet_service_alone(service: Service, agent: SimulatedAgent) -> None:
-    job = service.submit()
-    service.run(agent)
-    before: JobView = service.get(job.id)
-    with service.database.write() as session:
-        sweep(session, service.database.now(session))
-    assert service.inbox == []
-    assert service.get(job.id) == before
 
 
 def test_jobs_are_their_owners(service: Service, agent: SimulatedAgent) -> None:

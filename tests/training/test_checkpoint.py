@@ -114,7 +114,7 @@ def test_metrics_after_the_checkpoint_are_taken_back(tmp_path: Path) -> None:
 
 def test_only_the_first_rank_writes(tmp_path: Path) -> None:
     journal = Journal(tmp_path, writes=False)
-    journal.tell(state="training")
+    journal.update(state="training")
     journal.report(Metric(step=1, tokens=1, seconds=1.0))
     assert not list(tmp_path.iterdir())
     assert read_status(tmp_path) is None

@@ -48,13 +48,6 @@ def test_commands_and_their_options_exist(words: list[str]) -> None:
         assert not context.args
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_lead_to_files_that_exist(document: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
-        if not re.match(r"https?://", target):
-            assert (document.parent / target).exists(), target
-
-
 def test_exit_codes_are_those_of_the_command() -> None:
     quickstart = (ROOT / "docs" / "quickstart.md").read_text()
     documented = {int(code) for code in re.findall(r"^\| (\d+) \|", quickstart, re.MULTILINE)}

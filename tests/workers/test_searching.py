@@ -23,7 +23,7 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Generation, Target
 from edgefront.core.wire.jobs import JobView
 from edgefront.workers import searching
-from edgefront.workers.searching import Searching, Work, go_on, next_compute_step
+from edgefront.workers.searching import Searching, Work, continue_work, next_compute_step
 
 TESTS = Path(__file__).parent.parent
 
@@ -176,9 +176,9 @@ def test_a_generation_is_computed_by_one_worker_at_a_time(service: Service, monk
     assert again is not None
     assert again.snapshot == step.snapshot
     # Both come to the same: the first is stored, the other thrown away.
-    assert go_on(service.database, Work(again)) is None
+    assert continue_work(service.database, Work(again)) is None
     before = proposed(service, job)
-    assert go_on(service.database, Work(step)) is None
+    assert continue_work(service.database, Work(step)) is None
     assert proposed(service, job) == before
     assert len(before) == 10
 
@@ -216,7 +216,7 @@ def test_results_computed_for_a_paused_job_are_discarded(service: Service) -> No
     step = next_compute_step(service.database, job.targets[0].id)
     assert step is not None
     service.act("pause", job.id)
-    assert go_on(service.database, Work(step)) is None
+    assert continue_work(service.database, Work(step)) is None
     assert proposed(service, job) == []
     service.act("resume", job.id)
     service.work()
@@ -234,7 +234,7 @@ def test_results_computed_for_a_deleted_job_are_discarded(service: Service) -> N
     step = next_compute_step(service.database, job.targets[0].id)
     assert step is not None
     service.act("delete", job.id)
-    assert go_on(service.database, Work(step)) is None
+    assert continue_work(service.database, Work(step)) is None
     with service.database.read() as session:
         assert session.scalars(select(Target)).all() == []
 

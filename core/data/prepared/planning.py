@@ -100,7 +100,7 @@ class PreparationPlan:
     def digest(self, originals: Mapping[Path, OriginalFile]) -> str:
         """Of the text, the settings and the format."""
 
-        def told(parts: Parts) -> list[Any]:
+        def hashes(parts: Parts) -> list[Any]:
             return [[originals[part.path].sha256, part.start, part.stop] for part in parts]
 
         return digest(
@@ -111,8 +111,8 @@ class PreparationPlan:
                 "vocabulary": originals[self.vocabulary].sha256 if self.vocabulary else None,
                 # What it is compared with: it was found right against these numbers only.
                 "published": asdict(self.known.published) if self.known else None,
-                "splits": {split: told(parts) for split, parts in self.corpus.splits.items()},
-                "sources": {split: told(parts) for split, parts in self.corpus.sources.items()},
+                "splits": {split: hashes(parts) for split, parts in self.corpus.splits.items()},
+                "sources": {split: hashes(parts) for split, parts in self.corpus.sources.items()},
             }
         )
 

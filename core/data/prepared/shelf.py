@@ -39,9 +39,9 @@ def find_prepared(home: Path, name: str) -> Prepared:
         or (_PREFIX.fullmatch(name) and folder.name.startswith(name))
     ]
     if len(found) > 1:
-        told = ", ".join(f"{folder.name[:12]} ({_told(folder)})" for folder in found)
+        choices = ", ".join(f"{folder.name[:12]} ({_describe(folder)})" for folder in found)
         raise InvalidInput(
-            f"several prepared data sets are called {name!r}: {told}; name one by its digest",
+            f"several prepared data sets are called {name!r}: {choices}; name one by its digest",
             field="data",
             value=name,
             allowed="the first digits of a digest",
@@ -55,7 +55,7 @@ def find_prepared(home: Path, name: str) -> Prepared:
     )
 
 
-def _told(folder: Path) -> str:
+def _describe(folder: Path) -> str:
     try:
         manifest = read_manifest(folder)
     except (NotFound, InvalidInput):

@@ -79,13 +79,13 @@ def _fetch(url: str, folder: Path, progress: Progress) -> Path:
     except httpx.HTTPStatusError as error:
         raise Unavailable(f"{url} answered {error.response.status_code}: {_instead()}") from None
     except httpx.HTTPError as error:
-        told = str(error) or type(error).__name__
+        reason = str(error) or type(error).__name__
         if part.exists() and part.stat().st_size:
             here = part.stat().st_size
             raise Unavailable(
-                f"{url} was interrupted after {here:,} bytes ({told}): the same command resumes the download"
+                f"{url} was interrupted after {here:,} bytes ({reason}): the same command resumes the download"
             ) from None
-        raise Unavailable(f"{url} cannot be read ({told}): {_instead()}") from None
+        raise Unavailable(f"{url} cannot be read ({reason}): {_instead()}") from None
     note.unlink(missing_ok=True)
     return part
 

@@ -111,7 +111,7 @@ def start(session: Session, device_id: str, launch_id: str, fence: int, now: dat
     Raises:
         NotFound: no such launch; its job was deleted.
         Conflict: it is not leased to this device under this fence, or the lease has run out, or no job wants it any
-            more: leave it and go on with the next.
+            more: leave it and continue with the next.
     """
     if launches.start(session, device_id, launch_id, fence, now):
         return

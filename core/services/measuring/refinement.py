@@ -28,10 +28,10 @@ from edgefront.core.states import REFINABLE_TARGETS
 from edgefront.core.store.tables import Job, Target
 
 WHILE_SEARCHING = 2
-"""At a time while the search goes on: the next generation should not wait long behind them."""
+"""At a time while the search continues: the next generation should not wait long behind them."""
 
 SPREAD_UNKNOWN = 2
-"""While nothing tells how far launches scatter, every frontier point gets so many launches."""
+"""While it is unknown how far launches scatter, every frontier point gets so many launches."""
 
 
 def propose(session: Session, device: OwnDevice, max_items: int, now: datetime) -> int:

@@ -304,7 +304,7 @@ def _entries(
 
 
 def _is_kept_from(candidate: Candidate, measurement: Measurement, requested: Mapping[str, Collection[str]]) -> bool:
-    """An unconfirmed result is not shared with other jobs, whose candidates go on waiting for it."""
+    """An unconfirmed result is not shared with other jobs, whose candidates continue to wait for it."""
     if measurement.state != "unconfirmed" or candidate.state != "waiting":
         return False
     return candidate.target_id not in requested.get(measurement.id, ())

@@ -22,11 +22,11 @@ from edgefront.core.store.tables import Launch, Measurement
 from edgefront.core.wire.estimates import Source
 
 LATEST = 60
-"""Launches that tell the pace."""
+"""Launches that the pace is taken from."""
 
 
 class Pace(NamedTuple):
-    """Seconds of one launch; None where nothing tells."""
+    """Seconds of one launch; None where it is unknown."""
 
     seconds: float | None
     source: Source

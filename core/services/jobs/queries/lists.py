@@ -48,7 +48,7 @@ _IN_GROUP: dict[str, ColumnElement[bool]] = {
 
 
 def in_group(name: str) -> ColumnElement[bool]:
-    """Whether a candidate belongs to this group, as an index of states can tell."""
+    """Whether a candidate belongs to this group, in a form that an index of states can answer."""
     found = _IN_GROUP[name]
     return found if name == "baseline" else and_(found, Candidate.role == "search")
 
@@ -170,7 +170,7 @@ def groups(session: Session, conditions: Conditions) -> dict[Group, int]:
 
 
 def group_of(role: str, state: str, on_frontier: bool) -> Group:
-    """The group of a candidate, as `GROUP` tells it in the database."""
+    """The group of a candidate, as `GROUP` computes it in the database."""
     if role == "baseline":
         return "baseline"
     if state == "measured":

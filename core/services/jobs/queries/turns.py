@@ -2,9 +2,9 @@
 
 Owners take turns, and within an owner its jobs. It is decided once, when launches are asked for: each gets a number on
 its device key's queue, and a lease takes the lowest, so that fairness costs a lease nothing. The numbers are those of
-start-time fair queueing (Goyal, Vin, Cheng 1996): a job that asks begins at the number that is served now, however
-long others have waited, and goes on in steps. The step is 1 for an owner's only job there, k for one of k, and divided
-by the owner's weight. So of two owners with launches to come each gets every second one, whoever asked for more.
+start-time fair queueing (Goyal, Vin, Cheng 1996): a job that asks begins at the number that is served now, however long
+others have waited, and continues in steps. The step is 1 for an owner's only job there, k for one of k, and divided by
+the owner's weight. So of two owners with launches to come each gets every second one, whoever asked for more.
 
 A step counts the jobs of that moment: launches that a job asked for while it was alone keep their steps of 1 when a
 second begins, which for so long gets its owner a half more.

@@ -14,7 +14,7 @@ export function parseAddress(text) {
 
 export const isLoopback = (url) => LOOPBACK.test(url.hostname);
 
-/** Plain HTTP beyond the machine: the agent does that only when it is told to. */
+/** Plain HTTP beyond the machine: the agent does that only with `--insecure`. */
 export const needsInsecure = (url) => url.protocol === "http:" && !isLoopback(url);
 
 const quoted = (text) => (/^[\w.:@+,/-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);

@@ -65,7 +65,7 @@ export class FrontierChart {
     if (this.withheld || !this.quality) return;
     const points = candidates.filter((candidate) => isMeasured(candidate) && this.quality.value(candidate) !== null);
     const groups = this.#byGroup(points);
-    this.#tell(groups, points);
+    this.#explain(groups, points);
     if (this.message) return;
     if (this.held || this.drawing) {
       this.waiting = this.last;
@@ -155,14 +155,14 @@ export class FrontierChart {
     return groups;
   }
 
-  #tell(groups, points) {
+  #explain(groups, points) {
     const item = (swatch, text) => element("li", {}, element("span", { class: `swatch ${swatch}` }), text);
     const items = GROUPS.filter(({ name }) => groups.get(name)?.length || name === "frontier");
     this.legend.replaceChildren(
       ...items.map(({ name, title }) => item(name, `${name === "baseline" ? this.baseline : title} (${this.#count(name, groups.get(name))})`)),
       ...(groups.get("faded")?.length ? [item("faded", `Outside the brushes (${whole(groups.get("faded").length)})`)] : []),
       ...(points.some(({ id }) => id === this.recommended) ? [item("recommended", "Recommended")] : []),
-      ...(this.kind === "flat" ? this.#tellSizes(points, item) : []),
+      ...(this.kind === "flat" ? this.#explainSizes(points, item) : []),
     );
   }
 
@@ -173,7 +173,7 @@ export class FrontierChart {
   }
 
   /** What the sizes stand for, and the hollow ones. */
-  #tellSizes(points, item) {
+  #explainSizes(points, item) {
     if (points.length === 0) return [];
     const { most, diameter } = flat.sizes(points);
     const circles = [most / 4, most].flatMap((bytes) => {

@@ -6,7 +6,7 @@ import { percent, whole } from "../shared/format.js";
 import { isWithin, readBrushes, writeBrushes } from "./brushes.js";
 import { ParallelChart } from "./parallel.js";
 
-const SETTLED_MS = 150; // Brushes at rest for so long are told to the other views.
+const SETTLED_MS = 150; // Brushes at rest for so long are applied to the other views.
 const ROUND_MS = 15000; // Between two looks while a search runs.
 
 export class Genes {
@@ -18,7 +18,7 @@ export class Genes {
     this.seen = false;
     this.looked = -Infinity;
     this.chart = new ParallelChart(byId("parallel"), byId("parallel-says"), { onPick, onBrush: () => this.#count() });
-    this.tell = debounced(onBrush, SETTLED_MS);
+    this.report = debounced(onBrush, SETTLED_MS);
     byId("brushes-clear").addEventListener("click", () => this.brush(""));
     new IntersectionObserver(([{ isIntersecting }]) => {
       this.seen = isIntersecting;
@@ -45,10 +45,10 @@ export class Genes {
     byId("genes").hidden = true;
   }
 
-  /** Loads what is new, while somebody looks or has brushed; `anew`: although it was looked at a moment ago. */
-  async look({ anew = false } = {}) {
+  /** Loads what is new, while somebody looks or has brushed; `force`: although it was loaded a moment ago. */
+  async look({ force = false } = {}) {
     if (byId("genes").hidden || !(this.seen || this.brushes)) return;
-    if (!anew && performance.now() - this.looked < ROUND_MS) return;
+    if (!force && performance.now() - this.looked < ROUND_MS) return;
     this.looked = performance.now();
     const target = this.target;
     try {
@@ -79,7 +79,7 @@ export class Genes {
     this.brushed = known ? new Set(this.view.ids.filter((_, at) => isWithin(axes, brushes, at))) : null;
     byId("brushes").hidden = !known;
     if (known) setText(byId("brushes-say"), `${whole(this.brushed.size)} of ${whole(this.view.ids.length)} candidates are within the brushes.`);
-    this.tell();
+    this.report();
   }
 
   #showImportance({ genes, objectives }) {

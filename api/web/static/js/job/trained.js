@@ -82,7 +82,7 @@ export class Trained {
   }
 
   /** Names them in a line with links, or hides it. */
-  tell(node, { digest }) {
+  name(node, { digest }) {
     const found = this.digests.get(digest) ?? [];
     node.hidden = found.length === 0;
     const links = found.slice(0, 5).flatMap((training, at) => [

@@ -227,7 +227,7 @@ function showChosen() {
     ...(isMeasured(candidate) ? [latency(candidate.latency_ms, candidate.latency_half_width_ms), megabytes(candidate.memory_bytes)] : []),
     ...generationOf(candidate),
   ].join(" · "));
-  trained.tell(byId("chosen-trainings"), candidate);
+  trained.name(byId("chosen-trainings"), candidate);
 }
 
 function choose(targetId) {
@@ -391,7 +391,7 @@ async function zoom(window) {
   drawChart();
 }
 
-/** What is listed is new: the selected candidate may be among it, and an encoder is told by its candidates. */
+/** What is listed is new: the selected candidate may be among it, and whether it is an encoder is known from its candidates. */
 function showListed() {
   showChosen();
   const target = job.targets.find(({ id: each }) => each === chosen);
@@ -420,7 +420,7 @@ async function attend() {
   }
   stream.close();
   await load();
-  genes.look({ anew: true });
+  genes.look({ force: true });
 }
 
 for (const button of byId("chart-kinds").children) button.addEventListener("click", () => turnChart(button.dataset.kind));

@@ -36,7 +36,7 @@ export async function request(path, { method = "GET", body, headers = {}, as = "
   if (answer.ok) return answer.status === 204 ? null : answer[as]();
   if (answer.status === 401 && !path.startsWith("/v1/session")) {
     toLogin();
-    return new Promise(() => {}); // The page is being left: nobody goes on with half an answer.
+    return new Promise(() => {}); // The page is being left: nobody continues with half an answer.
   }
   if ([429, 502, 503, 504].includes(answer.status)) throw new Away(`the service is busy (${answer.status})`);
   const problem = await answer.json().catch(() => ({}));

@@ -10,7 +10,7 @@ const MOST_POINTS = 4000; // Beyond, a line is drawn through evenly spread ones.
 export class Curves {
   constructor(node, { bits = false } = {}) {
     this.node = node;
-    this.bits = bits; // Whether a validation is told in bits per character.
+    this.bits = bits; // Whether a validation is given in bits per character.
     this.lastDrawMs = 0;
     this.drawing = false;
     if (!window.Plotly) {

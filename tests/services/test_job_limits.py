@@ -1,0 +1,171 @@
+"""What bounds a job: memory, limits, parameters, and the budgets of candidates, launches and minutes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from job_rows import candidates, launches
+from simulated_agent import CLASS, SimulatedAgent, by_size, done, facts
+from simulated_service import Service, request
+from sqlalchemy import select
+
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
+from edgefront.core.services.search.advance import stalled
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.tables import Launch, Target
+
+
+def test_weights_beyond_the_memory_are_infeasible_without_a_launch(service: Service) -> None:
+    agent = SimulatedAgent(service.database, device_facts=facts(memory_bytes=23 << 20))
+    job = service.submit()
+    service.run(agent)
+    settled = candidates(service, job.id) + candidates(service, job.id, "baseline")
+    heavy = [row for row in settled if row.weight_bytes > 23 << 20]
+    assert heavy
+    assert len(heavy) < len(settled)
+    assert all(row.state == "infeasible" and "24 MB" in str(row.reason) for row in heavy)
+    assert not any(row.measurement_id for row in heavy)
+    assert service.get(job.id).targets[0].settled == len(settled)
+
+
+def test_limits_put_candidates_out_of_bounds(service: Service) -> None:
+    agent = SimulatedAgent(service.database)
+    free = service.submit()
+    service.run(agent)
+    latencies = sorted(row.latency_ms or 0.0 for row in candidates(service, free.id))
+    middle = latencies[len(latencies) // 2]
+    job = service.submit(request(targets=[{"device_class": CLASS, "limits": {"latency_ms": middle}}]))
+    service.run(agent)
+    rows = candidates(service, job.id)
+    for row in rows:
+        assert row.latency_ms is not None
+        assert row.state == ("measured" if row.latency_ms <= middle else "out_of_bounds")
+        assert (row.reason is None) == (row.state == "measured")
+        assert not (row.on_frontier and row.state == "out_of_bounds")
+    beyond = {row.id for row in rows if row.state == "out_of_bounds"}
+    assert beyond
+    assert not beyond & {parent for row in rows for parent in row.parents}
+    assert "above the limit" in next(str(row.reason) for row in rows if row.id in beyond)
+
+
+def test_a_later_launch_moves_a_candidate_in_or_out(service: Service) -> None:
+    """The second launch of a baseline is slower than the limit allows the median to be."""
+
+    def slower(architecture: Architecture, protocol: MeasurementProtocol, before: int) -> LaunchResult:
+        return done(10.0 if before == 0 else 19.0, 30 << 20)
+
+    agent = SimulatedAgent(service.database, slower)
+    asked = request(
+        targets=[{"device_class": CLASS, "limits": {"latency_ms": 14.0}}], baseline_layers=[1], budget={"candidates": 1}
+    )
+    job = service.submit(asked)
+    service.work()
+    agent.step(1)
+    (baseline,) = candidates(service, job.id, "baseline")
+    assert (baseline.state, baseline.latency_ms, baseline.launches) == ("measured", 10.0, 1)
+    agent.step(1)
+    (baseline,) = candidates(service, job.id, "baseline")
+    assert (baseline.state, baseline.latency_ms, baseline.launches) == ("out_of_bounds", 14.5, 2)
+
+
+def test_weights_alone_beyond_the_memory_limit_are_never_proposed(service: Service) -> None:
+    agent = SimulatedAgent(service.database)
+    asked = request(targets=[{"device_class": CLASS, "limits": {"memory_mb": 18}}])
+    job = service.submit(asked)
+    service.run(agent)
+    rows = candidates(service, job.id)
+    assert rows
+    assert all(row.weight_bytes <= 18 * 10**6 for row in rows)
+
+
+def test_parameter_limits_are_settled_before(service: Service) -> None:
+    agent = SimulatedAgent(service.database)
+    asked = request(parameters={"min_decoder": 400_000, "max_decoder": 900_000, "max_total": 6_000_000})
+    job = service.submit(asked)
+    service.run(agent)
+    rows = candidates(service, job.id)
+    assert rows
+    assert all(400_000 <= row.decoder_parameters <= 900_000 for row in rows)
+    assert all(row.total_parameters <= 6_000_000 for row in rows)
+
+
+def test_the_budget_of_candidates_is_exact(service: Service) -> None:
+    agent = SimulatedAgent(service.database)
+    job = service.submit(request(budget={"candidates": 13}))
+    assert job.targets[0].planned == 16
+    service.run(agent)
+    rows = candidates(service, job.id)
+    assert [row.generation for row in rows] == [0] * 10 + [1] * 3
+    assert service.get(job.id).targets[0].candidates == 16
+
+
+def test_refinement_stays_within_its_budget(service: Service) -> None:
+    agent = SimulatedAgent(service.database, by_size(noise=0.3))
+    job = service.submit(request(budget={"refinement": 0.5}))
+    service.run(agent)
+    none = service.submit(request(budget={"refinement": 0}, seed=11))
+    service.run(agent)
+    with service.database.read() as session:
+        targets = {row.job_id: row for row in session.scalars(select(Target))}
+        purposes = session.execute(select(Launch.target_id, Launch.purpose)).all()
+    refined = [row for row in purposes if row.purpose == "refinement"]
+    assert 0 < targets[job.id].refinements <= 9
+    assert len(refined) == targets[job.id].refinements
+    assert targets[none.id].refinements == 0
+    assert service.get(none.id).state == "finished"
+
+
+def test_the_minutes_of_targets_on_one_device_begin_with_the_first_launch_there(service: Service) -> None:
+    agent = SimulatedAgent(service.database)
+    targets = [{"device_class": CLASS, "protocol": {"threads": threads}} for threads in (1, 2)]
+    service.submit(request(budget={"minutes": 5.0}, targets=targets))
+    with service.database.read() as session:
+        begin = service.database.now(session)
+    agent.step(1)
+    service.work()
+    with service.database.write() as session:
+        first, second = session.scalars(select(Target).order_by(Target.position)).all()
+        assert second.started_at is None
+        assert first.started_at is not None
+        assert begin - first.started_at > timedelta(seconds=0.5), "the launch itself took a second, by its report"
+        first.started_at -= timedelta(minutes=5)
+    with service.database.write() as session:
+        assert set(stalled(session, service.database.now(session))) == {first.id, second.id}
+
+
+@pytest.mark.parametrize(("minutes", "words"), [(5.0, "of 5 minutes was"), (1.0, "of 1 minute was")])
+def test_the_budget_of_minutes_ends_a_target(service: Service, minutes: float, words: str) -> None:
+    agent = SimulatedAgent(service.database)
+    job = service.submit(request(budget={"minutes": minutes}))
+    agent.step(BASELINE_LAUNCHES * 3)
+    service.work()
+    with service.database.write() as session:
+        target = session.scalars(select(Target)).one()
+        assert target.started_at is not None
+        now = service.database.now(session)
+        assert stalled(session, now) == []
+        target.started_at = target.started_at.replace(year=target.started_at.year - 1)
+    with service.database.write() as session:
+        assert stalled(session, service.database.now(session)) == [target.id]
+    agent.step()  # a report finds it out as well
+    service.work()
+    job = service.get(job.id)
+    assert job.state == "finished"
+    assert words in job.targets[0].note
+    assert not any(row.state == "waiting" for row in candidates(service, job.id))
+    assert launches(service, "wanted") == 0
+
+
+def test_a_small_space_is_searched_to_its_last_architecture(service: Service) -> None:
+    agent = SimulatedAgent(service.database)
+    narrow = {"n_layer": [2], "d_model": [128], "n_head": [2], "d_inner": [256, 320]}
+    asked = request(space={"name": "lts-gpt2", "narrow": narrow}, algorithm={"name": "lts"})
+    job = service.submit(asked)
+    assert job.targets[0].planned == 2 + 4
+    service.run(agent)
+    job = service.get(job.id)
+    assert job.state == "finished"
+    assert len(candidates(service, job.id)) == 4
