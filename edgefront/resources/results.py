@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import PrivateAttr
 
+from edgefront.core.errors import EdgefrontError
 from edgefront.core.wire.jobs import FrontierView, JobView
 from edgefront.resources.points import chart
 from edgefront.transport import Transport
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class Job(JobView):
     """A job as it was when it was read. In a notebook it is shown as a table, and `plot()` draws it."""
 
-    _transport: Transport = PrivateAttr()
+    _transport: Transport | None = PrivateAttr(default=None)
 
     @classmethod
     def read(cls, content: bytes, transport: Transport) -> Job:
@@ -42,8 +43,14 @@ class Job(JobView):
         need("job.plot()", "demo", install="notebook")
         from edgefront.show.plot import plot
 
+        if self._transport is None:
+            raise EdgefrontError(f"this job was not read by a client: client.jobs.get({self.id!r}) reads it")
         named = [one.id for one in self.targets] if target is None else [target]
         return plot([chart(self._transport, self.id, one, most) for one in named], title=self.name)
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """What is pickled: without the connection, whose key must not get into a file."""
+        return {**super().__getstate__(), "__pydantic_private__": {"_transport": None}}
 
     def _repr_html_(self) -> str:
         from edgefront.show.progress import progress_table

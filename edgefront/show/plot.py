@@ -80,7 +80,7 @@ def _panel(axes: Axes, chart: Chart) -> None:
     legend.get_title().set_fontsize(9)
     for handle in legend.legend_handles:
         if hasattr(handle, "set_sizes"):
-            handle.set_sizes([40])
+            handle.set_sizes([60])
 
 
 class _Drawing:
