@@ -6,7 +6,7 @@ A kind, or a form of its data, that this release does not know is an `OtherEvent
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -209,6 +209,7 @@ _KnownTrainingEvent = Annotated[
 JobEvent = _KnownJobEvent | OtherEvent
 TrainingEvent = _KnownTrainingEvent | OtherEvent
 
+_Known = TypeVar("_Known")
 _JOB: TypeAdapter[JobEvent] = TypeAdapter(_KnownJobEvent)
 _TRAINING: TypeAdapter[TrainingEvent] = TypeAdapter(_KnownTrainingEvent)
 
@@ -223,7 +224,7 @@ def read_training_event(data: str) -> TrainingEvent:
     return _read(_TRAINING, data)
 
 
-def _read(known: TypeAdapter[Any], data: str) -> Any:
+def _read(known: TypeAdapter[_Known], data: str) -> _Known | OtherEvent:
     try:
         return known.validate_json(data)
     except ValidationError:

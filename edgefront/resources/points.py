@@ -31,6 +31,6 @@ def chart(transport: Transport, job_id: str, target: str, most: int) -> Chart:
     response = transport.request("GET", f"{path}/recommendation", params={"target": target})
     view = RecommendationView.model_validate_json(response.content)
     best = view.recommended.id if view.recommended else None
-    params = {"target": view.target_id, "axis": "predicted", "most": most, "keep": best}
+    params: dict[str, str | int | None] = {"target": view.target_id, "axis": "predicted", "most": most, "keep": best}
     header, columns = points.decode(transport.request("GET", f"{path}/points", params=params).content)
     return Chart(view, header, columns)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib import rc_context
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
 from edgefront.core.units import MB
@@ -79,7 +80,7 @@ def _panel(axes: Axes, chart: Chart) -> None:
     legend = axes.legend(loc="best", fontsize=9, title=f"size: peak memory, {least:.0f} to {most:.0f} MB")
     legend.get_title().set_fontsize(9)
     for handle in legend.legend_handles:
-        if hasattr(handle, "set_sizes"):
+        if isinstance(handle, PathCollection):
             handle.set_sizes([60])
 
 
