@@ -260,7 +260,8 @@ def main() -> None:
         for name, every in curves.items():
             rows.append({"device": device, "search": name, **summary(every, options.launches)})
             append("bench_find", rows[-1])
-    table(f"Excess of predicted perplexity over the best known, % (median and worst of {len(options.depths)} limits)", rows)
+    limits = f"median and worst of {len(options.depths)} limits"
+    table(f"Excess of predicted perplexity over the best known, % ({limits})", rows)
 
 
 def compared(

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from edgefront.core.errors import Unavailable
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.comparisons import ComparisonView
-from edgefront.core.wire.jobs import FrontierView, Quality
+from edgefront.core.wire.jobs import Quality
 from edgefront.core.wire.predictions import PredictionsView
 from edgefront.core.wire.service import Costs, HealthView, IdentifiedKind, IdentifierView
 from edgefront.local import LocalServer, default_home, read_key
@@ -27,6 +27,7 @@ from edgefront.resources.fleet import Devices, Tokens
 from edgefront.resources.jobs import Jobs
 from edgefront.resources.models import Models
 from edgefront.resources.predictions import predict
+from edgefront.resources.results import Frontier
 from edgefront.resources.trainings import Trainings
 from edgefront.transport import Transport
 
@@ -94,7 +95,7 @@ class Client:
         max_token_ms: float | None = None,
         by: Quality = "proxy",
         dataset: str | None = None,
-    ) -> FrontierView:
+    ) -> Frontier:
         """The frontier of a job on a target (its id or name; may be left out if the job has one), within limits as in
         "the best under 50 ms and 300 MB". With `by` perplexity, the frontier of the trained models (on `dataset`).
         """

@@ -39,6 +39,7 @@ _EXTRAS = {
     "train": ("sacrebleu", "scipy", "tokenizers"),
     "eval": ("lm_eval",),
     "demo": ("matplotlib",),
+    "notebook": ("matplotlib", "pandas", "pyarrow"),
     "cpu-fast": ("numba",),
 }
 

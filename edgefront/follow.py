@@ -5,13 +5,13 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 from edgefront.client import Client
 from edgefront.core.errors import EdgefrontError
 from edgefront.core.states import ENDED_JOBS
-from edgefront.core.wire.jobs import EventView, JobView
+from edgefront.core.wire.jobs import JobView
 
 _LOOK_AGAIN_S = 2.0
 _REST_S = 0.4
@@ -46,10 +46,3 @@ def views(client: Client, job_id: str) -> Iterator[JobView]:
                 news.get(timeout=_LOOK_AGAIN_S - _REST_S)
     finally:
         over.set()
-
-
-def each_event(client: Client, job_id: str, after: int, report: Callable[[EventView], None]) -> JobView:
-    """Calls `report` with every event of the job until its end, and returns the ended job."""
-    for event in client.jobs.events(job_id, after=after):
-        report(event)
-    return client.jobs.get(job_id)

@@ -64,6 +64,9 @@ class Transport:
     def close(self) -> None:
         self._http.close()
 
+    def __deepcopy__(self, _memo: object) -> Transport:
+        return self  # copies of a job share its connections
+
     def request(
         self,
         method: str,

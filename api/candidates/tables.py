@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.generation import MEASURED
-from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS
+from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS, PREDICTED
 from edgefront.core.store.database import Database
 from edgefront.core.wire.jobs import CandidateView, FrontierView
 
@@ -45,7 +45,9 @@ _TYPES = {
         ),
         pa.int64(),
     ),
-    **dict.fromkeys(("proxy", "latency_ms", "latency_half_width_ms", "latency_p90_ms", *MEASURED), pa.float64()),
+    **dict.fromkeys(
+        ("proxy", *PREDICTED, "latency_ms", "latency_half_width_ms", "latency_p90_ms", *MEASURED), pa.float64()
+    ),
     **dict.fromkeys(
         ("speedup", "speedup_low", "speedup_high", "memory_ratio", "baseline_latency_ms", "baseline_memory_bytes"),
         pa.float64(),

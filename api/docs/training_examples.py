@@ -78,7 +78,7 @@ _VIEW = trainings.TrainingView(
     job_id=_JOB,
     target_id=_TARGET,
     candidate_id=_CANDIDATE,
-    measured=trainings.MeasuredView(
+    measured=trainings.MeasuredCandidateView(
         target="laptop, onnxruntime", latency_ms=12.4, memory_bytes=84_000_000, on_frontier=True
     ),
     dataset="python",

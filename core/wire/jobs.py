@@ -224,7 +224,9 @@ Group = Literal["frontier", "dominated", "baseline", "outside", "waiting", "unco
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 
-class CandidateView(View):
+class CandidateNews(View):
+    """A candidate in the log of its job: only the event of its proposal has the architecture."""
+
     id: Identifier
     job_id: Identifier
     target_id: Identifier
@@ -236,7 +238,7 @@ class CandidateView(View):
     state: CandidateState
     reason: str | None
     digest: str
-    architecture: dict[str, Any]
+    architecture: dict[str, Any] | None = None
     decoder_parameters: int
     total_parameters: int
     weight_bytes: int
@@ -266,6 +268,10 @@ class CandidateView(View):
     versus_baseline: Versus | None
     created_at: datetime
     measured_at: datetime | None
+
+
+class CandidateView(CandidateNews):
+    architecture: dict[str, Any]
 
 
 class TargetView(View):
@@ -424,18 +430,13 @@ class FrontierView(View):
 
 
 class EventView(View):
-    """One line of a job's log. `number` rises by one within the job and is the SSE id."""
+    """One line of a job's log. `number` rises by one within the job and is the SSE id.
+
+    `core.wire.events` has what the `data` of each kind holds.
+    """
 
     number: int
-    kind: Literal[
-        "job_state",  # data: state, reason
-        "target_state",  # data: state, note
-        "generation",  # data: number, candidates (how many were proposed)
-        "candidate",  # data: a CandidateView when it is proposed; without `architecture` when it is measured or settled
-        "frontier",  # data: joined [ids], left [ids], size, hypervolume, summary
-        "law",  # data: law, former, candidates (how many were predicted again); or law, error
-        "launch",  # data: launch_id, candidate_ids, outcome, reason; progress of measuring
-    ]
+    kind: Literal["job_state", "target_state", "generation", "candidate", "frontier", "law", "launch"]
     target_id: Identifier | None
     data: dict[str, Any]
     created_at: datetime

@@ -18,7 +18,7 @@ from edgefront.core.wire.agent import Identifier
 from edgefront.core.wire.jobs import GROUPS, Group
 from edgefront.core.wire.messages import View
 
-MEDIA_TYPE = "application/vnd.edgefront.points"
+MEDIA_TYPE = "application/octet-stream"
 Axis = Literal["proxy", "predicted"]
 """What stands for quality in a window: the proxy, or the predicted perplexity."""
 

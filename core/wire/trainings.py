@@ -130,7 +130,7 @@ class EvaluationView(View):
     created_at: datetime
 
 
-class MeasuredView(View):
+class MeasuredCandidateView(View):
     """What the candidate that is trained was measured at, on its target."""
 
     target: str
@@ -160,7 +160,7 @@ class TrainingView(View):
     job_id: Identifier | None
     target_id: Identifier | None
     candidate_id: Identifier | None
-    measured: MeasuredView | None
+    measured: MeasuredCandidateView | None
     dataset: str
     dataset_digest: str | None
     """Which of those with the name, once that is known."""
@@ -210,16 +210,12 @@ class TrainingFile(View):
 
 
 class TrainingEventView(View):
-    """One line of a training's log. `number` rises by one within the training and is the SSE id."""
+    """One line of a training's log. `number` rises by one within the training and is the SSE id.
+
+    `core.wire.events` has what the `data` of each kind holds.
+    """
 
     number: int
-    kind: Literal[
-        "state",  # data: state, wanted, reason, note
-        "metric",  # data: a MetricView
-        "rewound",  # data: step; metrics behind it are taken back: they come again
-        "checkpoint",  # data: step
-        "note",  # data: note
-        "evaluation",  # data: dataset, split, metric, value
-    ]
+    kind: Literal["state", "metric", "rewound", "checkpoint", "note", "evaluation"]
     data: dict[str, Any]
     created_at: datetime

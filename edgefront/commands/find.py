@@ -156,7 +156,7 @@ def followed(session: Session, job: JobView) -> JobView:
 
     client = session.watching_client
     if session.json:
-        ended = client.jobs.wait(job.id)
+        ended: JobView = client.jobs.wait(job.id)
     else:
         ended = progress.show(follow.views(client, job.id), session.err) or job
     if ended.state == "failed":

@@ -280,12 +280,14 @@ def watch_job(
 def _watch(session: Session, job_id: str, after: int) -> None:
     from edgefront import follow
     from edgefront.show import progress
-    from edgefront.show.output import print_json
+    from edgefront.show.output import print_event
 
     session.client.jobs.get(job_id)  # report an error of the request at once
     client = session.watching_client
     if session.json:
-        ended: JobView | None = follow.each_event(client, job_id, after, lambda event: print_json(event, line=True))
+        for event in client.jobs.events(job_id, after=after):
+            print_event(event)
+        ended: JobView | None = client.jobs.get(job_id)
     else:
         ended = progress.show(follow.views(client, job_id), session.screen)
         for target in ended.targets if ended else ():

@@ -211,7 +211,7 @@ def watch_training(
 
 
 def _watch(session: Session, ids: list[str], after: int) -> None:
-    from edgefront.show.output import print_json
+    from edgefront.show.output import print_event
     from edgefront.show.training_tables import watch
 
     client = session.watching_client
@@ -221,7 +221,7 @@ def _watch(session: Session, ids: list[str], after: int) -> None:
         if len(ids) > 1:
             raise typer.BadParameter("with --json, watch one training at a time")
         for event in client.trainings.events(ids[0], after=after):
-            print_json(event, line=True)
+            print_event(event)
         ended = [client.trainings.get(ids[0])]
     else:
         ended = watch(client, ids, session.screen)

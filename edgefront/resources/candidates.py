@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import TypeAdapter
 
@@ -13,12 +14,15 @@ from edgefront.core.files import whole_file
 from edgefront.core.wire.jobs import (
     CandidatePage,
     CandidateView,
-    FrontierView,
     Group,
     LaunchView,
     Quality,
 )
+from edgefront.resources.results import Frontier
 from edgefront.transport import Transport, segment
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 ExportFormat = Literal["csv", "parquet"]
 
@@ -99,15 +103,29 @@ class Candidates:
         """Writes all candidates of a job to a file: CSV, or Parquet, by `format` or the file's extension."""
         path = Path(path)
         chosen = format or ("parquet" if path.suffix == ".parquet" else "csv")
-        url = f"/v1/jobs/{segment(job_id)}/candidates"
-        params = {"format": chosen, "target": target}
-        with (
-            self._transport.stream(url, params=params, read_timeout_s=_FIRST_BYTE_S) as response,
-            whole_file(path) as file,
-        ):
-            for chunk in response.iter_bytes():
+        with whole_file(path) as file:
+            for chunk in self._exported(job_id, chosen, target):
                 file.write(chunk)
         return path
+
+    def to_pandas(self, job_id: str, *, target: str | None = None) -> DataFrame:
+        """All candidates of a job (of one target, by its id or name), one row each, by order of proposal.
+
+        Columns are those of `export` but for the architecture, and one for each gene: `gene_d_model`, and of a gene
+        that every layer has `gene_n_head_1` for the first. A missing value is NA. Raises EdgefrontError with the line
+        for pip where the extra `notebook` is missing.
+        """
+        from edgefront.extras import need
+
+        need("candidates.to_pandas()", "notebook")
+        from edgefront.resources.frames import candidate_frame
+
+        return candidate_frame(io.BytesIO(b"".join(self._exported(job_id, "parquet", target))))
+
+    def _exported(self, job_id: str, format: ExportFormat, target: str | None) -> Iterator[bytes]:  # noqa: A002
+        url, params = f"/v1/jobs/{segment(job_id)}/candidates", {"format": format, "target": target}
+        with self._transport.stream(url, params=params, read_timeout_s=_FIRST_BYTE_S) as response:
+            yield from response.iter_bytes()
 
 
 def frontier(
@@ -121,7 +139,7 @@ def frontier(
     max_token_ms: float | None,
     by: Quality,
     dataset: str | None,
-) -> FrontierView:
+) -> Frontier:
     params = {
         "target": target,
         "max_latency_ms": max_latency_ms,
@@ -132,4 +150,4 @@ def frontier(
         "dataset": dataset,
     }
     response = transport.request("GET", f"/v1/jobs/{segment(job_id)}/frontier", params=params)
-    return FrontierView.model_validate_json(response.content)
+    return Frontier.model_validate_json(response.content)

@@ -10,13 +10,19 @@ from typing import Any
 from edgefront.core.states import ENDED_JOBS
 from edgefront.core.validation import checked
 from edgefront.core.wire.estimates import JobEstimate
+from edgefront.core.wire.events import JobEvent, read_job_event
 from edgefront.core.wire.genes import GenesView
-from edgefront.core.wire.jobs import AddedTargetRequest, EventView, JobPage, JobRequest, JobView
+from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest
 from edgefront.core.wire.laws import JobLawView, LawRequest
 from edgefront.core.wire.predictions import JobAgreementView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.resources.logs import follow_log
+from edgefront.resources.results import Job
 from edgefront.transport import Transport, segment
+
+
+class _Page(JobPage):
+    items: tuple[Job, ...]
 
 
 class Jobs:
@@ -25,7 +31,7 @@ class Jobs:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def create(self, request: JobRequest | Mapping[str, Any], *, idempotency_key: str | None = None) -> JobView:
+    def create(self, request: JobRequest | Mapping[str, Any], *, idempotency_key: str | None = None) -> Job:
         """Submits a job. It can be retried safely: the same key and request return the same job.
 
         Raises `InvalidInput` that names the field, from the client's own validation or the server's.
@@ -33,7 +39,7 @@ class Jobs:
         request = _parsed(request)
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         response = self._transport.request("POST", "/v1/jobs", body=request, headers=headers, repeatable=True)
-        return JobView.model_validate_json(response.content)
+        return Job.read(response.content, self._transport)
 
     def estimate(self, request: JobRequest | Mapping[str, Any]) -> JobEstimate:
         """What a job would take (launches, minutes, size of the result), and everything that `create` would be refused
@@ -50,7 +56,7 @@ class Jobs:
         name: str | None = None,
         protocol: Mapping[str, Any] | None = None,
         limits: Mapping[str, Any] | None = None,
-    ) -> JobView:
+    ) -> Job:
         """Adds a device to a job: of the job's candidates it measures about ten, and those that are predicted to
         matter there. Protocol and limits are those of the job's first target if absent. A finished job runs again.
 
@@ -65,21 +71,22 @@ class Jobs:
         }
         request = checked(AddedTargetRequest, value)
         response = self._transport.request("POST", f"/v1/jobs/{segment(job_id)}/targets", body=request)
-        return JobView.model_validate_json(response.content)
+        return Job.read(response.content, self._transport)
 
-    def list(self, *, state: str | None = None, limit: int = 50) -> Iterator[JobView]:
+    def list(self, *, state: str | None = None, limit: int = 50) -> Iterator[Job]:
         """Jobs (in this state), newest first, over all pages. `limit` is the size of a page."""
         cursor: str | None = None
         while True:
             params: dict[str, str | int | None] = {"state": state, "limit": limit, "cursor": cursor}
-            page = JobPage.model_validate_json(self._transport.request("GET", "/v1/jobs", params=params).content)
-            yield from page.items
+            page = _Page.model_validate_json(self._transport.request("GET", "/v1/jobs", params=params).content)
+            yield from (job.with_transport(self._transport) for job in page.items)
             cursor = page.next_cursor
             if cursor is None:
                 return
 
-    def get(self, job_id: str) -> JobView:
-        return JobView.model_validate_json(self._transport.request("GET", f"/v1/jobs/{segment(job_id)}").content)
+    def get(self, job_id: str) -> Job:
+        response = self._transport.request("GET", f"/v1/jobs/{segment(job_id)}")
+        return Job.read(response.content, self._transport)
 
     def recommendation(
         self,
@@ -131,20 +138,20 @@ class Jobs:
         response = self._transport.request("POST", path, body=request, repeatable=True)
         return JobLawView.model_validate_json(response.content)
 
-    def pause(self, job_id: str) -> JobView:
+    def pause(self, job_id: str) -> Job:
         return self._steer(job_id, "pause")
 
-    def resume(self, job_id: str) -> JobView:
+    def resume(self, job_id: str) -> Job:
         return self._steer(job_id, "resume")
 
-    def cancel(self, job_id: str) -> JobView:
+    def cancel(self, job_id: str) -> Job:
         return self._steer(job_id, "cancel")
 
     def delete(self, job_id: str) -> None:
         """Deletes a job with its candidates, cancelling it if it runs. Measurements are kept for other jobs."""
         self._transport.request("DELETE", f"/v1/jobs/{segment(job_id)}")
 
-    def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobView:
+    def wait(self, job_id: str, *, timeout_s: float | None = None) -> Job:
         """Returns the job once it has finished, failed or been cancelled; `TimeoutError` after `timeout_s`."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         pause_s = 0.1
@@ -159,30 +166,30 @@ class Jobs:
 
     def events(
         self, job_id: str, *, after: int = 0, kinds: Collection[str] | None = None, follow: bool = True
-    ) -> Iterator[EventView]:
+    ) -> Iterator[JobEvent]:
         """The job's events after number `after`, then live until the job has ended. None is skipped or repeated.
 
-        After a broken connection it resumes from the last event; `Unavailable` if that fails for the client's patience.
-        With `follow=False` it ends with the last event at the time of the call. `kinds` selects kinds of events; the
-        numbers then have gaps.
+        Each is of the class of its kind (`edgefront.core.wire.events`), with typed `data`; an `OtherEvent` where this
+        release does not know the kind. After a broken connection it resumes from the last event; `Unavailable` if that
+        fails for the client's patience. With `follow=False` it ends with the last event at the time of the call.
+        `kinds` selects kinds of events; the numbers then have gaps.
         """
         path = f"/v1/jobs/{segment(job_id)}/events"
         following = follow_log(
             self._transport,
             path,
             lambda: self.get(job_id),
-            EventView,
+            read_job_event,
             ENDED_JOBS,
-            "job_state",
             after=after,
             follow=follow,
         )
         yield from (event for event in following if kinds is None or event.kind in kinds)
 
-    def _steer(self, job_id: str, verb: str) -> JobView:
+    def _steer(self, job_id: str, verb: str) -> Job:
         # Pausing a paused job changes nothing, likewise the others: they may be retried.
         response = self._transport.request("POST", f"/v1/jobs/{segment(job_id)}/{verb}", repeatable=True)
-        return JobView.model_validate_json(response.content)
+        return Job.read(response.content, self._transport)
 
 
 def _parsed(request: JobRequest | Mapping[str, Any]) -> JobRequest:

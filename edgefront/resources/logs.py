@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeVar
 
 import httpx
 from httpx_sse import EventSource
-from pydantic import BaseModel
 
 from edgefront.core.errors import Unavailable
 from edgefront.transport import Transport
@@ -29,21 +28,20 @@ class _Told(Protocol):
     def last_event(self) -> int: ...
 
 
-Event = TypeVar("Event", bound=BaseModel)
+Event = TypeVar("Event")
 
 
 def follow_log(
     transport: Transport,
     path: str,
     get: Callable[[], _Told],
-    view: type[Event],
+    read: Callable[[str], Event],
     ended: Collection[str],
-    last_kind: str,
     *,
     after: int,
     follow: bool,
 ) -> Iterator[Event]:
-    """The events of a log after `after`, then live until an event of kind `last_kind` has a state in `ended`.
+    """The events of a log after `after`, each read by `read`, then live until one has a state in `ended`.
 
     The object is then read again: it may have been resumed or extended, or there may be events after its end.
 
@@ -61,7 +59,7 @@ def follow_log(
         if end is not None and last >= end:
             return
         try:
-            for event in _connection(transport, path, last, view):
+            for event in _connection(transport, path, last, read):
                 silent_since, delay_s = None, 0.1
                 entry: Any = event
                 if entry.number <= last:
@@ -70,7 +68,7 @@ def follow_log(
                 yield event
                 if end is not None and last >= end:
                     return
-                if entry.kind == last_kind and entry.data.get("state") in ended:
+                if entry.kind in ("job_state", "state") and getattr(entry.data, "state", None) in ended:
                     break  # the next read shows whether more has happened since
         except Unavailable:
             now = time.monotonic()
@@ -81,7 +79,7 @@ def follow_log(
         delay_s = min(delay_s * 2, 5.0)
 
 
-def _connection(transport: Transport, path: str, last: int, view: type[Event]) -> Iterator[Event]:
+def _connection(transport: Transport, path: str, last: int, read: Callable[[str], Event]) -> Iterator[Event]:
     headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
     if last:
         headers["Last-Event-ID"] = str(last)
@@ -89,6 +87,6 @@ def _connection(transport: Transport, path: str, last: int, view: type[Event]) -
         try:
             for message in EventSource(response).iter_sse():
                 if message.data:
-                    yield view.model_validate_json(message.data)
+                    yield read(message.data)
         except httpx.StreamError as error:
             raise Unavailable(f"the event stream was interrupted: {error}") from error

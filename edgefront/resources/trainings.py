@@ -17,12 +17,12 @@ from edgefront.core.graph.model_file import ModelFormat
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.states import ENDED_TRAININGS
 from edgefront.core.validation import checked
+from edgefront.core.wire.events import TrainingEvent, read_training_event
 from edgefront.core.wire.supernets import ProbabilitiesView
 from edgefront.core.wire.training_choices import DatasetView
 from edgefront.core.wire.trainings import (
     MetricPage,
     MetricView,
-    TrainingEventView,
     TrainingFile,
     TrainingPage,
     TrainingRequest,
@@ -154,9 +154,10 @@ class Trainings:
 
     def events(
         self, training_id: str, *, after: int = 0, kinds: Collection[str] | None = None, follow: bool = True
-    ) -> Iterator[TrainingEventView]:
+    ) -> Iterator[TrainingEvent]:
         """The training's events after number `after`, then live until it has ended. None is skipped or repeated.
 
+        Each is of the class of its kind (`edgefront.core.wire.events`); an `OtherEvent` where that is not known.
         Broken connections are resumed. With `follow=False` it ends with the last event at the time of the call. `kinds`
         selects kinds of events; the numbers then have gaps.
         """
@@ -164,9 +165,8 @@ class Trainings:
             self._transport,
             f"{_path(training_id)}/events",
             lambda: self.get(training_id),
-            TrainingEventView,
+            read_training_event,
             ENDED_TRAININGS,
-            "state",
             after=after,
             follow=follow,
         )

@@ -76,6 +76,12 @@ class FittingTable:
         if left_out:
             yield Text(f"Not shown: {', '.join(left_out)}. --wide shows all.", style="dim")
 
+    def _repr_html_(self) -> str:
+        """All columns as HTML, in the colours of the page that shows it."""
+        from edgefront.show.html import table_html
+
+        return table_html(self._title, self._columns, [cells for cells, _ in self._rows], right=self._right)
+
     def _made(self, *, short: bool, left_out: Sequence[str] = (), fold: bool = False) -> Table:
         made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         kept = [index for index, heading in enumerate(self._columns) if heading not in left_out]

@@ -87,6 +87,11 @@ def print_json(value: Any, *, line: bool = False) -> None:
     sys.stdout.flush()
 
 
+def print_event(event: BaseModel) -> None:
+    """An event of a log on one line of standard output, with the fields that the service sent."""
+    print_json(event.model_dump(mode="json", exclude_unset=True), line=True)
+
+
 def as_json(value: Any, stream: TextIO, *, line: bool = False) -> str:
     """The value as a JSON document; escaped where the stream is not UTF-8."""
     escaped = not (stream.encoding or "").lower().startswith("utf")

@@ -11,32 +11,31 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.files import whole_file
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import CandidateView, FrontierView
-from edgefront.core.wire.recommendations import RecommendationView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FRONTIER, BASELINE, _OTHER, _INK, _GRID = "#0f766e", "#b45309", "#94a3b8", "#1e293b", "#e2e8f0"
-_CHOSEN = "#be123c"
+FRONTIER, BASELINE, OTHER, INK, _GRID = "#0f766e", "#b45309", "#94a3b8", "#1e293b", "#e2e8f0"
+CHOSEN = "#be123c"
 _ENDINGS = ("png", "svg", "pdf")
 STYLE = {
     "font.family": "sans-serif",
     "font.size": 10,
-    "axes.edgecolor": _OTHER,
-    "axes.labelcolor": _INK,
+    "axes.edgecolor": OTHER,
+    "axes.labelcolor": INK,
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.titlecolor": _INK,
+    "axes.titlecolor": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": _GRID,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "text.color": _INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "text.color": INK,
     "legend.frameon": False,
     "svg.fonttype": "none",
 }
@@ -66,20 +65,6 @@ def draw(
             row[0].legend(loc="upper left")
 
 
-def draw_found(
-    views: Sequence[RecommendationView], frontiers: Sequence[FrontierView], searched: Mapping[str, list[CandidateView]],
-    path: Path, *, title: str = "",
-) -> None:  # fmt: skip
-    """Draws predicted perplexity against latency, a panel for each recommendation, into a PNG, SVG or PDF file.
-
-    `frontiers` are those of the same targets, `searched` holds all candidates by target id.
-    """
-    with panels(1, len(views), (6 * len(views), 4.8), path, title) as (row,):
-        for axes, view, frontier in zip(row, views, frontiers, strict=True):
-            _found_panel(axes, view, frontier, searched[view.target_id])
-        row[0].legend(loc="best", fontsize=9)
-
-
 @contextmanager
 def panels(rows: int, columns: int, inches: tuple[float, float], path: Path, title: str) -> Iterator[Any]:
     """A grid of empty axes, (rows, columns), which are drawn into the PNG, SVG or PDF file at the end."""
@@ -102,82 +87,6 @@ def save(figure: Figure, path: Path) -> None:
     """Writes a figure in the format that its ending names."""
     with whole_file(path) as file:
         figure.savefig(file, format=path.suffix.lstrip(".").lower(), dpi=160, facecolor="white")
-
-
-def _found_panel(
-    axes: Axes, view: RecommendationView, frontier: FrontierView, searched: Sequence[CandidateView]
-) -> None:
-    limits, best = view.limits, view.recommended
-    kept = {one.id for one in frontier.points}
-    others = [one for one in searched if one.role == "search" and one.id not in kept]
-    baseline = sorted(frontier.baseline, key=_size)
-    _predicted(
-        axes,
-        baseline,
-        BASELINE,
-        "s",
-        _baseline_name(view),
-        line=True,
-    )
-    _predicted(axes, others, _OTHER, "o", "searched")
-    _predicted(axes, frontier.points, FRONTIER, "o", "frontier", bars=True)
-    if best is not None:
-        _predicted(axes, [best], _CHOSEN, "*", "recommended", size=16, bars=True)
-    if limits.latency_ms is not None:
-        axes.axvline(
-            limits.latency_ms, color=_INK, linewidth=1, linestyle=":", label=f"limit: {limits.latency_ms:g} ms"
-        )
-    axes.set_title(view.target, loc="left")
-    axes.set_xlabel("median latency (ms), less is better")
-    axes.set_ylabel("predicted perplexity, less is better")
-    axes.set_xlim(left=0)
-
-
-def _predicted(
-    axes: Axes,
-    models: Sequence[CandidateView],
-    color: str,
-    marker: str,
-    label: str,
-    *,
-    line: bool = False,
-    bars: bool = False,
-    size: float = 6,
-) -> None:
-    """Models by latency and predicted perplexity; with `bars` their 95 % intervals."""
-    rows = [
-        (
-            one.latency_ms,
-            one.latency_half_width_ms or 0.0,
-            predicted.perplexity,
-            predicted.perplexity_low,
-            predicted.perplexity_high,
-        )
-        for one in models
-        if one.latency_ms is not None
-        and (predicted := one.predicted) is not None
-        and predicted.perplexity is not None
-        and predicted.perplexity_low is not None
-        and predicted.perplexity_high is not None
-    ]
-    if not rows:
-        return
-    x, widths, y, low, high = zip(*rows, strict=True)
-    below, above = ([b - a for a, b in zip(low, y, strict=True)], [b - a for a, b in zip(y, high, strict=True)])
-    axes.errorbar(
-        x,
-        y,
-        xerr=widths if bars else None,
-        yerr=(below, above) if bars else None,
-        color=color,
-        marker=marker,
-        markersize=size,
-        linestyle=(0, (4, 2)) if line else "none",
-        elinewidth=0.8,
-        capsize=2,
-        label=label,
-        zorder=3 if bars else 2,
-    )
 
 
 def check_ending(path: Path) -> None:
@@ -204,7 +113,7 @@ def _panel(
     )
     if behind:
         axes.scatter(
-            *_columns(behind, field, unit), color=_OTHER, s=14, alpha=0.7, linewidths=0, label="searched", zorder=1
+            *_columns(behind, field, unit), color=OTHER, s=14, alpha=0.7, linewidths=0, label="searched", zorder=1
         )
     axes.scatter(
         *_columns(points, field, unit),
@@ -228,7 +137,7 @@ def _panel(
     axes.set_ylim(0, highest * 1.15)
 
 
-def _baseline_name(view: FrontierView | RecommendationView) -> str:
+def _baseline_name(view: FrontierView) -> str:
     return "my model" if view.own_model else "baseline: the stock model, by layers"
 
 

@@ -33,14 +33,18 @@ _CSV = (
     "perplexity",
     "launches",
 )
+PREDICTED = "predicted perplexity"
 
 
 def frontier_table(view: FrontierView, *, baseline: bool = True) -> FittingTable:
-    """The points by rising decoder parameters, with the baseline beside them; perplexities where some were trained."""
-    generates = any(point.token_ms is not None for point in (*view.points, *view.baseline))
+    """The points by rising decoder parameters, with the baseline beside them; perplexities where they are predicted, or
+    some were trained."""
+    everyone = (*view.points, *view.baseline)
+    predicted = (PREDICTED,) if any(_predicted(point) is not None for point in everyone) else ()
+    generates = any(point.token_ms is not None for point in everyone)
     parts = ("first token ms", "further token ms", "tokens/s") if generates else ()
     trained = ("perplexity",) if view.trained else ()
-    numbers = ("latency ms", *parts, "memory MB", "faster", "smaller", "launches", *trained)
+    numbers = (*predicted, "latency ms", *parts, "memory MB", "faster", "smaller", "launches", *trained)
     shown = table(
         "model",
         "parameters",
@@ -54,6 +58,7 @@ def frontier_table(view: FrontierView, *, baseline: bool = True) -> FittingTable
             "launches",
             "d_inner",
             "d_model",
+            PREDICTED,
             "blocks",
             "smaller",
             "tokens/s",
@@ -65,7 +70,7 @@ def frontier_table(view: FrontierView, *, baseline: bool = True) -> FittingTable
     scores = {one.candidate_id: f"{one.perplexity:.4g}" for one in view.trained}
 
     def cells(point: CandidateView) -> list[str]:
-        return _cells(point, generates) + ([scores.get(point.id, "")] if scores else [])
+        return _cells(point, bool(predicted), generates) + ([scores.get(point.id, "")] if scores else [])
 
     for point in view.points:
         shown.add_row(point.id, *cells(point))
@@ -86,7 +91,12 @@ def _title(view: FrontierView) -> str:
     return f"{view.target}: {len(view.points)} models on the frontier{alike}, hypervolume {view.hypervolume:.4f}"
 
 
-def _cells(point: CandidateView, generates: bool) -> list[str]:
+def _predicted(point: CandidateView) -> float | None:
+    return point.predicted.perplexity if point.predicted else None
+
+
+def _cells(point: CandidateView, predicts: bool, generates: bool) -> list[str]:
+    perplexity = _predicted(point)
     rate = NONE if point.tokens_per_s is None else f"{point.tokens_per_s:.1f}"
     versus = point.versus_baseline if point.role == "search" else None
     mark = "*" if versus is not None and versus.extrapolated else ""
@@ -95,6 +105,7 @@ def _cells(point: CandidateView, generates: bool) -> list[str]:
         stack_in_words(point.architecture.get("blocks", ())),
         str(point.architecture.get("d_model", NONE)),
         spread(_inner_widths(point)),
+        *((NONE if perplexity is None else f"{perplexity:.4g}",) if predicts else ()),
         milliseconds(point.latency_ms, point.latency_half_width_ms),
         *((milliseconds(point.first_token_ms), milliseconds(point.token_ms), rate) if generates else ()),
         megabytes(point.memory_bytes),

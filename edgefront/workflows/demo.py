@@ -116,7 +116,7 @@ class Demo:
         for frontier in frontiers:
             self.out.print(frontier_table(frontier))
         found = [self.client.jobs.recommendation(job.id, target=target.id) for target in job.targets]
-        self._draw(job, found, frontiers)
+        self._draw(job)
         models, agreement = self._download_and_run(found)
         self._say("Results of the search")
         self.out.print("Nothing was trained: perplexities are predicted.", style="dim")
@@ -147,11 +147,10 @@ class Demo:
             raise EdgefrontError(f"the search is {ended.state}: {ended.reason or why or 'see the log'}")
         return ended
 
-    def _draw(self, job: JobView, found: list[RecommendationView], frontiers: list[FrontierView]) -> None:
-        from edgefront.show.picture import draw_found
+    def _draw(self, job: JobView) -> None:
+        from edgefront.show.picture import save
 
-        searched = {target.id: list(self.client.candidates.list(job.id, target=target.id)) for target in job.targets}
-        draw_found(found, frontiers, searched, self.folder.picture, title="Models for this CPU beside the stock model")
+        save(self.client.jobs.get(job.id).plot(), self.folder.picture)
         self._say(f"Drew {self.folder.picture}")
 
     def _download_and_run(self, found: list[RecommendationView]) -> tuple[list[Path], Agreement]:

@@ -83,6 +83,8 @@ def test_probabilities_as_numbers_and_as_a_picture(sqlite_service: Service, supe
     drawn = client.get(f"{path}/picture")
     assert (drawn.status_code, drawn.headers["content-type"]) == (200, "image/png")
     assert drawn.content.startswith(b"\x89PNG\r\n")
+    raw = client.get(f"{path}/picture", headers={"Accept": "application/octet-stream"})
+    assert raw.headers["content-type"] == "application/octet-stream"
     svg = client.get(f"{path}/picture", params={"format": "svg"})
     assert svg.headers["content-type"] == "image/svg+xml"
     texts = {"".join(element.itertext()).strip() for element in ElementTree.fromstring(svg.content).iter()}

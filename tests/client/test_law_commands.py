@@ -69,7 +69,7 @@ def test_a_job_is_moved_and_refined_laws_are_shown(running: Running) -> None:
     assert (found["law"]["law"], found["moving_to"]) == (f"{NAME}@1", None)
     assert [one["version"] for one in found["newer"]] == [2]
     assert {one.predicted.law for one in running.client.candidates.list(job.id) if one.predicted} == {f"{NAME}@1"}
-    assert [one.data["law"] for one in running.client.jobs.events(job.id, kinds=["law"], follow=False)] == [f"{NAME}@1"]
+    assert [one.data.law for one in running.client.jobs.events(job.id, kinds=["law"], follow=False)] == [f"{NAME}@1"]
     newest = edgefront("job", "law", job.id, "--move-to", NAME, home=running.home)
     assert newest.stdout.startswith(f"law {NAME}@2"), newest.stderr
     refused = edgefront("job", "law", job.id, "--move-to", "nothing", home=running.home)

@@ -266,6 +266,10 @@ def test_exported_rows_are_the_candidates(measured: tuple[Service, JobView]) -> 
         assert row["speedup"] == (view.versus_baseline.speedup if view.versus_baseline else None)
         assert Architecture.parse(row["architecture"]).digest == row["digest"] == view.digest
         assert row["parents"].split() == list(view.parents)
+        assert row["predicted_perplexity_low"] == (view.predicted.perplexity_low if view.predicted else None)
+        assert (json.loads(row["genome"])["d_model"] if row["genome"] else None) == (
+            view.architecture["d_model"] if view.role == "search" else None
+        )
     with service.database.read() as session:
         few = list(export_rows(session, service.user, job.id, CandidateFilter(on_frontier=True)))
     assert {row["id"] for row in few} == {id_ for id_, view in views.items() if view.on_frontier}

@@ -98,6 +98,15 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("weight_bytes", "bytes of all weights"),
     ("flops", "floating-point operations of one forward pass"),
     ("proxy", "score used in place of quality; higher is better"),
+    ("predicted_perplexity", "perplexity predicted when it was proposed; empty where nothing was"),
+    ("predicted_perplexity_low", "lower end of its 95 % interval"),
+    ("predicted_perplexity_high", "upper end of its 95 % interval"),
+    ("predicted_latency_ms", "latency predicted when it was proposed, ms"),
+    ("predicted_latency_low_ms", "lower end of its 95 % interval, ms"),
+    ("predicted_latency_high_ms", "upper end of its 95 % interval, ms"),
+    ("predicted_memory_bytes", "peak memory predicted when it was proposed, bytes"),
+    ("predicted_memory_low_bytes", "lower end of its 95 % interval, bytes"),
+    ("predicted_memory_high_bytes", "upper end of its 95 % interval, bytes"),
     ("latency_ms", "median latency of a pass, or the time of a generation that the protocol names, ms"),
     ("latency_half_width_ms", "half of its 95 % interval, ms"),
     ("latency_p90_ms", "90th percentile, ms; empty below 20 samples"),
@@ -118,11 +127,14 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("memory_ratio", "baseline peak memory divided by its own"),
     ("extrapolated", "whether it lies outside the baseline's range of the proxy"),
     ("seed", "seed of its random weights"),
+    ("genome", "value of each gene in its search space, JSON; of a gene per layer a list, also beyond its depth"),
     ("architecture", "canonical description, JSON"),
     ("created_at", "when it was proposed, UTC"),
     ("measured_at", "when it was last measured, UTC"),
 )
 """Name and meaning (with the unit) of each column of the CSV and Parquet export, in order."""
+PREDICTED = {name: name.removeprefix("predicted_") for name, _ in EXPORT_COLUMNS if name.startswith("predicted_")}
+"""Columns of what was predicted → the fields of a `PredictedView`."""
 
 
 def list_candidates(
@@ -227,9 +239,11 @@ def export_rows(
         for candidate in lists.stream(session, conditions, order):
             versus = versus_baseline(candidate, baselines[candidate.target_id])
             row = {name: getattr(candidate, name, None) for name, _ in EXPORT_COLUMNS}
+            row |= {name: (candidate.predicted or {}).get(field) for name, field in PREDICTED.items()}
             row |= {
                 "target": targets[candidate.target_id],
                 "parents": " ".join(candidate.parents),
+                "genome": json.dumps(candidate.genome, separators=(",", ":")) if candidate.genome else None,
                 "architecture": json.dumps(candidate.architecture, sort_keys=True, separators=(",", ":")),
                 "baseline_latency_ms": versus.latency_ms if versus else None,
                 "baseline_memory_bytes": versus.memory_bytes if versus else None,

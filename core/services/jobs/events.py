@@ -22,7 +22,7 @@ from edgefront.core.wire.jobs import EventView
 
 @dataclass(frozen=True)
 class Entry:
-    """An event without its number. `kind` and `data` as in `core.wire.jobs.EventView`."""
+    """An event without its number. `kind` and `data` as in `core.wire.events`."""
 
     kind: str
     data: dict[str, Any]

@@ -18,7 +18,7 @@ from edgefront.core.store.tables import Training
 from edgefront.core.wire.trainings import TrainingEventView
 
 Entry = tuple[str, dict[str, Any]]
-"""Kind and data as in `core.wire.trainings.TrainingEventView`."""
+"""Kind and data as in `core.wire.events`."""
 
 
 def state_entry(training: Training) -> Entry:

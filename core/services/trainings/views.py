@@ -16,7 +16,7 @@ from edgefront.core.store.tables import Candidate, Evaluation, Target, Training
 from edgefront.core.units import GIB
 from edgefront.core.wire.trainings import (
     EvaluationView,
-    MeasuredView,
+    MeasuredCandidateView,
     MetricView,
     Requirements,
     TrainingBudget,
@@ -131,8 +131,8 @@ def _view(
     )
 
 
-def _measured(candidate: Candidate, target: Target) -> MeasuredView:
-    return MeasuredView(
+def _measured(candidate: Candidate, target: Target) -> MeasuredCandidateView:
+    return MeasuredCandidateView(
         target=target.name,
         latency_ms=candidate.latency_ms,
         memory_bytes=candidate.memory_bytes,

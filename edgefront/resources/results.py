@@ -1,0 +1,73 @@
+"""Jobs and frontiers that notebooks show: the wire's views, which know how they look."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from pydantic import PrivateAttr
+
+from edgefront.core.errors import EdgefrontError
+from edgefront.core.wire.jobs import FrontierView, JobView
+from edgefront.resources.points import chart
+from edgefront.transport import Transport
+
+if TYPE_CHECKING:
+    from edgefront.show.plot import Plot
+
+
+class Job(JobView):
+    """A job as it was when it was read. In a notebook it is shown as a table, and `plot()` draws it."""
+
+    _transport: Transport | None = PrivateAttr(default=None)
+
+    @classmethod
+    def read(cls, content: bytes, transport: Transport) -> Job:
+        """The job of a response."""
+        return cls.model_validate_json(content).with_transport(transport)
+
+    def with_transport(self, transport: Transport) -> Job:
+        """This job, which asks for its points there."""
+        self._transport = transport
+        return self
+
+    def plot(self, target: str | None = None, *, most: int = 1000) -> Plot:
+        """Predicted perplexity (else the proxy) against latency as they are now, peak memory as the size of a point; a
+        panel for each target, or for the one of this id or name.
+
+        Of more than `most` candidates an even spread is drawn, with the whole frontier. Raises EdgefrontError with the
+        line for pip where the extra `notebook` is missing.
+        """
+        from edgefront.extras import need
+
+        need("job.plot()", "demo", install="notebook")
+        from edgefront.show.plot import plot
+
+        if self._transport is None:
+            raise EdgefrontError(f"this job was not read by a client: client.jobs.get({self.id!r}) reads it")
+        named = [one.id for one in self.targets] if target is None else [target]
+        return plot([chart(self._transport, self.id, one, most) for one in named], title=self.name)
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """What is pickled: without the connection, whose key must not get into a file."""
+        return {**super().__getstate__(), "__pydantic_private__": {"_transport": None}}
+
+    def _repr_html_(self) -> str:
+        from edgefront.show.progress import progress_table
+
+        told = [self.reason] if self.reason else []
+        told += [f"{one.name}: {one.summary}" for one in self.targets if one.summary]
+        return progress_table(self)._repr_html_() + _paragraphs(told)
+
+
+class Frontier(FrontierView):
+    """A frontier, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        from edgefront.show.tables import frontier_table
+
+        return frontier_table(self)._repr_html_() + _paragraphs([one for one in (self.summary, self.note) if one])
+
+
+def _paragraphs(texts: list[str]) -> str:
+    return "".join(f"<p>{escape(text)}</p>" for text in texts)

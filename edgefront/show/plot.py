@@ -1,0 +1,160 @@
+"""A plot of a job: quality against latency, peak memory as the size of a point, a panel for each target."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure
+
+from edgefront.core.units import MB
+from edgefront.resources.points import Chart
+from edgefront.show.picture import BASELINE, CHOSEN, FRONTIER, INK, OTHER, STYLE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    Rows = NDArray[np.bool_]
+
+_SEARCHED = ("dominated", "outside", "unconfirmed")
+_AREAS = (16.0, 200.0)
+"""Of the points with the least and the most peak memory, in square points."""
+
+
+class Plot(Figure):
+    """A matplotlib figure that a notebook shows as a picture, also where it is not drawn inline."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png", dpi=110, facecolor="white")
+        return file.getvalue()
+
+
+def plot(charts: Sequence[Chart], *, title: str = "") -> Plot:
+    """Predicted perplexity, or the proxy where nothing is predicted, against measured latency."""
+    with rc_context(STYLE):
+        figure = Plot(figsize=(6.4 * len(charts), 4.8), layout="constrained")
+        row = figure.subplots(1, len(charts), squeeze=False)[0]
+        for axes, chart in zip(row, charts, strict=True):
+            _panel(axes, chart)
+        if title:
+            figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+    return figure
+
+
+def _panel(axes: Axes, chart: Chart) -> None:
+    view, columns = chart.recommendation, chart.columns
+    of_group = np.array(chart.points.groups)[columns["group"]] if chart.points.rows else np.array([], dtype=str)
+    quality = "perplexity" if "perplexity" in columns else "proxy"
+    axes.set_title(view.target, loc="left")
+    axes.set_xlabel("median latency (ms), less is better")
+    axes.set_ylabel(
+        "predicted perplexity, less is better"
+        if quality == "perplexity"
+        else f"{view.proxy.replace('_', ' ')}, more is better"
+    )
+    if chart.points.memory_bytes is None:
+        axes.text(0.5, 0.5, "nothing is measured yet", transform=axes.transAxes, ha="center")
+        return
+    areas = _areas(columns["memory_bytes"], chart.points.memory_bytes)
+    draw = _Drawing(axes, columns, quality, areas)
+    baseline = of_group == "baseline"
+    draw.line(baseline)
+    draw.points(baseline, BASELINE, "my model" if view.own_model else "the stock model, by layers", marker="s")
+    draw.points(np.isin(of_group, _SEARCHED), OTHER, "searched", hollow=of_group == "outside")
+    draw.intervals(of_group == "frontier")
+    draw.points(of_group == "frontier", FRONTIER, "frontier")
+    if view.recommended is not None:
+        best = np.array([one == view.recommended.id for one in chart.points.ids])
+        draw.points(best, CHOSEN, "recommended", marker="*", factor=2.5)
+    if view.limits.latency_ms is not None:
+        limit = view.limits.latency_ms
+        axes.axvline(limit, color=INK, linewidth=1, linestyle=":", label=f"limit: {limit:g} ms")
+    least, most = (value / MB for value in chart.points.memory_bytes)
+    axes.set_xlim(left=0)
+    legend = axes.legend(loc="best", fontsize=9, title=f"size: peak memory, {least:.0f} to {most:.0f} MB")
+    legend.get_title().set_fontsize(9)
+    for handle in legend.legend_handles:
+        if isinstance(handle, PathCollection):
+            handle.set_sizes([60])
+
+
+class _Drawing:
+    """Draws the rows of one target that a mask names."""
+
+    def __init__(self, axes: Axes, columns: dict[str, Any], quality: str, areas: NDArray[np.float64]) -> None:
+        self._axes, self._columns, self._areas = axes, columns, areas
+        self._x, self._y = columns["latency_ms"], columns[quality]
+        self._quality = quality
+        self._drawn = np.isfinite(self._x) & np.isfinite(self._y)
+
+    def points(
+        self,
+        rows: Rows,
+        color: str,
+        label: str,
+        *,
+        marker: str = "o",
+        hollow: Rows | None = None,
+        factor: float = 1.0,
+    ) -> None:
+        kept = rows & self._drawn
+        if not kept.any():
+            return
+        if hollow is not None and (kept & hollow).any():
+            self._scatter(kept & hollow, color, f"{label}, out of bounds", marker, factor, hollow=True)
+            kept &= ~hollow
+        self._scatter(kept, color, label, marker, factor, hollow=False)
+
+    def _scatter(self, rows: Rows, color: str, label: str, marker: str, factor: float, *, hollow: bool) -> None:
+        if rows.any():
+            self._axes.scatter(
+                self._x[rows],
+                self._y[rows],
+                s=self._areas[rows] * factor,
+                marker=marker,
+                facecolors="none" if hollow else color,
+                edgecolors=color if hollow else "white",
+                linewidths=0.8,
+                alpha=0.85,
+                label=label,
+                zorder=3,
+            )
+
+    def line(self, rows: Rows) -> None:
+        kept = np.flatnonzero(rows & self._drawn)
+        kept = kept[np.argsort(self._columns["decoder_parameters"][kept])]
+        self._axes.plot(self._x[kept], self._y[kept], color=BASELINE, linestyle=(0, (4, 2)), linewidth=1.2, zorder=2)
+
+    def intervals(self, rows: Rows) -> None:
+        """Of 95 %, of the latency and of the predicted perplexity."""
+        kept = rows & self._drawn
+        if not kept.any():
+            return
+        x, y = self._x[kept], self._y[kept]
+        widths = self._columns.get("latency_half_width_ms")
+        ends = [self._columns.get(f"perplexity_{end}") for end in ("low", "high")]
+        low, high = ends if self._quality == "perplexity" else (None, None)
+        self._axes.errorbar(
+            x,
+            y,
+            xerr=None if widths is None else np.nan_to_num(widths[kept]),
+            yerr=None if low is None or high is None else np.nan_to_num([y - low[kept], high[kept] - y]).clip(0),
+            fmt="none",
+            ecolor=FRONTIER,
+            elinewidth=0.8,
+            capsize=2,
+            zorder=2,
+        )
+
+
+def _areas(memory: NDArray[np.float64], ends: tuple[float, float]) -> NDArray[np.float64]:
+    least, most = ends
+    share = (np.nan_to_num(memory, nan=least) - least) / max(most - least, 1.0)
+    smallest, largest = _AREAS
+    return smallest + (largest - smallest) * share.clip(0, 1)
