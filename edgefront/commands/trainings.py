@@ -15,6 +15,7 @@ from edgefront.commands.options import (
     DataOfService,
     Force,
     InNumbers,
+    Licence,
     MaxLatency,
     MaxMemory,
     Newest,
@@ -94,6 +95,7 @@ def submit(
     sharding: Annotated[str, typer.Option(help="ddp or fsdp: how several GPUs share the model.")] = "ddp",
     seed: Annotated[int, typer.Option(help="Seed of the initialisation and the data order.")] = 0,
     name: Annotated[str | None, typer.Option(help="Name of the training.")] = None,
+    licence: Licence = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Submitting again with the same key returns the same trainings.")
     ] = None,
@@ -114,6 +116,7 @@ def submit(
                 "recipe": recipe,
                 "overrides": training_request.overrides(setting or []),
                 "start": start,
+                "licence": licence,
                 "budget": {"steps": steps, "tokens": tokens, "hours": hours},
                 "requires": {"device": device, "gpus": gpus, "memory_gb": memory_gb, "sharding": sharding},
                 "seed": seed,

@@ -55,6 +55,21 @@ class Measured:
             "launches": [launch.model_dump(mode="json") for launch in self.launches],
         }
 
+    def for_card(self) -> dict[str, Any]:
+        """What a model card says of it."""
+        from edgefront.agents.device.processor import processor
+
+        report = self.report()
+        return {
+            "device": processor()[0],
+            "protocol": self.protocol.setup,
+            "latency_ms": report["latency_ms"],
+            "latency_half_width_ms": report["latency_half_width_ms"],
+            "peak_bytes": report["memory"]["peak_bytes"],
+            "digest": report["digest"],
+            "vocab_size": self.subject.embedding.vocab_size if isinstance(self.subject, Architecture) else None,
+        }
+
     def generation(self) -> dict[str, float | str | None]:
         """Of launches that generated: each time with half its interval, tokens a second, energy a token; the medians
         over launches of their medians.
