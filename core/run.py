@@ -30,6 +30,7 @@ from edgefront.core.training.run_folder import (
     SPEC,
     RunSpec,
 )
+from edgefront.core.training.trackers import tracked
 from edgefront.core.validation import invalid_input
 
 ENDED = ("smaller", "invalid", "failed")
@@ -68,13 +69,14 @@ def read_spec(folder: Path) -> RunSpec:
 def _run(spec: RunSpec, folder: Path, ranks: Ranks, journal: Journal, stop: threading.Event) -> int:
     journal.tell(state="starting", error=None)
     trainer = Trainer(spec, folder, ranks, journal, stop.is_set)
-    if trainer.train() == "stopped":
-        journal.tell(state="stopped", step=trainer.progress.step)
-        return EXIT_STOPPED
-    journal.tell(state="evaluating")
-    write_result(trainer, folder)
-    journal.tell(state="done", seconds_left=0.0)
-    return EXIT_DONE
+    with tracked(journal, folder, spec):
+        if trainer.train() == "stopped":
+            journal.tell(state="stopped", step=trainer.progress.step)
+            return EXIT_STOPPED
+        journal.tell(state="evaluating")
+        write_result(trainer, folder)
+        journal.tell(state="done", seconds_left=0.0)
+        return EXIT_DONE
 
 
 def _failed(folder: Path, error: Exception) -> int:

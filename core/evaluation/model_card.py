@@ -212,7 +212,7 @@ def _licence(facts: Mapping[str, Any], library: Library) -> str:
     known = (
         "Look up the licence of the data named above before you pass the weights on."
         if data is None or data.licence is None
-        else f"The published data set {data.name} is under {data.licence}: look up what that asks of models made from it."
+        else f"The published data set {data.name} is under {data.licence}: look up what that asks of models."
     )
     how = "" if library == "transformers" else " State one with `edgefront model card . --licence NAME`."
     return f"Not stated. {known}{how}\n"
