@@ -30,7 +30,7 @@ from edgefront.core.training.run_folder import (
     SPEC,
     RunSpec,
 )
-from edgefront.core.training.trackers import tracked
+from edgefront.core.training.trackers import leave, tracked
 from edgefront.core.validation import invalid_input
 
 ENDED = ("smaller", "invalid", "failed")
@@ -112,7 +112,7 @@ def main() -> None:
     stop = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stop.set())
-    sys.exit(run(Path(sys.argv[1]), stop))
+    leave(run(Path(sys.argv[1]), stop))
 
 
 if __name__ == "__main__":

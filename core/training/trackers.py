@@ -12,13 +12,14 @@ import os
 import queue
 import re
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from edgefront.core.training.journal import Journal, read_metrics
 from edgefront.core.training.run_folder import METRICS, TENSORBOARD, Metric, RunSpec
@@ -28,6 +29,7 @@ _END_S = 30.0
 _GROUPS = {"loss": "train", "lr": "train", "gradient_norm": "train", "tokens_per_s": "train", "mfu": "train"}
 _PROJECT, _TAG = "edgefront", "edgefront.training"
 _PARAMS_AT_ONCE = 100
+_THREAD = "edgefront-tracker-"
 
 _log = logging.getLogger(__name__)
 
@@ -174,7 +176,7 @@ class _InBackground:
     def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
         self._name, self._make, self._error = name, make, ""
         self._waiting: queue.SimpleQueue[Metric | str] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name=f"edgefront-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=f"{_THREAD}{name}", daemon=True)
         self._thread.start()
 
     def log(self, metric: Metric) -> None:
@@ -234,7 +236,7 @@ class Trackers:
         try:
             do()
         except Exception as error:
-            _log.warning("%s gets no more metrics", name, exc_info=error)
+            _log.warning("%s gets no more metrics: %s", name, _said(error))
             self._trackers.pop(name, None)
             self._failed.append(f"{name} gets no more metrics: {_said(error)}.")
 
@@ -256,6 +258,16 @@ def tracked(journal: Journal, folder: Path, spec: RunSpec) -> Iterator[None]:
     finally:
         for text in trackers.end(journal.status.state):
             journal.note(text)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process with this exit status, at once where a tracker still waits for its server."""
+    if any(thread.name.startswith(_THREAD) for thread in threading.enumerate()):
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # its library would go on waiting at the interpreter's end
+    sys.exit(code)
 
 
 def _said(error: BaseException) -> str:

@@ -314,6 +314,10 @@ def download(
     checkpoint: Annotated[
         bool, typer.Option("--checkpoint", help="Download the newest checkpoint instead of the result.")
     ] = False,
+    tensorboard: Annotated[
+        bool,
+        typer.Option("--tensorboard", help="Download the curves instead: `tensorboard --logdir FOLDER` shows them."),
+    ] = False,
     kind: Annotated[
         ModelFormat | None,
         typer.Option(
@@ -331,9 +335,10 @@ def download(
     numbers = number_format(in_numbers)
     if kind is None and numbers != "float32":
         raise InvalidInput("numbers needs --format onnx… or gguf", field="numbers", value=numbers, allowed="float32")
-    if kind is not None and checkpoint:
+    if kind is not None and (checkpoint or tensorboard):
+        field = "checkpoint" if checkpoint else "tensorboard"
         raise InvalidInput(
-            "checkpoint: --format is of the result, not of a checkpoint", field="checkpoint", value=True, allowed="omit"
+            f"{field}: --format is of the result, not of --{field}", field=field, value=True, allowed="omit"
         )
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     hidden = session.json or not session.err.is_terminal
@@ -348,7 +353,14 @@ def download(
 
         files = session.client.trainings
         if kind is None:
-            paths = files.download(training, folder, checkpoint=checkpoint, replace=force, progress=tell)
+            paths = files.download(
+                training,
+                folder,
+                checkpoint=checkpoint,
+                tensorboard=tensorboard,
+                replace=force or tensorboard,
+                progress=tell,
+            )
         else:
             told = partial(tell, kind)
             paths = (files.download_model(training, kind, folder, numbers=numbers, replace=force, progress=told),)

@@ -345,7 +345,8 @@ def test_a_trained_model_is_downloaded_as_one_file(sqlite_service: Service, bob:
         "float16.gguf",
         "transformers.tar",
     ]
-    assert {file["path"].split("/")[0] for file in bob.get(f"{path}/files").json()} == {"result", "checkpoints"}
+    folders = {file["path"].split("/")[0] for file in bob.get(f"{path}/files").json()}
+    assert folders == {"result", "checkpoints", "tensorboard"}
     assert bob.delete(path).status_code == 204
     assert not kept.exists()
 
