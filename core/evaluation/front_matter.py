@@ -99,7 +99,7 @@ def _results(task: str, facts: Mapping[str, Any], data: DataSet | None) -> list[
             if scores.get(ours) is not None
         ]
         if metrics:
-            source = {"type": name if data is None or data.hub is None else data.hub, "name": name}
+            source: dict[str, Any] = {"type": name if data is None or data.hub is None else data.hub, "name": name}
             found.append(
                 {
                     "task": {"type": task, "name": _TASKS[task]},
