@@ -99,12 +99,10 @@ def _results(task: str, facts: Mapping[str, Any], data: DataSet | None) -> list[
             if scores.get(ours) is not None
         ]
         if metrics:
-            source: dict[str, Any] = {"type": name if data is None or data.hub is None else data.hub, "name": name}
-            found.append(
-                {
-                    "task": {"type": task, "name": _TASKS[task]},
-                    "dataset": {**source, "split": "validation" if split == "valid" else split},
-                    "metrics": metrics,
-                }
-            )
+            dataset = {
+                "type": name if data is None or data.hub is None else data.hub,
+                "name": name,
+                "split": "validation" if split == "valid" else split,
+            }
+            found.append({"task": {"type": task, "name": _TASKS[task]}, "dataset": dataset, "metrics": metrics})
     return found
