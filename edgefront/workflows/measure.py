@@ -57,11 +57,13 @@ class Measured:
 
     def for_card(self) -> dict[str, Any]:
         """What a model card says of it."""
+        from edgefront.agents.device.nvml import Gpu
         from edgefront.agents.device.processor import processor
 
+        device = Gpu.first_visible().name() if self.protocol.provider == "cuda" else processor()[0]
         report = self.report()
         return {
-            "device": processor()[0],
+            "device": device,
             "protocol": self.protocol.setup,
             "latency_ms": report["latency_ms"],
             "latency_half_width_ms": report["latency_half_width_ms"],
