@@ -97,7 +97,7 @@ def test_submit_train_follow_and_download(service: Service, client: httpx.Client
     files = client.get(f"{path}/files").json()
     assert {file["path"] for file in files} == {
         *("result/architecture.json", "result/model.safetensors", "result/result.json"),
-        "checkpoints/step-000000004/model.safetensors",
+        *("checkpoints/step-000000004/model.safetensors", "tensorboard/events"),
     }
     found = client.get(f"{path}/files/result/model.safetensors")
     assert found.content == b"weights " * 100
