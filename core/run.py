@@ -30,6 +30,7 @@ from edgefront.core.training.run_folder import (
     SPEC,
     RunSpec,
 )
+from edgefront.core.training.trackers import leave, tracked
 from edgefront.core.validation import invalid_input
 
 ENDED = ("smaller", "invalid", "failed")
@@ -68,13 +69,14 @@ def read_spec(folder: Path) -> RunSpec:
 def _run(spec: RunSpec, folder: Path, ranks: Ranks, journal: Journal, stop: threading.Event) -> int:
     journal.update(state="starting", error=None)
     trainer = Trainer(spec, folder, ranks, journal, stop.is_set)
-    if trainer.train() == "stopped":
-        journal.update(state="stopped", step=trainer.progress.step)
-        return EXIT_STOPPED
-    journal.update(state="evaluating")
-    write_result(trainer, folder)
-    journal.update(state="done", seconds_left=0.0)
-    return EXIT_DONE
+    with tracked(journal, folder, spec):
+        if trainer.train() == "stopped":
+            journal.update(state="stopped", step=trainer.progress.step)
+            return EXIT_STOPPED
+        journal.update(state="evaluating")
+        write_result(trainer, folder)
+        journal.update(state="done", seconds_left=0.0)
+        return EXIT_DONE
 
 
 def _failed(folder: Path, error: Exception) -> int:
@@ -110,7 +112,7 @@ def main() -> None:
     stop = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stop.set())
-    sys.exit(run(Path(sys.argv[1]), stop))
+    leave(run(Path(sys.argv[1]), stop))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from edgefront.core.training.journal import Journal
-from edgefront.core.training.run_folder import CHECKPOINTS, RESULT, SPEC, Metric, RunSpec
+from edgefront.core.training.run_folder import CHECKPOINTS, RESULT, SPEC, TENSORBOARD, Metric, RunSpec
 
 
 def main(folder: Path) -> int:
@@ -36,6 +36,7 @@ def main(folder: Path) -> int:
         return 64
     done = max((int(path.name[5:]) for path in (folder / CHECKPOINTS).glob("step-*")), default=0)
     journal.take_back(done)
+    (folder / TENSORBOARD).mkdir(exist_ok=True)
     if done:
         assert (_place(folder, done) / "model.safetensors").read_bytes() == f"after {done}".encode()
         journal.note(f"It resumed from step {done}.")
@@ -47,6 +48,8 @@ def main(folder: Path) -> int:
             return 75
         journal.update(state="training", step=step, steps=steps, seconds_left=0.01 * (steps - step))
         journal.report(Metric(step=step, tokens=32 * step, seconds=0.01 * step, loss=5.0 / step))
+        with (folder / TENSORBOARD / "events").open("a") as events:
+            events.write(f"{step} ")
         if step % int(spec.recipe["checkpoint_every"]) == 0:
             _save(folder, step)
         if at.isdigit() and step == int(at):

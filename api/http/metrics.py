@@ -1,12 +1,13 @@
 """Prometheus metrics: requests, and the service's state at the time of the scrape.
 
-Labels have a limited set of values: route templates, HTTP methods, states.
+Labels have a limited set of values: route templates, HTTP methods, states, devices. So a training's own curves are not
+among them: TensorBoard, MLflow and Weights & Biases have those (`core.training.trackers`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -78,22 +79,33 @@ class _State(Collector):
         yield up
         if self._overview is None:
             return
-        for name, text, counts in (
-            ("edgefront_jobs", "Jobs by state", self._overview.jobs),
-            ("edgefront_targets", "Targets by state", self._overview.targets),
-            ("edgefront_launches_open", "Launches that are requested or leased", self._overview.launches),
-            ("edgefront_devices", "Devices by state", self._overview.devices),
-        ):
-            family = GaugeMetricFamily(name, text, labels=("state",))
-            for state, count in counts.items():
-                family.add_metric((state,), count)
+        for name, text, label, values in self._labelled(self._overview):
+            family = GaugeMetricFamily(name, text, labels=(label,))
+            for key, value in values.items():
+                family.add_metric((key,), value)
             yield family
-        online = GaugeMetricFamily("edgefront_devices_online", "Devices seen within the last minute")
-        online.add_metric((), self._overview.devices_online)
-        yield online
-        lag = GaugeMetricFamily("edgefront_settling_lag_seconds", "Age of the oldest report that is not settled yet")
-        lag.add_metric((), self._overview.settling_lag_s)
-        yield lag
+        for name, text, value in self._single(self._overview):
+            family = GaugeMetricFamily(name, text)
+            family.add_metric((), value)
+            yield family
+
+    @staticmethod
+    def _labelled(found: Overview) -> Iterable[tuple[str, str, str, Mapping[str, float]]]:
+        yield "edgefront_jobs", "Jobs by state", "state", found.jobs
+        yield "edgefront_targets", "Targets by state", "state", found.targets
+        yield "edgefront_launches_open", "Launches that are requested or leased", "state", found.launches
+        yield "edgefront_devices", "Devices by state", "state", found.devices
+        yield "edgefront_trainings", "Trainings by state", "state", found.trainings
+        text = "Tokens a second of all running trainings together, by their last reports"
+        yield "edgefront_training_tokens_per_second", text, "device", found.training_tokens_per_s
+
+    @staticmethod
+    def _single(found: Overview) -> Iterable[tuple[str, str, float]]:
+        yield "edgefront_devices_online", "Devices seen within the last minute", found.devices_online
+        yield "edgefront_settling_lag_seconds", "Age of the oldest report that is not settled yet", found.settling_lag_s
+        yield "edgefront_reports_waiting", "Reports that are not settled yet", found.reports_waiting
+        text = "Time since the oldest queued training was submitted"
+        yield "edgefront_training_wait_seconds", text, found.trainings_wait_s
 
 
 class Fresh:

@@ -65,7 +65,7 @@ FilePath = Annotated[
     responses={**answer(examples.FILES), **errors(404)},
 )
 async def list_training_files(training_id: TrainingId, person: Reader, here: Here) -> list[TrainingFile]:
-    """The result once it is done, and the newest checkpoint."""
+    """The result once it is done, the newest checkpoint, and the files that TensorBoard reads."""
 
     def look() -> list[TrainingFile]:
         with here.database.read() as session:

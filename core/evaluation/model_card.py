@@ -1,22 +1,39 @@
-"""A trained model's README: what it is, what it was trained on, what it scores, and what nobody recorded."""
+"""A trained model's README: what it is, what it was trained on, what it scores, and what nobody recorded.
+
+Its head is in the format of the Hugging Face Hub (`core.evaluation.front_matter`).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from edgefront.core.cost.parameters import count
+from edgefront.core.data.tokenizers.tokenizers import FILE, HUGGING_FACE_FILE, Tokenizer
+from edgefront.core.evaluation.front_matter import SPLITS, Library, data_of, front_matter
+from edgefront.core.graph.model_file import ModelFormat, formats_of
 from edgefront.core.recipes.papers import recipes
 from edgefront.core.recipes.recipe import NOT_LEARNT
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.units import MB
 
-_UNKNOWN_LICENCE = (
-    "Not recorded. The weights were made from the data named above: look up its licence before you pass them on."
-)
-_SPLITS = ("valid", "test")
-Library = Literal["edgefront", "transformers"]
+_FORMS: dict[ModelFormat, str] = {
+    "onnx": "ONNX: a pass over whole sequences",
+    "onnx-prefill": "ONNX: reads a prompt, then onnx-decode generates",
+    "onnx-decode": "ONNX: one token after those before",
+    "onnx-segment": "ONNX: segment by segment with a memory",
+    "gguf": "GGUF: llama.cpp",
+    "transformers": "Hugging Face's transformers: a tar archive with the folder",
+    "safetensors": "safetensors: the weights by edgefront's names",
+}
+_TOKENS = {
+    "bytes": "Its tokens are bytes.",
+    "characters": "Its tokens are characters.",
+    "words": "Its tokens are words between white space; a line's end and unknown words have tokens of their own.",
+    "bpe": "Its tokens are pieces of words (BPE).",
+}
+_CLOSED = " Text outside the vocabulary is refused by edgefront; Hugging Face's tokenizers leave it out."
 _IN_TRANSFORMERS = """\
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -28,21 +45,24 @@ print(tokenizer.decode(tokens[0]))
 """
 
 
-def model_card(architecture: Architecture, facts: Mapping[str, Any], library: Library = "edgefront") -> str:
-    """Markdown, for the folder that this library loads. Facts, all optional:
+def model_card(
+    architecture: Architecture,
+    facts: Mapping[str, Any],
+    library: Library = "edgefront",
+    tokenizer: Tokenizer | None = None,
+) -> str:
+    """Markdown, for the folder that this library loads. `tokenizer`: the one in the folder. Facts, all optional:
 
     name, training (its id), dataset, data_digest, level, recipe (a whole one), seed, steps, best_step, tokens, seconds,
-    licence; valid and test: loss, tokens, perplexity, bpc, word_perplexity, bleu; measurements: of the same blocks,
-    each with device, protocol, latency_ms, latency_half_width_ms, peak_bytes and vocab_size.
+    licence (of the weights: an identifier of SPDX or the Hub); valid and test: loss, tokens, perplexity, bpc,
+    word_perplexity, bleu; measurements: of this model or of the same blocks, each with device, protocol, latency_ms,
+    latency_half_width_ms, peak_bytes and vocab_size.
     """
     parameters = count(architecture)
-    name = facts.get("name") or f"Language model {architecture.digest[:12]}"
-    use = "translation" if architecture.source else "text-generation" if architecture.causal else "fill-mask"
+    name = _plain(facts.get("name") or f"Language model {architecture.digest[:12]}")
     parts = [
-        f"---\nlibrary_name: {library}\npipeline_tag: {use}\ntags:\n- edgefront\n- {use}\n---\n"
-        if library == "transformers"
-        else f"---\nlibrary_name: edgefront\ntags:\n- {use}\n---\n",
-        f"# {_plain(name)}\n",
+        front_matter(architecture, facts, str(facts.get("name") or architecture.digest[:12]), library),
+        f"# {name}\n",
         f"{_blocks(architecture)}; {parameters.decoder:,} parameters in its blocks, {sum(parameters):,} in "
         f"all, over {architecture.embedding.vocab_size:,} tokens. Architecture `{architecture.digest}`.\n",
         "## Training\n",
@@ -50,11 +70,15 @@ def model_card(architecture: Architecture, facts: Mapping[str, Any], library: Li
         "## Evaluation\n",
         _evaluation(facts),
         "## Measured on devices\n",
-        _measurements(facts.get("measurements") or (), architecture.embedding.vocab_size),
+        _measurements(facts.get("measurements") or (), architecture.embedding.vocab_size, library),
+        "## Tokenizer\n",
+        _tokenizer(architecture, tokenizer),
         "## Licence\n",
-        f"{_plain(facts.get('licence') or _UNKNOWN_LICENCE)}\n",
+        _licence(facts, library),
         "## Use\n",
         _IN_TRANSFORMERS if library == "transformers" else _use(architecture),
+        "## Forms\n",
+        _forms(architecture, facts, library, tokenizer),
     ]
     return "\n".join(parts)
 
@@ -108,7 +132,7 @@ def _changed(recipe: Mapping[str, Any]) -> str:
 
 
 def _evaluation(facts: Mapping[str, Any]) -> str:
-    scores = [(split, facts[split]) for split in _SPLITS if facts.get(split)]
+    scores = [(split, facts[split]) for split in SPLITS if facts.get(split)]
     if not scores:
         return "None was recorded.\n"
     names = {
@@ -137,28 +161,84 @@ def _how(facts: Mapping[str, Any]) -> str:
     return f"\nRead {', '.join(said)}; {evaluation['rows']} streams in parallel.\n"
 
 
-def _measurements(measured: Iterable[Mapping[str, Any]], vocabulary: int) -> str:
-    rows, others = [], set[int]()
+def _measurements(measured: Iterable[Mapping[str, Any]], vocabulary: int, library: Library) -> str:
+    rows, own, others = [], 0, set[int]()
     for item in measured:
         latency, half, peak = item.get("latency_ms"), item.get("latency_half_width_ms"), item.get("peak_bytes")
-        others |= {item.get("vocab_size") or vocabulary} - {vocabulary}
+        tokens = item.get("vocab_size") or vocabulary
+        own, others = own + (tokens == vocabulary), others | {tokens} - {vocabulary}
         rows.append(
             (
                 _plain(item.get("device", "")),
                 _plain(item.get("protocol", "")),
                 "" if latency is None else f"{latency:.3g}" + ("" if half is None else f" ± {half:.2g}"),
                 "" if peak is None else f"{peak / MB:,.1f}",
+                f"{tokens:,}",
             )
         )
+    how = "" if library == "transformers" else " `edgefront measure . --record` measures this model and adds it here."
     if not rows:
-        return "This architecture's latency and memory are not recorded here.\n"
+        return f"This architecture's latency and memory are not recorded here.{how}\n"
+    table = _table(("device", "pass", "latency (ms)", "peak memory (MB)", "vocabulary"), rows)
     said = "".join(
-        f"\nMeasured untrained, with a vocabulary of {other:,}; these weights have {vocabulary:,}, so embedding and "
-        "output "
-        "layer differ in size. `edgefront measure architecture.json` measures this model.\n"
+        f"\nMeasured with a vocabulary of {other:,}; this model has {vocabulary:,}, so embedding and output layer "
+        "differ in size.\n"
         for other in sorted(others)
     )
-    return _table(("device", "pass", "latency (ms)", "peak memory (MB)"), rows) + said
+    if not own:
+        return f"{table}{said}\nThis model itself, with its own vocabulary, was not measured.{how}\n"
+    return f"{table}{said}\nMeasured with untrained weights: neither latency nor memory depends on their values.\n"
+
+
+def _tokenizer(architecture: Architecture, tokenizer: Tokenizer | None) -> str:
+    if tokenizer is None:
+        return "None: this model reads and writes the numbers of tokens.\n"
+    expressed = tokenizer.hugging_face()
+    if not expressed:
+        return f"In edgefront's own form, `{FILE}`: it cannot be expressed as Hugging Face's `{HUGGING_FACE_FILE}`.\n"
+    is_closed = tokenizer.level == "characters" or (tokenizer.level == "bytes" and tokenizer.vocab_size < 256)
+    return (
+        f"`{HUGGING_FACE_FILE}`, in Hugging Face's form (`AutoTokenizer.from_pretrained`). {_TOKENS[tokenizer.level]}"
+        + _CLOSED * is_closed
+        + " That of the text to translate is in `source/`." * (architecture.source is not None)
+        + "\n"
+    )
+
+
+def _licence(facts: Mapping[str, Any], library: Library) -> str:
+    if facts.get("licence"):
+        return f"{_plain(facts['licence'])}\n"
+    data = data_of(facts)
+    known = (
+        "Look up the licence of the data named above before you pass the weights on."
+        if data is None or data.licence is None
+        else f"The published data set {data.name} is under {data.licence}: look up what that asks of models."
+    )
+    how = "" if library == "transformers" else " State one with `edgefront model card . --licence NAME`."
+    return f"Not stated. {known}{how}\n"
+
+
+def _forms(architecture: Architecture, facts: Mapping[str, Any], library: Library, tokenizer: Tokenizer | None) -> str:
+    """The files that this model can be written as, each with its command."""
+    has = [
+        format_
+        for format_ in formats_of(architecture)
+        if format_ in _FORMS and not (format_ == "gguf" and tokenizer is not None and tokenizer.level == "words")
+    ]
+    folder, first = ".", ""
+    if library == "transformers":
+        folder, first = "../mine", "First `edgefront model import . --output ../mine`. "
+    rows = [(_FORMS[format_], f"`edgefront model build {folder} --format {format_} --output FILE`") for format_ in has]
+    service = (
+        f"\nThe service that trained it has the same: `edgefront train download {facts['training']} --format FORMAT`.\n"
+        if facts.get("training")
+        else ""
+    )
+    return (
+        f"{first}ONNX and GGUF files also come in other number formats (`--numbers`).\n\n"
+        + _table(("form", "command"), rows)
+        + service
+    )
 
 
 def _use(architecture: Architecture) -> str:

@@ -2,7 +2,7 @@
 
     model.safetensors    the parameters, as `core.nn.load` reads them; the metadata says on what they were trained
     architecture.json    the canonical description
-    tokenizer.json …     the tokenizer's files; of a translation model the source's in `source/`
+    tokenizer.json …     the tokenizer's files, Hugging Face's too; of a translation model the source's in `source/`
     result.json          facts: recipe, data, steps, tokens, perplexity; written last
     README.md            the same for people (`core.evaluation.model_card`)
 
@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
-from edgefront.core.data.tokenizers.load import load_tokenizer
-from edgefront.core.data.tokenizers.tokenizers import FILE as TOKENIZER
-from edgefront.core.data.tokenizers.tokenizers import Tokenizer
+from edgefront.core.data.tokenizers.load import load_tokenizer, tokenizer_file
+from edgefront.core.data.tokenizers.tokenizers import HUGGING_FACE_FILE, Tokenizer
 from edgefront.core.errors import Conflict, InvalidInput, NotFound, Unavailable
 from edgefront.core.evaluation.model_card import model_card
 from edgefront.core.files import whole_file
@@ -91,11 +90,11 @@ def import_transformers(folder: Path, output: Path) -> bool:
 
     output, architecture = output.resolve(), read_config(folder)
     weights = TransformersWeights(folder, architecture)
-    tokenizer = Pieces.given(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else None
+    tokenizer = Pieces.given(folder / HUGGING_FACE_FILE) if (folder / HUGGING_FACE_FILE).is_file() else None
     vocabulary = architecture.embedding.vocab_size
     if tokenizer is not None and tokenizer.vocab_size > vocabulary:
         raise InvalidInput(
-            f"{folder / TOKENIZER} has {tokenizer.vocab_size} tokens, the model {vocabulary}",
+            f"{folder / HUGGING_FACE_FILE} has {tokenizer.vocab_size} tokens, the model {vocabulary}",
             field="vocab_size",
             value=tokenizer.vocab_size,
             allowed=f"at most {vocabulary}",
@@ -131,8 +130,37 @@ def _write(
         (folder / SOURCE).mkdir(exist_ok=True)
         source.save(folder / SOURCE)
     with whole_file(folder / CARD) as file:
-        file.write(model_card(architecture, facts).encode())
+        file.write(model_card(architecture, facts, tokenizer=tokenizer).encode())
     _write_json(folder / RESULT, {**facts, "digest": architecture.digest})
+
+
+def describe(folder: Path, **changes: Any) -> Package:
+    """Replaces some facts of a package (None removes one) and writes its card again, with the tokenizer's files.
+
+    So the package of an earlier version gets what packages have now. Raises as `read_package`.
+    """
+    package = read_package(folder)
+    facts = {name: value for name, value in {**package.facts, **changes}.items() if value is not None}
+    tokenizer = package.tokenizer_if_any
+    if tokenizer is not None:
+        tokenizer.save(folder)
+    if package.architecture.source is not None:
+        package.source_tokenizer.save(folder / SOURCE)
+    with whole_file(folder / CARD) as file:
+        file.write(model_card(package.architecture, facts, tokenizer=tokenizer).encode())
+    _write_json(folder / RESULT, facts)
+    return read_package(folder)
+
+
+def add_measurements(folder: Path | str, measured: Sequence[Mapping[str, Any]]) -> Package:
+    """Adds measurements to a package and its card; one by the same device and pass is replaced."""
+    new = {(item["device"], item["protocol"], item["digest"]): item for item in measured}
+    kept = [
+        item
+        for item in read_package(folder).facts.get("measurements") or ()
+        if (item.get("device"), item.get("protocol"), item.get("digest")) not in new
+    ]
+    return describe(Path(folder), measurements=[*new.values(), *kept])
 
 
 def read_package(folder: Path | str) -> Package:
@@ -179,16 +207,22 @@ class Package:
     def tokenizer(self) -> Tokenizer:
         return self._tokenizer(self.folder, self.architecture.embedding.vocab_size)
 
+    @property
+    def tokenizer_if_any(self) -> Tokenizer | None:
+        """None where the package has none, as one that was imported without."""
+        return None if tokenizer_file(self.folder) is None else self.tokenizer
+
     def hugging_face_files(self) -> dict[str, bytes]:
         """What `core.graph.model_file.write_model` takes besides the weights, as the folder of transformers has it:
         the tokenizer if there is one, and the card.
         """
         from edgefront.core.graph.huggingface import GENERATION_CONFIG
 
-        files = {CARD: model_card(self.architecture, self.facts, "transformers").encode()}
-        if (self.folder / TOKENIZER).is_file():
-            eos = {} if self.tokenizer.eos is None else {"eos_token_id": self.tokenizer.eos}
-            files |= self.tokenizer.hugging_face()
+        tokenizer = self.tokenizer_if_any
+        files = {CARD: model_card(self.architecture, self.facts, "transformers", tokenizer).encode()}
+        if tokenizer is not None:
+            eos = {} if tokenizer.eos is None else {"eos_token_id": tokenizer.eos}
+            files |= tokenizer.hugging_face()
             files[GENERATION_CONFIG] = json.dumps({"_from_model_config": False, **eos}, indent=2).encode()
         return files
 

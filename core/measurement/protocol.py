@@ -263,6 +263,15 @@ class MeasurementProtocol(BaseModel):
         return f"{name} of {self.sequence_length} token{'s' if self.sequence_length > 1 else ''}{after}"
 
     @property
+    def setup(self) -> str:
+        """The pass and what runs it, in words: `forward pass of 192 tokens with onnxruntime, 1 thread`."""
+        parts = [f"{self.one_pass} with {self.runtime}" + (f" on {self.provider}" if self.provider != "cpu" else "")]
+        parts.append(f"{self.threads} thread{'s' if self.threads > 1 else ''}")
+        parts += [f"batch {self.batch}"] * (self.batch > 1) + [self.dtype] * (self.dtype != "float32")
+        parts += [f"weights {self.weights}"] * (self.weights != "full")
+        return ", ".join(parts)
+
+    @property
     def identity(self) -> dict[str, Any]:
         """The fields that decide which measurements may be compared."""
         fields = self.model_dump(mode="json", exclude={"precision", "max_launches", "time_limit_s", "when_busy"})

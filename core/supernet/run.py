@@ -44,6 +44,7 @@ from edgefront.core.training.run_folder import (
     RunSpec,
     recipe_of,
 )
+from edgefront.core.training.trackers import tracked
 
 _log = logging.getLogger(__name__)
 
@@ -71,12 +72,13 @@ def run(spec: RunSpec, folder: Path, stop: Callable[[], bool] = lambda: False) -
                 allowed="1",
             )
         runner = _Run(spec, folder, ranks)
-        if not runner.search(stop):
-            runner.journal.update(state="stopped")
-            return EXIT_STOPPED
-        runner.result().write(folder / RESULT)
-        runner.journal.update(state="done", seconds_left=0.0)
-        return EXIT_DONE
+        with tracked(runner.journal, folder, spec):
+            if not runner.search(stop):
+                runner.journal.update(state="stopped")
+                return EXIT_STOPPED
+            runner.result().write(folder / RESULT)
+            runner.journal.update(state="done", seconds_left=0.0)
+            return EXIT_DONE
 
 
 class _Run:

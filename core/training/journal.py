@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,15 @@ class Journal:
     """The two files of one run. Nothing is written where `writes` is False (every rank but the first)."""
 
     def __init__(self, folder: Path, *, writes: bool) -> None:
-        self._folder, self._writes = folder, writes
+        self._folder, self.writes = folder, writes
+        self._follower: Callable[[Metric], Iterable[str]] | None = None
         self.status = RunStatus(state="starting")
         self._written_at = 0.0
 
     def update(self, *, now: bool = True, **changes: Any) -> None:
         """Replaces these fields of the status; written at once, or with `now` False within about a second."""
         self.status = self.status.model_copy(update=changes)
-        if not self._writes or (not now and time.monotonic() - self._written_at < _EVERY_S):
+        if not self.writes or (not now and time.monotonic() - self._written_at < _EVERY_S):
             return
         with whole_file(self._folder / STATUS) as file:
             file.write(self.status.model_dump_json(indent=1).encode())
@@ -40,15 +42,21 @@ class Journal:
     def report(self, metric: Metric) -> None:
         """Adds a line to the metrics; the status follows within about a second."""
         path = self._folder / METRICS
-        if self._writes:
+        if self.writes:
             with refusing_full_disk(path), path.open("ab") as file:
                 file.write(metric.model_dump_json(exclude_none=True).encode() + b"\n")
         self.update(now=False, last=metric, step=metric.step)
+        for text in () if self._follower is None else self._follower(metric):
+            self.note(text)
+
+    def follow(self, follower: Callable[[Metric], Iterable[str]]) -> None:
+        """Calls `follower` with each report from now on; what it returns is noted."""
+        self._follower = follower
 
     def take_back(self, step: int) -> None:
         """Removes the lines after `step`, and a line truncated by a crash: their steps are repeated."""
         path = self._folder / METRICS
-        if not self._writes or not path.exists():
+        if not self.writes or not path.exists():
             return
         kept = [metric for metric in read_metrics(path) if metric.step <= step]
         with whole_file(path) as file:

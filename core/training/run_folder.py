@@ -4,6 +4,7 @@
     status.json      where it stands (`RunStatus`); replaced whole, at least every few seconds
     metrics.jsonl    one line a report (`Metric`); after a restart the lines beyond the checkpoint are removed
     micro_rows       how many rows at a time fit into memory, once that is known to be fewer than all
+    tensorboard/     the same as TensorBoard reads it (`core.training.trackers`)
     log.txt          standard output and error of all ranks
     checkpoints/     step-000001000/ …, each complete or not there (`core.training.checkpoint`)
     result/          what is kept when it has ended: model.safetensors, architecture.json, tokenizer files, result.json
@@ -33,7 +34,7 @@ EXIT_SMALLER = 71
 Under `torchrun` all of these become 1; `status.json` distinguishes them.
 """
 
-SPEC, STATUS, METRICS, LIMIT, LOG, CHECKPOINTS, RESULT = (
+SPEC, STATUS, METRICS, LIMIT, LOG, CHECKPOINTS, RESULT, TENSORBOARD = (
     "spec.json",
     "status.json",
     "metrics.jsonl",
@@ -41,6 +42,7 @@ SPEC, STATUS, METRICS, LIMIT, LOG, CHECKPOINTS, RESULT = (
     "log.txt",
     "checkpoints",
     "result",
+    "tensorboard",
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgefront.core.data.prepared.prepared import Prepared
-from edgefront.core.data.tokenizers.tokenizers import same_tokens
+from edgefront.core.data.tokenizers.load import same_tokens
 from edgefront.core.errors import InvalidInput
 from edgefront.core.files import sha256
 from edgefront.core.nn.load import load_safetensors

@@ -19,6 +19,7 @@ MAX_PICKS = 64
 """Trainings of one request."""
 
 Text = Annotated[str, Field(min_length=1, max_length=64)]
+Licence = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9.+_-]*$")]
 Score = Annotated[StrictFloat, Field(ge=-1e18, le=1e18, allow_inf_nan=False)]
 
 
@@ -78,6 +79,8 @@ class TrainingRequest(Request):
     """Changes to fields of the recipe, as {"steps": 500, "optimizer": {"lr": 0.001}}."""
     start: Identifier | None = None
     """A training of the same owner and architecture that is done: this one is initialised with its weights."""
+    licence: Licence | None = None
+    """Of the weights, for the model card: an identifier of SPDX or the Hugging Face Hub. Not stated if absent."""
     budget: TrainingBudget = TrainingBudget()
     requires: Requirements = Requirements()
     seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 0
@@ -168,6 +171,8 @@ class TrainingView(View):
     """The whole of it, overrides included."""
     start: Identifier | None = None
     """The training that it is initialised with."""
+    licence: str | None = None
+    """Of the weights; None if it was not stated."""
     budget: TrainingBudget
     requires: Requirements
     queue: str

@@ -31,7 +31,7 @@ _PANELS = {
     "Runtime": "runtime provider threads",
     "Pass": "mode sequence_length memory_length batch dtype weights block_size logits",
     "Generation": "prompt new context output",
-    "Launches": "warmup repeats launches time_limit seed",
+    "Launches": "warmup repeats launches time_limit seed record",
 }
 
 
@@ -84,6 +84,9 @@ def measure(
     time_limit: Annotated[float, typer.Option(min=0.1, help="Time limit of one launch in seconds.")] = 60.0,
     seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Seed of the random weights and tokens.")] = 0,
     force: Force = False,
+    record: Annotated[
+        bool, typer.Option("--record", help="Add the result to the model card: MODEL is the folder of a trained model.")
+    ] = False,
 ) -> None:
     """Measure a model on this machine: median latency, its interval, and peak memory. Needs no server.
 
@@ -132,12 +135,18 @@ def measure(
         ]
     except ValidationError as error:
         raise invalid_input(error, ProtocolError) from None
+    if record:
+        from edgefront.core.evaluation.package import add_measurements, read_package
+
+        read_package(model)  # before anything is measured
     subject = find_model(model)
     if isinstance(subject, Architecture):
         for protocol in protocols:
             protocol_costs(subject, protocol)  # refuses passes that the model does not support
     with session.err.status(f"measuring {model} …"):
         measured = run_all(subject, protocols, launches=launches, seed=seed)
+    if record:
+        add_measurements(model, [one.for_card() for one in measured])
     if not befores:
         session.put(measured[0].report(), lambda: _show(session, Path(model).name, measured[0]))
         return

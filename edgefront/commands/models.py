@@ -10,7 +10,7 @@ import typer
 
 from edgefront.commands.base import Session, command, group
 from edgefront.commands.completion import complete_model
-from edgefront.commands.options import CandidateId, Described, FileFormat, Force, InNumbers, number_format
+from edgefront.commands.options import CandidateId, Described, FileFormat, Force, InNumbers, Licence, number_format
 
 if TYPE_CHECKING:
     from edgefront.core.spaces.architecture import Architecture
@@ -103,6 +103,24 @@ def build(
     }
     if weights == "untrained-random":
         session.note(f"untrained: the weights are random numbers from seed {seed}")
+    session.put(result, lambda: session.out.print(str(path), markup=False, soft_wrap=True))
+
+
+@command(app, "card", server=False)
+def card(
+    session: Session,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a trained model.")],
+    name: Annotated[str | None, typer.Option(help="Name of the model.")] = None,
+    licence: Licence = None,
+) -> None:
+    """Write the model card of a trained model's folder again, with Hugging Face's tokenizer files. Needs no server."""
+    from edgefront.core.evaluation.front_matter import check_licence
+    from edgefront.core.evaluation.package import CARD, describe
+
+    changes = {"name": name, "licence": None if licence is None else check_licence(licence)}
+    found = describe(folder, **{field: value for field, value in changes.items() if value is not None})
+    path = found.folder / CARD
+    result = {"path": str(path), "licence": found.facts.get("licence")}
     session.put(result, lambda: session.out.print(str(path), markup=False, soft_wrap=True))
 
 

@@ -126,6 +126,15 @@ FileFormat = Annotated[
         "tar archive with the folder that Hugging Face's from_pretrained loads.",
     ),
 ]
+Licence = Annotated[
+    str | None,
+    typer.Option(
+        "--licence",
+        "--license",
+        metavar="NAME",
+        help="Licence of the weights, for the model card: apache-2.0, cc-by-sa-4.0 … Default: not stated.",
+    ),
+]
 InNumbers = Annotated[
     NumberName,
     typer.Option(

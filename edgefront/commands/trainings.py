@@ -15,6 +15,7 @@ from edgefront.commands.options import (
     DataOfService,
     Force,
     InNumbers,
+    Licence,
     MaxLatency,
     MaxMemory,
     Newest,
@@ -94,6 +95,7 @@ def submit(
     sharding: Annotated[str, typer.Option(help="ddp or fsdp: how several GPUs share the model.")] = "ddp",
     seed: Annotated[int, typer.Option(help="Seed of the initialisation and the data order.")] = 0,
     name: Annotated[str | None, typer.Option(help="Name of the training.")] = None,
+    licence: Licence = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Submitting again with the same key returns the same trainings.")
     ] = None,
@@ -114,6 +116,7 @@ def submit(
                 "recipe": recipe,
                 "overrides": training_request.overrides(setting or []),
                 "start": start,
+                "licence": licence,
                 "budget": {"steps": steps, "tokens": tokens, "hours": hours},
                 "requires": {"device": device, "gpus": gpus, "memory_gb": memory_gb, "sharding": sharding},
                 "seed": seed,
@@ -311,6 +314,10 @@ def download(
     checkpoint: Annotated[
         bool, typer.Option("--checkpoint", help="Download the newest checkpoint instead of the result.")
     ] = False,
+    tensorboard: Annotated[
+        bool,
+        typer.Option("--tensorboard", help="Download the curves instead: `tensorboard --logdir FOLDER` shows them."),
+    ] = False,
     kind: Annotated[
         ModelFormat | None,
         typer.Option(
@@ -328,9 +335,10 @@ def download(
     numbers = number_format(in_numbers)
     if kind is None and numbers != "float32":
         raise InvalidInput("numbers needs --format onnx… or gguf", field="numbers", value=numbers, allowed="float32")
-    if kind is not None and checkpoint:
+    if kind is not None and (checkpoint or tensorboard):
+        field = "checkpoint" if checkpoint else "tensorboard"
         raise InvalidInput(
-            "checkpoint: --format is of the result, not of a checkpoint", field="checkpoint", value=True, allowed="omit"
+            f"{field}: --format is of the result, not of --{field}", field=field, value=True, allowed="omit"
         )
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     hidden = session.json or not session.err.is_terminal
@@ -345,7 +353,14 @@ def download(
 
         files = session.client.trainings
         if kind is None:
-            paths = files.download(training, folder, checkpoint=checkpoint, replace=force, progress=show)
+            paths = files.download(
+                training,
+                folder,
+                checkpoint=checkpoint,
+                tensorboard=tensorboard,
+                replace=force or tensorboard,
+                progress=show,
+            )
         else:
             show_file = partial(show, kind)
             paths = (files.download_model(training, kind, folder, numbers=numbers, replace=force, progress=show_file),)

@@ -35,7 +35,8 @@ from edgefront.transport import Transport, segment
 
 """States of a training that do not change without a request."""
 
-RESULT = "result/"
+RESULT, CHECKPOINTS, TENSORBOARD = "result", "checkpoints", "tensorboard"
+"""Folders of a training's files."""
 
 FileProgress = Callable[[str, int, "int | None"], None]
 """Called with a file's path, the received and the total bytes (None while unknown)."""
@@ -173,7 +174,7 @@ class Trainings:
         yield from (event for event in following if kinds is None or event.kind in kinds)
 
     def files(self, training_id: str) -> tuple[TrainingFile, ...]:
-        """The downloadable files: the result once it is done, and the newest checkpoint."""
+        """The downloadable files: the result once it is done, the newest checkpoint, TensorBoard's files."""
         response = self._transport.request("GET", f"{_path(training_id)}/files")
         return tuple(_FILES.validate_json(response.content))
 
@@ -183,25 +184,32 @@ class Trainings:
         path: str | os.PathLike[str],
         *,
         checkpoint: bool = False,
+        tensorboard: bool = False,
         replace: bool = True,
         progress: FileProgress | None = None,
     ) -> tuple[Path, ...]:
         """Downloads the files of the result into the folder `path`, created if missing: weights, description,
         tokenizer.
 
-        With `checkpoint`, those of the newest checkpoint instead. Interrupted downloads are resumed, and a file appears
+        With `checkpoint`, those of the newest checkpoint instead; with `tensorboard`, the curves as TensorBoard reads
+        them, also while it trains. Interrupted downloads are resumed, and a file appears
         only when its SHA-256 is correct. Raises `Conflict` if there are no files yet, and without `replace` where
         another file has the name of one.
         """
-        listed = [file for file in self.files(training_id) if file.path.startswith(RESULT) != checkpoint]
+        if checkpoint and tensorboard:
+            raise InvalidInput(
+                "choose checkpoint or tensorboard", field="tensorboard", value=True, allowed="one of them"
+            )
+        kind = TENSORBOARD if tensorboard else CHECKPOINTS if checkpoint else RESULT
+        listed = [file for file in self.files(training_id) if file.path.startswith(f"{kind}/")]
         if not listed:
             training = self.get(training_id)
-            what = "no checkpoint" if checkpoint else "no result"
+            what = {RESULT: "no result", CHECKPOINTS: "no checkpoint", TENSORBOARD: "no files for TensorBoard"}[kind]
             raise Conflict(f"training {training_id} is {training.state} and has {what} yet", state=training.state)
         folder, fetched = Path(path), []
         for file in listed:
             inside = _inside(file.path)
-            target = folder.joinpath(*inside.parts[1 if inside.parts[0] == RESULT.rstrip("/") else 2 :])
+            target = folder.joinpath(*inside.parts[2 if checkpoint else 1 :])
             target.parent.mkdir(parents=True, exist_ok=True)
 
             def report(done: int, total: int | None, name: str = file.path) -> None:

@@ -104,6 +104,7 @@ def facts(item: TrainingView) -> dict[str, str]:
         "reason": item.reason,
         "recipe": f"{item.recipe.get('name')} on {item.dataset}, seed {item.seed}",
         "begins with": item.start,
+        "licence": item.licence,
         "architecture": item.digest,
         "candidate": item.candidate_id,
         "parameters": None if item.decoder_parameters is None else f"{item.decoder_parameters:,} of the decoder",

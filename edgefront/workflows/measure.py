@@ -55,6 +55,23 @@ class Measured:
             "launches": [launch.model_dump(mode="json") for launch in self.launches],
         }
 
+    def for_card(self) -> dict[str, Any]:
+        """What a model card says of it."""
+        from edgefront.agents.device.nvml import Gpu
+        from edgefront.agents.device.processor import processor
+
+        device = Gpu.first_visible().name() if self.protocol.provider == "cuda" else processor()[0]
+        report = self.report()
+        return {
+            "device": device,
+            "protocol": self.protocol.setup,
+            "latency_ms": report["latency_ms"],
+            "latency_half_width_ms": report["latency_half_width_ms"],
+            "peak_bytes": report["memory"]["peak_bytes"],
+            "digest": report["digest"],
+            "vocab_size": self.subject.embedding.vocab_size if isinstance(self.subject, Architecture) else None,
+        }
+
     def generation(self) -> dict[str, float | str | None]:
         """Of launches that generated: each time with half its interval, tokens a second, energy a token; the medians
         over launches of their medians.

@@ -111,7 +111,7 @@ def test_the_state_is_counted_at_most_every_few_seconds() -> None:
 
     def count() -> Overview:
         counted.append(clock[0])
-        return Overview({}, {}, {}, {}, len(counted), 0.0)
+        return Overview({}, {}, {}, {}, len(counted), 0.0, 0, {}, 0.0, {})
 
     fresh = Fresh(count, clock=lambda: clock[0])
     for moment in (0.0, 1.0, 4.9, 5.0, 9.0):

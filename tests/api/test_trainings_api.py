@@ -97,7 +97,7 @@ def test_submit_train_follow_and_download(service: Service, client: httpx.Client
     files = client.get(f"{path}/files").json()
     assert {file["path"] for file in files} == {
         *("result/architecture.json", "result/model.safetensors", "result/result.json"),
-        "checkpoints/step-000000004/model.safetensors",
+        *("checkpoints/step-000000004/model.safetensors", "tensorboard/events"),
     }
     found = client.get(f"{path}/files/result/model.safetensors")
     assert found.content == b"weights " * 100
@@ -345,7 +345,8 @@ def test_a_trained_model_is_downloaded_as_one_file(sqlite_service: Service, bob:
         "float16.gguf",
         "transformers.tar",
     ]
-    assert {file["path"].split("/")[0] for file in bob.get(f"{path}/files").json()} == {"result", "checkpoints"}
+    folders = {file["path"].split("/")[0] for file in bob.get(f"{path}/files").json()}
+    assert folders == {"result", "checkpoints", "tensorboard"}
     assert bob.delete(path).status_code == 204
     assert not kept.exists()
 

@@ -92,7 +92,7 @@ def test_a_trained_model_brings_its_tokenizer_and_card(tmp_path: Path, level: st
     with torch.inference_mode():
         torch.testing.assert_close(loaded(tokens).logits, model(tokens), rtol=1e-5, atol=1e-5)
     card = (folder / "README.md").read_text()
-    assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: text-generation\n")
+    assert card.startswith("---\nlicense: unknown\nlibrary_name: transformers\npipeline_tag: text-generation\n")
     assert "# Ada's" in card
     assert "AutoTokenizer" in card
 

@@ -60,6 +60,9 @@ def test_two_models_of_a_frontier_from_the_submission_to_the_download(pool: Runn
     assert [item.step for item in pool.client.trainings.metrics(training.id)] == [1, 2, 3, 4]
     (weights,) = pool.client.trainings.download(training.id, tmp_path / "step", checkpoint=True)
     assert weights.read_bytes() == b"after 4"
+    curves = edgefront("train", "download", training.id, "--tensorboard", "-o", str(tmp_path / "runs"), home=pool.home)
+    assert curves.returncode == exits.OK, curves.stderr
+    assert [path.read_bytes() for path in (tmp_path / "runs").iterdir()] == [b"1 2 3 4 "]
 
 
 def test_a_trained_model_is_downloaded_for_llama_cpp_and_transformers(pool: Running, tmp_path: Path) -> None:
@@ -85,7 +88,7 @@ def test_a_trained_model_is_downloaded_for_llama_cpp_and_transformers(pool: Runn
     assert tarfile.is_tarfile(tmp_path / "a.tar")
     for words, said in (
         (("--numbers", "q8_0"), "numbers needs --format"),
-        (("--format", "gguf", "--checkpoint"), "of the result, not of a checkpoint"),
+        (("--format", "gguf", "--checkpoint"), "of the result, not of --checkpoint"),
         (("--format", "gguf", "--numbers", "q8_0"), "d_model 16: q8_0"),
     ):
         refused = edgefront("train", "download", training.id, *words, home=pool.home, cwd=tmp_path)

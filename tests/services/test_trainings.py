@@ -18,12 +18,14 @@ from sqlalchemy import select
 
 from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput, NotFound
 from edgefront.core.services.dispatch import queue_of
+from edgefront.core.services.fleet.overview import overview
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import plan
 from edgefront.core.services.trainings.claims import Machine, Outcome, Report, Score, TrainingClaim
 from edgefront.core.services.trainings.datasets import check_dataset, find_dataset
 from edgefront.core.services.trainings.plan import evenly
+from edgefront.core.services.trainings.views import about
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import LIVE_TRAININGS
 from edgefront.core.store.database import Database
@@ -324,6 +326,47 @@ def test_scores_belong_to_the_digest_and_outlive_the_training(pool: Pool) -> Non
     with pool.database.read() as session:
         (row,) = session.scalars(select(Evaluation)).all()
         assert (row.digest, row.training_id, row.dataset, row.value) == (digest, None, DATA, 9.5)
+
+
+def test_the_card_has_the_measurements_of_the_trained_model_itself(sqlite_pool: Pool) -> None:
+    """Where one of the owner's jobs measured it with the vocabulary of the data; else those of the candidate."""
+    pool = sqlite_pool
+    service = Service(pool.database)
+    SimulatedAgent(pool.database)
+    service.submit()
+    with pool.database.write() as session:
+        one, other = session.scalars(select(Candidate).order_by(Candidate.number).limit(2))
+        for candidate, latency in ((one, 1.5), (other, 2.5)):
+            candidate.latency_ms, candidate.memory_bytes, candidate.state = latency, 1000, "measured"
+        asked_for, exactly = one.id, other.digest
+    (made,) = pool.create(asked(architecture=None, candidate=asked_for, licence="mit"))
+    assert made.licence == "mit"
+    with pool.database.read() as session:
+        training = session.get(Training, made.id)
+        assert training is not None
+        cards = [about(session, training, digest) for digest in ("0" * 64, exactly)]
+        training.owner = "another"  # whose jobs measured nothing
+        cards.append(about(session, training, exactly))
+        session.rollback()
+    assert [[item["latency_ms"] for item in card["measurements"]] for card in cards] == [[1.5], [2.5], [1.5]]
+    assert cards[1]["measurements"][0]["digest"] == exactly
+    assert "with onnxruntime, 1 thread" in cards[1]["measurements"][0]["protocol"]
+    assert cards[0]["licence"] == "mit"
+
+
+def test_trainings_are_counted_for_the_dashboard(sqlite_pool: Pool) -> None:
+    pool = sqlite_pool
+    pool.submit()
+    pool.submit()
+    claim = pool.claim()
+    assert claim is not None
+    say(pool, claim, Report("training", step=1, steps=3, metrics=[metric(1) | {"tokens_per_s": 250.0}]))
+    with pool.database.read() as session:
+        found = overview(session, pool.database.now(session) + timedelta(seconds=60))
+    assert {state: count for state, count in found.trainings.items() if count} == {"queued": 1, "training": 1}
+    assert found.training_tokens_per_s == {"cpu": 250.0, "cuda": 0.0}
+    assert 60 <= found.trainings_wait_s < 120
+    assert (found.reports_waiting, found.settling_lag_s) == (0, 0.0)
 
 
 def test_scores_show_which_of_them_are_comparable(sqlite_pool: Pool) -> None:

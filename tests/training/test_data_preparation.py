@@ -370,7 +370,7 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, home: Path) -> None
 
 def test_a_given_vocabulary_of_pieces_belongs_to_the_digest(text: Path, home: Path) -> None:
     own = prepare(str(text), home, settings=Preparation(vocab_size=300))
-    given = prepare(str(text), home, settings=Preparation(vocabulary=str(own.folder / "bpe.json")))
+    given = prepare(str(text), home, settings=Preparation(vocabulary=str(own.folder / "tokenizer.json")))
     assert given.digest != own.digest
     assert np.array_equal(given.splits["train"].tokens, own.splits["train"].tokens)
-    assert "bpe.json" in {original.name for original in given.manifest.originals}
+    assert "tokenizer.json" in {original.name for original in given.manifest.originals}

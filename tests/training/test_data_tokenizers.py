@@ -10,9 +10,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as HuggingFace
 
-from edgefront.core.data.tokenizers.bpe import PIECES_FILE, SMALLEST, Pieces
-from edgefront.core.data.tokenizers.load import load_tokenizer
-from edgefront.core.data.tokenizers.tokenizers import FILE, VOCABULARY_FILE, Bytes, Characters, Tokenizer, Words
+from edgefront.core.data.tokenizers.bpe import SMALLEST, Pieces
+from edgefront.core.data.tokenizers.load import load_tokenizer, same_tokens
+from edgefront.core.data.tokenizers.tokenizers import (
+    FILE,
+    HUGGING_FACE_FILE,
+    VOCABULARY_FILE,
+    Bytes,
+    Characters,
+    Tokenizer,
+    Words,
+)
 from edgefront.core.data.tokenizers.vocabulary import (
     bytes_seen,
     characters_seen,
@@ -72,6 +80,21 @@ def test_a_loaded_tokenizer_is_the_saved_one(pieces: Pieces, tmp_path: Path) -> 
         assert loaded.decode(loaded.encode(text)) == text
 
 
+def test_a_tokenizer_under_its_former_names_is_loaded_and_the_same(pieces: Pieces, tmp_path: Path) -> None:
+    for number, tokenizer in enumerate(all_levels(pieces)):
+        new, old = tmp_path / f"new{number}", tmp_path / f"old{number}"
+        new.mkdir()
+        old.mkdir()
+        tokenizer.save(new)
+        if tokenizer.level == "bpe":
+            (old / "bpe.json").write_bytes((new / HUGGING_FACE_FILE).read_bytes())
+        (old / "tokenizer.json").write_bytes((new / FILE).read_bytes())
+        assert load_tokenizer(old).encode("the cat") == tokenizer.encode("the cat")
+        assert same_tokens(old, new)
+        assert same_tokens(new, old)
+        assert not same_tokens(tmp_path / "new0", old) or number == 0
+
+
 def test_words_are_the_most_frequent_first_and_others_unknown() -> None:
     tokenizer = words_by_frequency(["b b a a\n", "c b <unk>\n"], None)
     assert tokenizer.vocab_size == 5
@@ -123,10 +146,10 @@ def test_pieces_are_the_same_each_time_and_are_hugging_faces(pieces: Pieces, tmp
     for name, tokenizer in (("a", pieces), ("b", again)):
         (tmp_path / name).mkdir()
         tokenizer.save(tmp_path / name)
-    assert (tmp_path / "a" / PIECES_FILE).read_bytes() == (tmp_path / "b" / PIECES_FILE).read_bytes()
-    theirs = HuggingFace.from_file(str(tmp_path / "a" / PIECES_FILE))
+    assert (tmp_path / "a" / HUGGING_FACE_FILE).read_bytes() == (tmp_path / "b" / HUGGING_FACE_FILE).read_bytes()
+    theirs = HuggingFace.from_file(str(tmp_path / "a" / HUGGING_FACE_FILE))
     assert theirs.encode("the cat").ids == pieces.encode("the cat")
-    given_file = Pieces.given(tmp_path / "a" / PIECES_FILE)
+    given_file = Pieces.given(tmp_path / "a" / HUGGING_FACE_FILE)
     assert given_file.encode(SAMPLE) == pieces.encode(SAMPLE)
     assert dict(given_file.special) == dict(pieces.special)
 
@@ -170,11 +193,11 @@ def test_a_missing_or_damaged_file_of_pieces_is_reported(pieces: Pieces, tmp_pat
     with pytest.raises(NotFound, match="there is no tokenizer"):
         load_tokenizer(tmp_path)
     pieces.save(tmp_path)
-    (tmp_path / PIECES_FILE).write_text("{}")
+    (tmp_path / HUGGING_FACE_FILE).write_text("{}")
     with pytest.raises(InvalidInput, match="is damaged"):
         load_tokenizer(tmp_path)
-    (tmp_path / PIECES_FILE).unlink()
-    with pytest.raises(NotFound, match=PIECES_FILE):
+    (tmp_path / HUGGING_FACE_FILE).unlink()
+    with pytest.raises(NotFound, match=HUGGING_FACE_FILE):
         load_tokenizer(tmp_path)
     (tmp_path / "given.json").write_text("no json")
     with pytest.raises(InvalidInput, match=r"given.json is not a tokenizer.json"):

@@ -301,7 +301,7 @@ def test_it_is_initialised_with_another_s_weights(data: Path, tmp_path: Path) ->
     told = json.loads((tmp_path / "second" / RESULT / "result.json").read_text())["start"]
     assert told == {"training": "trn_first", "sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
     other = shutil.copytree(first / RESULT, tmp_path / "other")
-    (other / "tokenizer.json").write_text("{}")
+    (other / "edgefront_tokenizer.json").write_text("{}")
     for wrong, model, said in (
         (gone.start, "transformer-xl", "cannot be read: No such file"),
         (spec.start, "srupp", "are of architecture"),

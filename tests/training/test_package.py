@@ -14,13 +14,18 @@ import onnxruntime as ort
 import pytest
 import safetensors.numpy
 import torch
+import transformers
+import yaml
+from huggingface_hub import ModelCard
 from packages import DESCRIPTIONS, Data, lively, package
 from translators import translator
 from typer.testing import CliRunner
 
 from edgefront.cli import app
+from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters, Words
 from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.evaluation.front_matter import front_matter, task_of
 from edgefront.core.evaluation.model_card import model_card
 from edgefront.core.evaluation.package import read_package, write_package
 from edgefront.core.graph.build import build
@@ -192,20 +197,95 @@ def test_the_card_tells_what_is_known_and_what_is_not(tmp_path: Path) -> None:
     card = (package(tmp_path / "a", **FACTS, measurements=[measured]).folder / "README.md").read_text()
     for text in ("wikitext-103", "123,456,789", "24.53", "22.2", "| steps | 4,000 |", "1.50", "adamw, lr 0.001"):
         assert text in card
-    assert "| Pi \\| 5 | forward 192 | 12.3 | 3.1 |" in card
-    assert "Measured untrained, with a vocabulary of 50,264; these weights have " in card
-    assert "Not recorded. The weights were made from the data" in card
+    assert "| Pi \\| 5 | forward 192 | 12.3 | 3.1 | 50,264 |" in card
+    assert "Measured with a vocabulary of 50,264; this model has 256" in card
+    assert "This model itself, with its own vocabulary, was not measured." in card
+    assert "The published data set wikitext-103 is under CC BY-SA 3.0 and GFDL" in card
+    assert "`edgefront train download 01TRAINING --format FORMAT`" in card
+    assert "`edgefront model build . --format onnx-decode" in card
+    assert "--format gguf" not in card  # relative positions
     assert "bits per character" not in card
     changed = recipe("par-base").overridden({"steps": 4000, "optimizer": {"lr": 0.1}, "micro_rows": 2})
     for asked, said in ((recipe("par-base"), False), (changed, True)):
         card = model_card(lively(DESCRIPTIONS["gpt2"]).architecture, {"recipe": asked.model_dump(mode="json")})
         assert ("| changed fields of the recipe | steps, optimizer.lr |" in card) == ("changed fields" in card) == said
     bare = model_card(lively(DESCRIPTIONS["bert"]).architecture, {"licence": "CC BY-SA 4.0"})
-    assert "- fill-mask" in bare
+    assert "pipeline_tag: fill-mask" in bare
     assert "nothing was recorded" in bare
     assert "CC BY-SA 4.0" in bare
     assert "not recorded here" in bare
     assert "edgefront generate" not in bare
+    assert "None: this model reads and writes the numbers of tokens." in bare
+
+
+def test_the_head_of_the_card_is_what_the_hub_reads(tmp_path: Path) -> None:
+    model = lively(DESCRIPTIONS["gpt2"])
+    write_package(tmp_path, model, Data(Bytes()), {**FACTS, "name": 'a "small": one', "licence": "CC-BY-SA-4.0"})
+    card = ModelCard.load(tmp_path / "README.md")
+    data = card.data.to_dict()
+    assert {name: data[name] for name in ("license", "language", "datasets", "pipeline_tag", "library_name")} == {
+        "license": "cc-by-sa-4.0",
+        "language": ["en"],
+        "datasets": ["Salesforce/wikitext"],
+        "pipeline_tag": "text-generation",
+        "library_name": "edgefront",
+    }
+    assert card.data.model_name == 'a "small": one'
+    found = {(one.dataset_split, one.metric_type): one for one in card.data.eval_results or []}
+    assert sorted(found) == [
+        (split, metric) for split in ("test", "validation") for metric in ("perplexity", "word_perplexity")
+    ]
+    one = found["test", "perplexity"]
+    assert (one.metric_value, one.dataset_type, one.dataset_name) == (24.53, "Salesforce/wikitext", "wikitext-103")
+    assert (one.task_type, one.task_name) == ("text-generation", "Text Generation")
+    for facts, wanted in (
+        ({}, {"license": "unknown"}),
+        ({"licence": "Lab-1.0", "dataset": "mine"}, {"license": "other", "license_name": "lab-1.0"}),
+    ):
+        matter = yaml.safe_load(front_matter(model.architecture, facts, "x", "edgefront").split("---")[1])
+        assert wanted.items() <= matter.items()
+        assert not {"language", "datasets", "model-index"} & matter.keys()
+    assert task_of(translator(vocabulary=6).architecture) == "translation"
+
+
+def test_a_package_has_the_tokenizer_that_transformers_loads(tmp_path: Path) -> None:
+    for number, ours in enumerate((Bytes(), Characters("abc \n"), Words(["<eos>", "<unk>", "a", "b"]), _pieces())):
+        model = lively({**DESCRIPTIONS["gpt2"], "embedding": {"vocab_size": ours.vocab_size}})
+        write_package(tmp_path / str(number), model, Data(ours), {})
+        theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / str(number))
+        assert theirs("a b a")["input_ids"] == ours.encode("a b a")
+        assert read_package(tmp_path / str(number)).tokenizer.encode("a b") == ours.encode("a b")
+        card = (tmp_path / str(number) / "README.md").read_text()
+        assert "`tokenizer.json`, in Hugging Face's form" in card
+        assert ("Text outside the vocabulary" in card) == (ours.level == "characters")
+        assert ("--format gguf" in card) == (ours.level != "words")
+
+
+def test_a_card_is_written_again_with_what_became_known(tmp_path: Path) -> None:
+    folder = package(tmp_path / "a", "gpt2", **FACTS).folder
+    (folder / "tokenizer.json").write_bytes((folder / "edgefront_tokenizer.json").read_bytes())  # as it was before
+    (folder / "edgefront_tokenizer.json").unlink()
+    done = CliRunner().invoke(app, ["model", "card", str(folder), "--licence", "mit", "--name", "Ada's"])
+    assert done.exit_code == 0, done.output
+    assert read_package(folder).facts["licence"] == "mit"
+    assert transformers.AutoTokenizer.from_pretrained(folder)("hi")["input_ids"] == [104, 105]
+    arguments = ["--sequence-length", "8", "--launches", "1", "--repeats", "1", "--record"]
+    done = CliRunner().invoke(app, ["measure", str(folder), *arguments, "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    (item,) = read_package(folder).facts["measurements"]
+    assert (item["latency_ms"], item["peak_bytes"]) == (told["latency_ms"], told["memory"]["peak_bytes"])
+    card = (folder / "README.md").read_text()
+    assert "forward pass of 8 tokens with onnxruntime, 1 thread" in card
+    assert "Measured with untrained weights" in card
+    assert "license: mit" in card
+    assert "# Ada's" in card
+    refused = CliRunner().invoke(app, ["model", "card", str(folder), "--licence", "do as you like"])
+    assert isinstance(refused.exception, InvalidInput)
+
+
+def _pieces() -> Pieces:
+    return Pieces.train(iter(["a b a the cat sat"]), 270)
 
 
 def test_missing_and_damaged_packages_are_reported(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ def test_killed_on_one_machine_it_resumes_elsewhere(machine: Machine) -> None:
     assert [file.path for file in manifest.below("result")] == [
         *("result/architecture.json", "result/model.safetensors", "result/result.json")
     ]
+    assert [file.path for file in manifest.below("tensorboard")] == ["tensorboard/events"]
     # A third one has its weights; and the first removes its copy, once the training is deleted.
     third = machine("c")
     begins = StoredTraining(third.settings, "another", 1, third.folder("another"))

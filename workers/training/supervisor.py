@@ -145,18 +145,24 @@ class Supervisor:
 
     def _prepare(self, lock: FolderLock) -> Start:
         """Writes the spec. Raises `InvalidInput` or `NotFound` for errors that another attempt would not fix."""
-        row = self._write(lambda session, _: _copied(session, training_claims.held(session, self._id, self._fence)))
+        row = self._write(lambda session, _: _copied(training_claims.held(session, self._id, self._fence)))
         data, manifest = self._data(row["dataset"], row["dataset_digest"], row["level"], lock)
         architecture: dict[str, Any] = row["architecture"]
+        digest = None
         if row["kind"] == "training":
             asked = Architecture.parse(architecture)
-            architecture = with_vocabulary(asked, manifest.vocab_size, manifest.source_vocab_size).canonical
-        copied = ("kind", "recipe", "budget", "seed", "device", "sharding", "supernet", "about")
+            trained = with_vocabulary(asked, manifest.vocab_size, manifest.source_vocab_size)
+            architecture, digest = trained.canonical, trained.digest
+        facts = self._write(
+            lambda session, _: about(session, training_claims.held(session, self._id, self._fence), digest)
+        )
+        copied = ("kind", "recipe", "budget", "seed", "device", "sharding", "supernet")
         spec = RunSpec(
             architecture=architecture,
             data=str(data),
             start=None if row["start"] is None else str(self._stored.weights(row["start"], self._meanwhile)),
             threads=self._own.threads or default_threads(row["device"], self._own.slots),
+            about=facts,
             **{name: row[name] for name in copied},
         )
         with whole_file(self._folder / SPEC) as file:
@@ -350,7 +356,7 @@ def _held() -> Iterator[None]:
         raise LeaseLost(error.detail) from None
 
 
-def _copied(session: Session, training: Training) -> dict[str, Any]:
+def _copied(training: Training) -> dict[str, Any]:
     """The columns of the training that a run needs."""
     names = (
         "kind",
@@ -367,4 +373,4 @@ def _copied(session: Session, training: Training) -> dict[str, Any]:
     found = {name: getattr(training, name) for name in (*names, "sharding", "supernet")}
     by_recipe = training.kind == "training" and not dataset_asked(training)  # searched as in the plan
     level = training.recipe.get("level") if by_recipe else None
-    return found | {"level": level, "about": about(session, training), "start": start_of(training)}
+    return found | {"level": level, "start": start_of(training)}

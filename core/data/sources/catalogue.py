@@ -38,6 +38,8 @@ def _all() -> Iterator[DataSet]:
         level="bpe",
         vocab_size=4096,
         built_in=True,
+        languages=("code", "en"),
+        licence="PSF-2.0",
     )
     yield _wikitext("wikitext-103", "Good and featured articles of Wikipedia by words", 103_227_021, 267_735)
     yield _wikitext("wikitext-2", "A fiftieth of WikiText-103's articles to train on", 2_088_628, 33_278)
@@ -45,6 +47,7 @@ def _all() -> Iterator[DataSet]:
         "enwik8",
         "Wikipedia by bytes, markup and all",
         "a1fa5ffddb56f4953e226637dabbb36a",
+        hub="LTCB/enwik8",
         level="bytes",
         alphabet="seen",
     )
@@ -69,6 +72,8 @@ def _all() -> Iterator[DataSet]:
         },
         vocabulary="1b_word_vocab.txt",
         published=Published(files={"train": 99}, vocabulary=793_471),
+        languages=("en",),
+        hub="billion-word-benchmark/lm1b",
     )
     yield DataSet(
         name="pile",
@@ -82,6 +87,8 @@ def _all() -> Iterator[DataSet]:
             "valid": ("val.jsonl", "valid.jsonl", "validation.jsonl"),
             "test": ("test.jsonl",),
         },
+        languages=("en",),
+        hub="EleutherAI/pile",
     )
     yield DataSet(
         name="iwslt14",
@@ -93,6 +100,8 @@ def _all() -> Iterator[DataSet]:
         files={split: (f"{split}.en",) for split in ("train", "valid", "test")},
         sources={split: (f"{split}.de",) for split in ("train", "valid", "test")},
         published=Published(lines={"train": 160_239, "valid": 7_283, "test": 6_750}),
+        languages=("de", "en"),
+        licence="CC BY-NC-ND",
     )
 
 
@@ -107,6 +116,9 @@ def _wikitext(name: str, title: str, words: int, vocabulary: int) -> DataSet:
         unit="line",
         files={split: (f"wiki.{split}.tokens", f"{split}.txt") for split in ("train", "valid", "test")},
         published=Published(words={"train": words, "valid": 217_646, "test": 245_569}, vocabulary=vocabulary),
+        languages=("en",),
+        licence="CC BY-SA 3.0 and GFDL",
+        hub="Salesforce/wikitext",
     )
 
 
@@ -121,5 +133,7 @@ def _first_100_mb(name: str, title: str, md5: str, **settings: Any) -> DataSet:
         files={"train": (name,)},
         cuts=(90_000_000, 95_000_000),
         published=Published(bytes=100_000_000, md5=md5),
+        languages=("en",),
+        licence="GFDL",
         **settings,
     )

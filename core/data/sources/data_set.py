@@ -53,6 +53,12 @@ class DataSet:
     """Addresses from which its files can be fetched."""
     published: Published = Published()
     built_in: bool = False
+    languages: tuple[str, ...] = ()
+    """ISO 639-1 codes, or `code`; of parallel text the source's first."""
+    licence: str | None = None
+    """Of the text, as its publishers state it; None where they state none, or several for its parts."""
+    hub: str | None = None
+    """Its name on the Hugging Face Hub."""
 
     def find(self, folder: Path, level: Level) -> Corpus:
         """Its text in a folder, or in a folder within it; for any level but bytes it is cut between characters.

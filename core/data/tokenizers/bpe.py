@@ -24,10 +24,6 @@ from edgefront.core.data.tokenizers.tokenizers import (
     hugging_face_files,
 )
 from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.files import whole_file
-
-PIECES_FILE = "bpe.json"
-"""In Hugging Face's own form: `PreTrainedTokenizerFast(tokenizer_file="bpe.json")` reads it."""
 
 SPECIAL = (EOS, BOS, MASK, CLS, SEP)
 # What a vocabulary that was made elsewhere may call them.
@@ -103,9 +99,8 @@ class Pieces(Tokenizer):
         return cls(model, special | {name: number for name, number in own.items() if number not in special.values()})
 
     @classmethod
-    def read(cls, folder: Path, special: Mapping[str, int]) -> Pieces:
-        """What `save` wrote."""
-        path = folder / PIECES_FILE
+    def read(cls, path: Path, special: Mapping[str, int]) -> Pieces:
+        """What `save` wrote: the pieces are in Hugging Face's own form."""
         text = path.read_text(encoding="utf-8")
         try:
             return cls(HuggingFace.from_str(text), special)
@@ -120,11 +115,6 @@ class Pieces(Tokenizer):
 
     def _decode(self, ids: Ids) -> str:
         return str(self._model.decode(ids.tolist(), skip_special_tokens=True))
-
-    def save(self, folder: Path) -> list[str]:
-        with whole_file(folder / PIECES_FILE) as file:
-            file.write((json.dumps(json.loads(self._model.to_str()), ensure_ascii=False) + "\n").encode())
-        return [*super().save(folder), PIECES_FILE]
 
     def _content(self) -> dict[str, Any]:
         return {"special": dict(self.special)}

@@ -7,14 +7,62 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgefront.core.data.tokenizers.tokenizers import FILE, FORMAT, Bytes, Characters, Tokenizer, Words
+from edgefront.core.data.tokenizers.tokenizers import (
+    FILE,
+    FORMAT,
+    HUGGING_FACE_FILE,
+    Bytes,
+    Characters,
+    Tokenizer,
+    Words,
+)
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.validation import short
+
+_OLD_FILE, _OLD_PIECES = "tokenizer.json", "bpe.json"
+"""Their names before Hugging Face's `tokenizer.json` was written beside them."""
+
+
+def tokenizer_file(folder: Path) -> Path | None:
+    """The file that describes the tokenizer saved in a folder; None if there is none."""
+    return next((folder / name for name in (FILE, _OLD_FILE) if (folder / name).is_file()), None)
+
+
+def same_tokens(folder: Path, other: Path) -> bool:
+    """Whether the tokenizers in `folder`, a source's in `source/` too, are those in the other; none there, so is that.
+
+    The size of a vocabulary is no proof: two texts give as many pieces, and other ones.
+    """
+    for part in ("", "source"):
+        if tokenizer_file(folder / part) is not None:
+            content = _content(folder / part)
+            if content is None or content != _content(other / part):
+                return False
+    return True
+
+
+def _content(folder: Path) -> list[Any] | None:
+    """What decides which tokens a text has."""
+    path = tokenizer_file(folder)
+    if path is None:
+        return None
+    try:
+        described = json.loads(path.read_bytes())
+        is_pieces = isinstance(described, dict) and described.get("level") == "bpe"
+        return [described, json.loads(_pieces_file(folder).read_bytes()) if is_pieces else None]
+    except (ValueError, FileNotFoundError):
+        return None
+
+
+def _pieces_file(folder: Path) -> Path:
+    """The file with the pieces of a tokenizer of level bpe, in Hugging Face's own form."""
+    old = folder / _OLD_PIECES
+    return old if old.is_file() else folder / HUGGING_FACE_FILE
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer that was saved there. `NotFound` where there is none, `InvalidInput` where it is damaged."""
-    path = folder / FILE
+    path = tokenizer_file(folder) or folder / FILE
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -41,5 +89,5 @@ def _loaded(content: Mapping[str, Any], folder: Path) -> Tokenizer:
     if level == "bpe":
         from edgefront.core.data.tokenizers.bpe import Pieces
 
-        return Pieces.read(folder, content["special"])
+        return Pieces.read(_pieces_file(folder), content["special"])
     raise ValueError(f"its level is {short(level)}")

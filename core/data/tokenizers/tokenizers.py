@@ -1,6 +1,7 @@
 """Text as numbers and back: by bytes, characters or words. `core.data.tokenizers.bpe` adds pieces of words.
 
-A tokenizer is saved as plain JSON beside the data that it was made for, and is loaded without that data.
+A tokenizer is saved as plain JSON beside the data that it was made for, and is loaded without that data; Hugging Face's
+`tokenizer.json` is written too, for transformers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from edgefront.core.files import whole_file
 Level = Literal["bytes", "characters", "words", "bpe"]
 Ids = NDArray[np.int32]
 
-FILE, VOCABULARY_FILE = "tokenizer.json", "vocabulary.txt"
+FILE, VOCABULARY_FILE = "edgefront_tokenizer.json", "vocabulary.txt"
+HUGGING_FACE_FILE, HUGGING_FACE_CONFIG = "tokenizer.json", "tokenizer_config.json"
 FORMAT = 1
 EOS, UNKNOWN = "<eos>", "<unk>"
 BOS, MASK, CLS, SEP = "<bos>", "<mask>", "<cls>", "<sep>"
@@ -28,7 +30,6 @@ BOS, MASK, CLS, SEP = "<bos>", "<mask>", "<cls>", "<sep>"
 EOS_NAMES = (EOS, "<S>", "</S>", "</s>", "<|endoftext|>")
 UNKNOWN_NAMES = (UNKNOWN, "<UNK>", "[UNK]")
 
-_FILES = (FILE, VOCABULARY_FILE, "bpe.json")
 _CODE_POINTS = 0x110000
 
 
@@ -54,11 +55,14 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _content(self) -> dict[str, Any]:
-        """What `tokenizer.json` has besides the format and the level."""
+        """What `FILE` has besides the format and the level."""
 
     @abstractmethod
     def hugging_face(self) -> dict[str, bytes]:
-        """The files by which Hugging Face's transformers makes the same tokens, and the names of special ones."""
+        """The files by which Hugging Face's transformers makes the same tokens, and the names of special ones.
+
+        Empty for a tokenizer that it cannot express.
+        """
 
     def encode(self, text: str) -> list[int]:
         """The tokens of one text; nothing is added at its ends."""
@@ -83,23 +87,13 @@ class Tokenizer(ABC):
         return ids if self.eos is None else np.append(ids, np.int32(self.eos))
 
     def save(self, folder: Path) -> list[str]:
-        """Writes the tokenizer's files into the folder and returns their names."""
-        with whole_file(folder / FILE) as file:
-            content = {"format": FORMAT, "level": self.level, **self._content()}
-            file.write((json.dumps(content, ensure_ascii=False) + "\n").encode())
-        return [FILE]
-
-
-def same_tokens(folder: Path, other: Path) -> bool:
-    """Whether the tokenizers in `folder`, a source's in `source/` too, are those in the other; none there, so is that.
-
-    The size of a vocabulary is no proof: two texts give as many pieces, and other ones.
-    """
-    for name in (*_FILES, *(f"source/{name}" for name in _FILES)):
-        one, two = folder / name, other / name
-        if one.is_file() and not (two.is_file() and one.read_bytes() == two.read_bytes()):
-            return False
-    return True
+        """Writes the tokenizer's files into the folder, with those of Hugging Face, and returns their names."""
+        content = {"format": FORMAT, "level": self.level, **self._content()}
+        files = {FILE: (json.dumps(content, ensure_ascii=False) + "\n").encode(), **self.hugging_face()}
+        for name, text in files.items():
+            with whole_file(folder / name) as file:
+                file.write(text)
+        return list(files)
 
 
 class Bytes(Tokenizer):
@@ -245,8 +239,8 @@ def hugging_face_files(
     names = {name: token for name, token in (("eos_token", eos), ("unk_token", unknown)) if token is not None}
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **names}
     return {
-        FILE: json.dumps(whole, ensure_ascii=False).encode(),
-        "tokenizer_config.json": json.dumps(config, ensure_ascii=False, indent=2).encode(),
+        HUGGING_FACE_FILE: json.dumps(whole, ensure_ascii=False).encode(),
+        HUGGING_FACE_CONFIG: json.dumps(config, ensure_ascii=False, indent=2).encode(),
     }
 
 

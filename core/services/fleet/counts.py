@@ -8,9 +8,11 @@ from datetime import datetime
 from sqlalchemy import func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from edgefront.core.states import LIVE_TRAININGS, TrainingState
 from edgefront.core.store.tables.device import Device
 from edgefront.core.store.tables.job import Job, Target
 from edgefront.core.store.tables.measurement import REPORTED, Launch
+from edgefront.core.store.tables.training import Training
 
 
 def jobs_by_state(session: Session) -> dict[str, int]:
@@ -34,6 +36,29 @@ def devices_seen_since(session: Session, since: datetime) -> int:
         select(func.count()).select_from(Device).where(Device.last_seen_at >= since, Device.state != "revoked")
     )
     return found or 0
+
+
+def trainings_by_state(session: Session) -> dict[str, int]:
+    return _by(session, Training.state)
+
+
+def oldest_queued_training(session: Session) -> datetime | None:
+    """When the training was submitted that has waited longest."""
+    return session.scalar(select(func.min(Training.created_at)).where(Training.state == TrainingState.QUEUED.value))
+
+
+def tokens_per_second(session: Session) -> dict[str, float]:
+    """Device → tokens a second of all running trainings on such, by their last reports."""
+    found = {"cpu": 0.0, "cuda": 0.0}
+    query = select(Training.device, Training.last_metric).where(Training.state.in_(LIVE_TRAININGS))
+    for device, metric in session.execute(query):
+        found[device] = found.get(device, 0.0) + ((metric or {}).get("tokens_per_s") or 0.0)
+    return found
+
+
+def reports_waiting(session: Session) -> int:
+    """Reports that are not settled yet."""
+    return session.scalar(select(func.count()).select_from(Launch).where(Launch.state == REPORTED)) or 0
 
 
 def oldest_report(session: Session) -> datetime | None:

@@ -42,34 +42,49 @@ def start_of(training: Training) -> str | None:
     return TRAINING_REQUEST.upgraded(training.request).get("start")
 
 
+def licence_of(training: Training) -> str | None:
+    """Of the weights, as its request states it."""
+    return TRAINING_REQUEST.upgraded(training.request).get("licence")
+
+
 def dataset_asked(training: Training) -> str | None:
     """The data set that its request names; None if it is the recipe's default."""
     return TRAINING_REQUEST.upgraded(training.request).get("dataset")
 
 
-def about(session: Session, training: Training) -> dict[str, Any]:
-    """Facts for the model card besides the run's own: names, and the measurements of the candidate."""
+def about(session: Session, training: Training, digest: str | None) -> dict[str, Any]:
+    """Facts for the model card besides the run's own: names, licence and measurements.
+
+    `digest`: of what is trained, with the vocabulary of its data. Its measurements are those of any target of the
+    owner's jobs; where there are none, that of the candidate.
+    """
     origin: dict[str, Any] = {"name": training.name, "training": training.id}
     if (start := start_of(training)) is not None:
         origin["start"] = {"training": start}
-    wanted = [training.candidate_id] if training.candidate_id else []
-    for candidate, target in rows.measured(session, wanted).values():
-        protocol = PROTOCOL.read_or(target.protocol, None)
-        if candidate.latency_ms is None or protocol is None:
-            continue
-        threads = f"{protocol.threads} thread{'s' if protocol.threads > 1 else ''}"
-        origin["measurements"] = [
-            {
-                "device": target.name,
-                "protocol": f"{protocol.one_pass} with {protocol.runtime}, {threads}",
-                "latency_ms": candidate.latency_ms,
-                "latency_half_width_ms": candidate.latency_half_width_ms,
-                "peak_bytes": candidate.memory_bytes,
-                "digest": candidate.digest,
-                "vocab_size": candidate.architecture["embedding"]["vocab_size"],
-            }
-        ]
+    if (licence := licence_of(training)) is not None:
+        origin["licence"] = licence
+    found = [] if digest is None else rows.measured_as(session, training.owner, digest)
+    if training.candidate_id is not None and not found:
+        found = list(rows.measured(session, [training.candidate_id]).values())
+    measured = [_measurement(candidate, target) for candidate, target in found]
+    if known := [item for item in measured if item is not None]:
+        origin["measurements"] = known
     return origin
+
+
+def _measurement(candidate: Candidate, target: Target) -> dict[str, Any] | None:
+    protocol = PROTOCOL.read_or(target.protocol, None)
+    if candidate.latency_ms is None or protocol is None:
+        return None
+    return {
+        "device": target.name,
+        "protocol": protocol.setup,
+        "latency_ms": candidate.latency_ms,
+        "latency_half_width_ms": candidate.latency_half_width_ms,
+        "peak_bytes": candidate.memory_bytes,
+        "digest": candidate.digest,
+        "vocab_size": candidate.architecture["embedding"]["vocab_size"],
+    }
 
 
 def evaluation_view(row: Evaluation) -> EvaluationView:
@@ -102,6 +117,7 @@ def _view(
         dataset_digest=training.dataset_digest,
         recipe=training.recipe,
         start=start_of(training),
+        licence=licence_of(training),
         budget=TrainingBudget(**training.budget),
         requires=Requirements(
             device=cast(Any, training.device),

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from edgefront.core.services.trainings.files.folder import JOURNAL, checkpoints_in, files_in
-from edgefront.core.training.run_folder import RESULT
+from edgefront.core.training.run_folder import RESULT, TENSORBOARD
 
 
 def snapshot(folder: Path, into: Path, *, result: bool) -> dict[str, Path]:
@@ -22,6 +22,10 @@ def snapshot(folder: Path, into: Path, *, result: bool) -> dict[str, Path]:
     for name in JOURNAL:
         with suppress(FileNotFoundError):
             shutil.copy2(folder / name, into / name)
+    for path in files_in(folder / TENSORBOARD):
+        (into / TENSORBOARD).mkdir(exist_ok=True)
+        with suppress(FileNotFoundError):
+            shutil.copy2(path, into / TENSORBOARD / path.name)
     for place in (*checkpoints_in(folder).values(), *([folder / RESULT] if result else [])):
         held = into / place.relative_to(folder)
         try:

@@ -26,7 +26,7 @@ from edgefront.core.services.trainings.files.folder import (
     training_folder,
 )
 from edgefront.core.services.trainings.files.store import TrainingManifest, TrainingStore, training_store
-from edgefront.core.training.run_folder import LOG, RESULT
+from edgefront.core.training.run_folder import LOG, RESULT, TENSORBOARD
 from edgefront.core.wire.trainings import TrainingFile
 
 
@@ -51,7 +51,7 @@ class TrainingFiles:
     """None if the folder on this machine is used."""
 
     def listed(self) -> list[TrainingFile]:
-        """The result's files, and those of the newest checkpoint."""
+        """The result's files, those of the newest checkpoint, and those that TensorBoard reads."""
         return self._listed(self._manifest())
 
     def file(self, path: str) -> Download:
@@ -98,10 +98,11 @@ class TrainingFiles:
     def _listed(self, manifest: TrainingManifest | None) -> list[TrainingFile]:
         found: list[TrainingFile] = []
         if manifest is not None:
-            for folder in (RESULT, *list(manifest.checkpoints().values())[-1:]):
+            for folder in (RESULT, *list(manifest.checkpoints().values())[-1:], TENSORBOARD):
                 found += [_listed(file.path, file.size, file.modified_at) for file in manifest.below(folder)]
             return found
-        for place in (self.folder / RESULT, *list(checkpoints_in(self.folder).values())[-1:]):
+        places = (self.folder / RESULT, *list(checkpoints_in(self.folder).values())[-1:], self.folder / TENSORBOARD)
+        for place in places:
             for path in files_in(place):
                 with suppress(OSError):  # the checkpoint was just replaced by the next one
                     state = path.stat()

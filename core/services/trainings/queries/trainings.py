@@ -8,11 +8,14 @@ from datetime import datetime
 from sqlalchemy import delete, func, or_, select, text, true
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import ENDED_TRAININGS, LIVE_TRAININGS
+from edgefront.core.states import ENDED_TRAININGS, LIVE_TRAININGS, MEASURED_CANDIDATES
 from edgefront.core.store.any_of import any_of
-from edgefront.core.store.tables import Candidate, Target, Training
+from edgefront.core.store.tables import Candidate, Job, Target, Training
 
 _LOCK = text("SELECT pg_advisory_xact_lock(hashtext('edgefront/worker'), hashtext(:worker))")
+
+_MEASURED = 16
+"""Measurements that a model card lists at most."""
 
 
 def find(session: Session, training_id: str) -> Training | None:
@@ -154,6 +157,20 @@ def measured(session: Session, candidate_ids: Collection[str]) -> dict[str, tupl
     query = select(Candidate, Target).join(Target, Target.id == Candidate.target_id)
     rows = session.execute(query.where(any_of(Candidate.id, candidate_ids)))
     return {row[0].id: (row[0], row[1]) for row in rows}
+
+
+def measured_as(session: Session, owner: str, digest: str) -> list[tuple[Candidate, Target]]:
+    """An owner's measured candidates of exactly this architecture, one for each target, the newest first."""
+    query = (
+        select(Candidate, Target)
+        .join(Target, Target.id == Candidate.target_id)
+        .join(Job, Job.id == Target.job_id)
+        .where(Job.owner == owner, Candidate.digest == digest, Candidate.state.in_(MEASURED_CANDIDATES))
+        .order_by(Candidate.id.desc())
+        .limit(_MEASURED)
+    )
+    found = {row[1].id: (row[0], row[1]) for row in session.execute(query)}
+    return list(found.values())
 
 
 def candidates_there(session: Session, candidate_ids: Collection[str]) -> set[str]:

@@ -201,16 +201,18 @@ async function showFiles() {
   const text = JSON.stringify(files);
   if (text === shown) return;
   shown = text;
-  const [results, others] = [files.filter((file) => file.path.startsWith("result/")), files.filter((file) => !file.path.startsWith("result/"))];
+  const [results, checkpoint, curves] = ["result/", "checkpoints/", "tensorboard/"].map((folder) => files.filter((file) => file.path.startsWith(folder)));
   byId("files").replaceChildren(...results.map(fileItem));
-  byId("checkpoint-files").replaceChildren(...others.map(fileItem));
-  byId("checkpoint").hidden = others.length === 0;
-  byId("checkpoint").open = results.length === 0 && others.length > 0;
+  byId("checkpoint-files").replaceChildren(...checkpoint.map(fileItem));
+  byId("checkpoint").hidden = checkpoint.length === 0;
+  byId("checkpoint").open = results.length === 0 && checkpoint.length > 0;
+  byId("tensorboard-files").replaceChildren(...curves.map(fileItem));
+  byId("tensorboard").hidden = curves.length === 0;
   byId("files-empty").hidden = files.length > 0;
 }
 
 function fileItem(file) {
-  const name = file.path.replace(/^result\//, "").replace(/^checkpoints\//, "");
+  const name = file.path.replace(/^(result|checkpoints|tensorboard)\//, "");
   const href = `${path}/files/${file.path.split("/").map(encodeURIComponent).join("/")}`;
   return element("li", {}, element("a", { href, download: "", text: name }), " ", element("span", { class: "size", text: fileSize(file.size) }));
 }
