@@ -167,7 +167,10 @@ class WeightsAndBiases:
         self._run.log({"step": metric.step, **figures(metric)})
 
     def end(self, state: str) -> None:
+        import wandb
+
         self._run.finish(exit_code=0 if state in ("done", "stopped") else 1)
+        wandb.teardown()  # its own process has written everything only when that has ended
 
 
 class _InBackground:
