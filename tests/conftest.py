@@ -36,6 +36,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 ORDER = (
     *("e2e/test_demo.py", "agents/test_agent_process.py", "e2e", "workers/test_redis_worker.py", "agents", "workers"),
+    "examples",
     *("deploy", "faults", "api", "services", "models", "training", "supernet", "proxies", "client", "web", ""),
 )
 """Files and folders, the slowest first, so that the last files are short and every process ends at the same time. What

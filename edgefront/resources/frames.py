@@ -24,7 +24,7 @@ def candidate_frame(file: IO[bytes]) -> pd.DataFrame:
     table = export.read([name for name in export.schema_arrow.names if name not in _LEFT_OUT])
     frame = table.to_pandas(types_mapper=_NULLABLE.get)
     genomes = [json.loads(text) if text else {} for text in table.column("genome").to_pylist()]
-    genes = pd.DataFrame({name: _column(values) for name, values in _genes(genomes).items()}, index=frame.index)
+    genes = pa.table(_genes(genomes)).to_pandas(types_mapper=_NULLABLE.get)
     return pd.concat([frame.drop(columns="genome"), genes], axis="columns")
 
 
@@ -33,7 +33,9 @@ def _genes(genomes: list[dict[str, Any]]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for row, genome in enumerate(genomes):
         for name, value in _values(genome):
-            found.setdefault(name, [None] * len(genomes))[row] = value
+            if name not in found:
+                found[name] = [None] * len(genomes)
+            found[name][row] = value
     return found
 
 
@@ -46,7 +48,3 @@ def _values(genome: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         else:
             # A gene may follow another one: its value is then that one's name.
             yield f"gene_{name}", genome[value] if isinstance(value, str) and value in genome else value
-
-
-def _column(values: list[Any]) -> pd.Series[Any]:
-    return pd.Series(values).convert_dtypes()

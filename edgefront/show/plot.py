@@ -63,10 +63,10 @@ def _panel(axes: Axes, chart: Chart) -> None:
         return
     areas = _areas(columns["memory_bytes"], chart.points.memory_bytes)
     draw = _Drawing(axes, columns, quality, areas)
+    draw.points(np.isin(of_group, _SEARCHED), OTHER, "searched", hollow=of_group == "outside")
     baseline = of_group == "baseline"
     draw.line(baseline)
     draw.points(baseline, BASELINE, "my model" if view.own_model else "the stock model, by layers", marker="s")
-    draw.points(np.isin(of_group, _SEARCHED), OTHER, "searched", hollow=of_group == "outside")
     draw.intervals(of_group == "frontier")
     draw.points(of_group == "frontier", FRONTIER, "frontier")
     if view.recommended is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import orjson
 from sqlalchemy import ColumnElement, case, func, or_
 from sqlalchemy.orm import Session
 
@@ -243,8 +243,8 @@ def export_rows(
             row |= {
                 "target": targets[candidate.target_id],
                 "parents": " ".join(candidate.parents),
-                "genome": json.dumps(candidate.genome, separators=(",", ":")) if candidate.genome else None,
-                "architecture": json.dumps(candidate.architecture, sort_keys=True, separators=(",", ":")),
+                "genome": orjson.dumps(candidate.genome).decode() if candidate.genome else None,
+                "architecture": orjson.dumps(candidate.architecture, option=orjson.OPT_SORT_KEYS).decode(),
                 "baseline_latency_ms": versus.latency_ms if versus else None,
                 "baseline_memory_bytes": versus.memory_bytes if versus else None,
                 "speedup": versus.speedup if versus else None,

@@ -134,7 +134,7 @@ def page(
     return found + [(candidate, None) for candidate in session.scalars(rest)]
 
 
-def stream(session: Session, conditions: Conditions, order: Order, *, batch: int = 500) -> Iterator[Candidate]:
+def stream(session: Session, conditions: Conditions, order: Order, *, batch: int = 2000) -> Iterator[Candidate]:
     """All candidates, read page by page, so that memory contains one page at a time."""
     after: After | None = None
     while True:
