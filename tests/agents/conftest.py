@@ -12,6 +12,14 @@ from edgefront.agents.measuring.measure import Measurer
 from edgefront.core.wire.agent import DeviceFacts
 
 
+@pytest.fixture(scope="module", autouse=True)
+def threads_as_on_a_device() -> Iterator[None]:
+    """Measuring processes set the threads of their libraries themselves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One weight cache for all tests: it fills once."""
