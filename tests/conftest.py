@@ -19,7 +19,7 @@ import servers
 from edgefront.core.store.database import Database
 
 # One thread for linear algebra, here and in what tests start: several processes test at once, and threads of OpenBLAS
-# that wait for a core spin. A law that is fitted in 14 s of a core takes 66 with two threads on a busy machine of two cores.
+# that wait for a core spin: a law that is fitted in 14 s of a core takes 66 with two threads on two busy cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # ONNX Runtime would report from a thread that it starts on import.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
