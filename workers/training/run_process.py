@@ -17,6 +17,7 @@ from typing import IO
 from filelock import lock_descriptor
 
 from edgefront.core.processes.child import die_with_parent, first_for_the_oom_killer
+from edgefront.core.processes.threads import BLAS_THREADS
 from edgefront.core.training.run_folder import LOG
 
 LOCK = "run.lock"
@@ -109,7 +110,12 @@ class RunProcess:
                 stdout=log,
                 stderr=log,
                 cwd=folder,
-                env={name: value for name, value in environment.items() if not name.startswith(_PRIVATE)},
+                # A training uses the threads of its machine: one for linear algebra is meant for this process.
+                env={
+                    name: value
+                    for name, value in environment.items()
+                    if not name.startswith(_PRIVATE) and name != BLAS_THREADS
+                },
                 start_new_session=True,
                 pass_fds=(lock.descriptor,),
                 preexec_fn=prepare,
