@@ -1,6 +1,6 @@
 """Builds the documentation as a site: `python scripts/build_docs.py`, into site/.
 
-The pages are those of docs/ and four files that are elsewhere in the repository. They are copied into build/docs, with
+The pages are those of docs/ and files that are elsewhere in the repository. They are copied into build/docs, with
 links between them as the site needs them, and Zensical builds the site (zensical.toml). A link to a page or a heading
 that does not exist fails the build.
 """
@@ -21,8 +21,10 @@ ELSEWHERE = {
     "CHANGELOG.md": "changelog.md",
     "LICENSE": "license.txt",
     "benchmarks/README.md": "benchmarks.md",
+    "examples/find_for_my_laptop.ipynb": "examples/find_for_my_laptop.ipynb",
+    "examples/compare_two_devices.ipynb": "examples/compare_two_devices.ipynb",
 }
-KINDS = (".md", ".png", ".svg", ".css")
+KINDS = (".md", ".png", ".svg", ".css", ".json")
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(?=[)#])")
 
 
