@@ -180,7 +180,7 @@ def test_the_agent_ends_when_its_parent_does(tmp_path: Path) -> None:
     log = tmp_path / "agent.log"
     with started(*command, "--end-with-parent", mark=str(tmp_path), log=log) as agent:
         try:
-            agent.wait(60)
+            agent.wait(200)  # it tries its runtimes first
         except subprocess.TimeoutExpired:
             pytest.fail(said(log))
     assert marked(str(tmp_path)) == {}
