@@ -1,7 +1,7 @@
 """The best model within limits, of those that were measured: what it is compared with, and what others trade for it.
 
-Quality is the perplexity that models reached which were trained alike, if the best by prediction is among them; else it
-is what the job ranks by. Sentences are made of numbers with their intervals, and claim no more than these support.
+Quality is the perplexity that models reached which were trained alike, if there are two and the best by prediction is
+among them; else it is what the job ranks by: one training alone has nothing to be compared with. Sentences are made of numbers with their intervals, and claim no more than these support.
 """
 
 from __future__ import annotations
@@ -140,8 +140,11 @@ def recommend(options: Sequence[Option], limits: Limits, proxy: str, *, own: boo
     if not within:
         return _nothing_fits(options, limits, by)
     if within[0].trained is not None:
-        by = "trained"
-        within.sort(key=lambda one: (one.trained is None, one.trained or 0.0, *_rank(one)))
+        if sum(one.trained is not None for one in within) > 1:
+            by = "trained"
+            within.sort(key=lambda one: (one.trained is None, one.trained or 0.0, *_rank(one)))
+        else:
+            within[0] = replace(within[0], trained=None)
     best = within[0]
     stock = [one for one in (options if own else within) if one.stock]
     baseline = max(stock, key=lambda one: (one.parameters, one.id), default=None)

@@ -124,6 +124,9 @@ def test_trained_perplexity_decides_among_those_trained_alike() -> None:
     assert "perplexity after training 5.1 ± 1.8 % higher" in {
         one.id: trade for one, trade in found.runners_up
     }["a"]  # fmt: skip
+    # One training has nothing to be compared with.
+    alone = recommend([options[0], option("c", 32.0)], LIMITS, "quality_law")
+    assert (alone.by, "predicted perplexity 30.0" in alone.sentence) == ("predicted", True)
     # Where the best by prediction was not trained, the others' trainings do not speak for it.
     beside = recommend([*options, option("d", 25.0)], LIMITS, "quality_law")
     assert (beside.by, beside.best and beside.best.id) == ("predicted", "d")

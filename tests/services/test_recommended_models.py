@@ -149,14 +149,22 @@ def test_data_that_models_were_trained_on_count_too(service: Service, agent: Sim
     job = service.finish(agent, asked())
     best = service.recommended(job).recommended
     assert best is not None
-    with service.database.write() as session:
-        session.add(
-            Evaluation(
-                digest=best.digest, dataset="letters", split="test", metric="perplexity", value=3.0,
-                details={"recipe": "quick"}, created_at=best.created_at,
-            )
-        )  # fmt: skip
-    assert "not on letters" in service.recommended(job).note
+
+    def trained(digest: str) -> None:
+        with service.database.write() as session:
+            session.add(
+                Evaluation(
+                    digest=digest, dataset="letters", split="test", metric="perplexity", value=3.0,
+                    details={"recipe": "quick"}, created_at=best.created_at,
+                )
+            )  # fmt: skip
+
+    trained(best.digest)
+    alone = service.recommended(job)
+    assert "not on letters" in alone.note
+    assert alone.by == "predicted", "one training has nothing to be compared with"
+    assert [one.candidate_id for one in alone.trained] == [best.id]
+    trained(alone.runners_up[0].candidate.digest)
     assert service.recommended(job).by == "trained"
 
 

@@ -81,8 +81,8 @@ export class Trained {
     };
   }
 
-  /** Names them in a line with links, or hides it. */
-  name(node, { digest }) {
+  /** Lists them in a line with links to their pages, where the trained weights are, or hides it. */
+  list(node, { digest }) {
     const found = this.digests.get(digest) ?? [];
     node.hidden = found.length === 0;
     const links = found.slice(0, 5).flatMap((training, at) => [

@@ -20,6 +20,7 @@ import { TargetTabs } from "../job/tabs.js";
 import { isEnded, showExports, showHead, showTarget } from "../job/target.js";
 import { TrainDialog } from "../job/train.js";
 import { Trained } from "../job/trained.js";
+import { candidateAddress } from "../shared/shape.js";
 import { splitTitle } from "../training/view.js";
 import { keepView, readView } from "../job/view.js";
 
@@ -189,7 +190,10 @@ async function loadAnswer() {
     byId("answer").hidden = false;
     const best = view.recommended?.id ?? null;
     answer.show(view, view.recommended && candidates.put(view.recommended), target.protocol);
-    if (view.recommended) elsewhere.show(view.recommended, target);
+    if (view.recommended) {
+      elsewhere.show(view.recommended, target);
+      trained.list(byId("answer-trainings"), view.recommended);
+    }
     table.recommend(best);
     genes.chart.mark({ recommended: best });
     if (chart.recommended === best) return;
@@ -227,7 +231,8 @@ function showChosen() {
     ...(isMeasured(candidate) ? [latency(candidate.latency_ms, candidate.latency_half_width_ms), megabytes(candidate.memory_bytes)] : []),
     ...generationOf(candidate),
   ].join(" · "));
-  trained.name(byId("chosen-trainings"), candidate);
+  trained.list(byId("chosen-trainings"), candidate);
+  byId("chosen-page").href = candidateAddress(candidate);
 }
 
 function choose(targetId) {
@@ -425,6 +430,10 @@ async function attend() {
 
 for (const button of byId("chart-kinds").children) button.addEventListener("click", () => turnChart(button.dataset.kind));
 byId("train").addEventListener("click", () => train());
+byId("chosen-close").addEventListener("click", () => pick(null));
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && selected && !document.querySelector("dialog[open]")) pick(null);
+});
 addEventListener("hashchange", () => job && show(readView()));
 
 async function start() {
