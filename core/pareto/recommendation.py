@@ -1,7 +1,8 @@
 """The best model within limits, of those that were measured: what it is compared with, and what others trade for it.
 
 Quality is the perplexity that models reached which were trained alike, if there are two and the best by prediction is
-among them; else it is what the job ranks by: one training alone has nothing to be compared with. Sentences are made of numbers with their intervals, and claim no more than these support.
+among them; else it is what the job ranks by: one training alone has nothing to be compared with. Sentences are made of
+numbers with their intervals, and claim no more than these support.
 """
 
 from __future__ import annotations
