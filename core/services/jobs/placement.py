@@ -124,6 +124,8 @@ def _mistaken_runtime(session: Session, name: str) -> str:
         return ""
     device = device_rows.find(session, ":".join(parts[:known]))
     has = [] if device is None else [str(runtime["runtime"]) for runtime in device.facts["runtimes"]]
+    if parts[known] in has:
+        return f"; {':'.join(parts[:known])!r} is: give its runtime {parts[known]!r} as the runtime of the protocol"
     return f"; {parts[known]!r} is no runtime of {':'.join(parts[:known])!r}, which has {', '.join(has) or 'none'}"
 
 
