@@ -93,7 +93,9 @@ class Beliefs:
             row = done[index]
             why = f"implausible: {_shown(votes[index])}, where other devices of its class measured {_shown(middle)}"
             belief.set_aside(self.session, row.id, why)
-            self.caught.setdefault(row.device_id, f"launch {row.id} is {why}")
+            beside = [done[one].result for one in agreed.agreeing]
+            if not _is_explained_by_load(votes[index], row.result, middle, beside):
+                self.caught.setdefault(row.device_id, f"launch {row.id} is {why}")
         kept = [row.result for index, row in enumerate(done) if index not in aside]
         doubt = None if expected is None or len(honest) > 1 else expected.doubt(*middle[1:])
         if doubt is not None and not aside and self.other_device(measurement, honest) is not None:
@@ -203,6 +205,18 @@ class Beliefs:
 def _predicted(said: Mapping[str, Any], name: Literal["latency", "memory"], unit: str) -> rules.Expected | None:
     value, low, high = (said.get(f"{name}_{part}{unit}") for part in ("", "low_", "high_"))
     return rules.from_prediction(name, value, low, high) if value and low and high else None
+
+
+def _is_explained_by_load(
+    outlier: rules.Vote, result: Mapping[str, Any], middle: rules.Vote, beside: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Whether bad conditions, which agents report, may be why an honest launch is so far from those that agree: it was
+    slowed down, or they were. They change no peak memory.
+    """
+    if not rules.agreement([outlier, middle._replace(latency_ms=outlier.latency_ms)], 0.0).agreeing:
+        return False
+    slowed = [result] if outlier.latency_ms > middle.latency_ms else beside
+    return all(one["environment"].get("conditions") for one in slowed)
 
 
 def _shown(vote: rules.Vote) -> str:

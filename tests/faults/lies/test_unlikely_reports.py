@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from dishonest import Device, Fleet, Report, honest
 
 from edgefront.core.services.measuring import believing
@@ -76,6 +77,19 @@ def test_a_surprise_that_another_device_finds_too_is_believed(fleet: Fleet) -> N
     assert (candidate["state"], candidate["launches"], candidate["reason"]) == ("measured", 2, None)
     assert candidate["on_frontier"]
     assert [fleet.view(one)["quarantine"] for one in (first, second)] == [None, None]
+
+
+@pytest.mark.parametrize(("conditions", "caught"), [("other load (4 threads run)", False), (None, True)])
+def test_what_other_load_explains_is_no_lie(fleet: Fleet, conditions: str | None, caught: bool) -> None:
+    slow, quick = fleet.device("slow"), fleet.device("quick")
+    job = started(fleet, quick)
+    item = slow.lease(1).items[0]
+    slow.report(item, {**honest(item, 20.0), "environment": {"conditions": conditions}})
+    assert candidate_of(fleet, job, item)["state"] == "unconfirmed"
+    fleet.run(quick)
+    candidate = candidate_of(fleet, job, item)
+    assert (candidate["state"], candidate["latency_ms"]) == ("measured", honest(item)["latency"]["samples_ms"][0])
+    assert (fleet.view(slow)["quarantine"] is not None) == caught
 
 
 def test_alone_in_its_class_a_device_confirms_itself(fleet: Fleet) -> None:
