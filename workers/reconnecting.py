@@ -3,7 +3,8 @@
 Closing a lost connection can fail half-way. kombu then takes the connection away from channels that are still asked for
 something: by an acknowledgement that waits, by the closing itself, by the first words on a new connection. That raises
 an AttributeError (`'NoneType' object has no attribute 'hostname'`, or 'state', or '_callbacks'), which Celery takes for
-a bug and ends the worker. Here it is the lost connection that it is: Celery connects again.
+a bug and ends the worker; so does kombu's own OperationalError, where the broker dies again while a worker greets the
+others. Here it is the lost connection that it is: Celery connects again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from celery.worker.consumer import Consumer as CeleryConsumer
+from kombu.exceptions import OperationalError
 from kombu.transport import redis as kombu_redis
 
 
@@ -43,6 +45,8 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         def start(self, parent: Any) -> None:
             try:
                 super().start(parent)
+            except OperationalError as error:
+                raise LostConnection(f"the broker was lost: {error}") from error
             except AttributeError as error:
                 if error.name is None or error.obj is not None:
                     raise
