@@ -6,7 +6,7 @@ table has decoder parameters and perplexity, and Spearman's ρ between them with
 
     python benchmarks/bench_proxy.py [--architectures 24] [--seeds 3] [--steps 600] [--folder FOLDER]
 
-`--folder` keeps the runs: what was interrupted goes on there.
+`--folder` keeps the runs: what was interrupted continues there.
 """
 
 from __future__ import annotations

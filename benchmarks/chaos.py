@@ -145,7 +145,7 @@ def team(folder: Path, given: argparse.Namespace) -> Iterator[tuple[Stack, Datab
 def disturb(stack: Stack, owners: list[Owner], url: str, admin: str, given: argparse.Namespace) -> int:
     """Kills at random instants, while the owners go on asking; returns how often a liar was in quarantine.
 
-    An admin trusts it again every half a minute, so that it goes on lying.
+    An admin trusts it again every half a minute, so that it continues to lie.
     """
     rng = random.Random(given.seed)
     names = {

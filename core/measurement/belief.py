@@ -164,8 +164,11 @@ def agreement(launches: Sequence[Vote], tolerance: float) -> Agreement:
 
 
 def _near(one: Vote, other: Vote, tolerance: float) -> bool:
-    if abs(math.log(one.latency_ms / other.latency_ms)) > tolerance:
-        return False
+    return abs(math.log(one.latency_ms / other.latency_ms)) <= tolerance and agree_in_memory(one, other)
+
+
+def agree_in_memory(one: Vote, other: Vote) -> bool:
+    """Whether the peak memories of two launches may be those of one model."""
     more, less = max(one.memory_bytes, other.memory_bytes), min(one.memory_bytes, other.memory_bytes)
     return more - less <= MEMORY_SLACK or (less > 0 and math.log(more / less) <= MEMORY_APART)
 

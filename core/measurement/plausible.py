@@ -14,7 +14,7 @@ WEIGHTS_HELD = 0.95
 """Of the weights' bytes that are held at least during a pass; the rest is for what a runtime folds away."""
 CLOCKS_DIFFER = 1.05
 STARTED_LATE_S = 10.0
-"""A launch may have begun this long before the server was told."""
+"""A launch may have begun this long before the server heard of it."""
 
 
 class Counted(Protocol):

@@ -18,7 +18,7 @@ P90_SAMPLES = 20
 """Fewer samples than this say nothing about the slowest tenth."""
 
 ENOUGH_TO_JUDGE = 3
-"""Measurements from which a variance is told to be unusual."""
+"""Measurements from which a variance can be called unusual."""
 CLIPPED, LEFT_OUT = 9.0, 36.0
 """Times the usual variance: squares of three and six standard deviations."""
 LEAST_SPREAD = 0.02

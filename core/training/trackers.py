@@ -70,7 +70,7 @@ def figures(metric: Metric) -> dict[str, float]:
 
 
 class TensorBoard:
-    """Event files. They are written anew from the reports before, so steps that are repeated are in them once."""
+    """Event files. They are written again from the reports before, so steps that are repeated are in them once."""
 
     def __init__(self, folder: Path, before: Sequence[Metric]) -> None:
         from tensorboardX.event_file_writer import EventsWriter

@@ -213,7 +213,7 @@ def _is_explained_by_load(
     """Whether bad conditions, which agents report, may be why an honest launch is so far from those that agree: it was
     slowed down, or they were. They change no peak memory.
     """
-    if not rules.agreement([outlier, middle._replace(latency_ms=outlier.latency_ms)], 0.0).agreeing:
+    if not rules.agree_in_memory(outlier, middle):
         return False
     slowed = [result] if outlier.latency_ms > middle.latency_ms else beside
     return all(one["environment"].get("conditions") for one in slowed)

@@ -1,8 +1,8 @@
 // The answer on a job's page: the recommended model beside the stock model within the same limits, and what others trade.
 
 import { byId, element, setText } from "../shared/dom.js";
-import { figure, latency, megabytes, millions, whole } from "../shared/format.js";
-import { parametersOf } from "./candidates.js";
+import { figure, latency, megabytes, whole } from "../shared/format.js";
+import { factsOf } from "./candidates.js";
 import { candidateAddress, shapeOf } from "../shared/shape.js";
 import { modelLinks } from "./table.js";
 
@@ -29,8 +29,8 @@ export class Answer {
     this.view = view;
     const { recommended, baseline, nearest } = view;
     setText(byId("answer-title"), recommended ? "Recommended model" : "No model within the limits");
-    setText(byId("answer-facts"), recommended ? factsOf(recommended) : "");
-    byId("answer-facts").hidden = !recommended;
+    setText(byId("answer-facts"), candidate ? [`Candidate ${whole(candidate.number)}`, ...factsOf(candidate)].join(" · ") : "");
+    byId("answer-facts").hidden = !candidate;
     setText(byId("answer-sentence"), view.sentence);
     const rows = [
       ...(recommended ? [["Recommended", recommended, "–"]] : []),
@@ -92,14 +92,6 @@ export class Answer {
       on: { click: () => this.onMove(without({ ...limits, ...Object.fromEntries(choice.map(({ limit, to }) => [limit, to])) })) },
     })));
   }
-}
-
-/** Which model it is: `Candidate 12 · 3 layers … · 21.3 M parameters · 39 ± 23 ms · 164 MB`. */
-function factsOf(candidate) {
-  return [
-    `Candidate ${whole(candidate.number)}`, shapeOf(candidate.architecture), `${millions(candidate.decoder_parameters)} ${parametersOf(candidate)}`,
-    latency(candidate.latency_ms, candidate.latency_half_width_ms), megabytes(candidate.memory_bytes),
-  ].join(" · ");
 }
 
 const UNITS = { latency_ms: "ms", memory_mb: "MB", first_token_ms: "ms to the first token", token_ms: "ms a further token" };

@@ -1,6 +1,7 @@
 // What the page knows of a job's candidates: of each target the points that every chart reads, thinned by the service,
 // and the whole records of those that are listed, recommended or selected.
 
+import { latency, megabytes, millions } from "../shared/format.js";
 import { shapeOf } from "../shared/shape.js";
 
 export const GROUPS = [
@@ -27,6 +28,14 @@ export const isMeasured = (candidate) => candidate.latency_ms !== null && candid
 
 /** The name of the counted parameters, from any candidate of the target. */
 export const parametersOf = (candidate) => (candidate?.generates === false ? "encoder parameters" : "decoder parameters");
+
+/** Its shape, its parameters, and what was measured of it, in words. */
+export function factsOf(candidate) {
+  return [
+    candidate.shape, `${millions(candidate.decoder_parameters)} ${parametersOf(candidate)}`,
+    ...(isMeasured(candidate) ? [latency(candidate.latency_ms, candidate.latency_half_width_ms), megabytes(candidate.memory_bytes)] : []),
+  ];
+}
 
 const MOST = 6000; // Points of a target; live ones are added to those that were loaded until there are so many.
 const RECORDS = 1000;

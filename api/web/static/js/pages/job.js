@@ -3,11 +3,11 @@
 import { patiently, pause, Refused, request, showAccount } from "../shared/api.js";
 import { AgreementCharts } from "../job/agreement.js";
 import { Answer } from "../job/answer.js";
-import { Candidates, isMeasured, parametersOf } from "../job/candidates.js";
+import { Candidates, factsOf, isMeasured } from "../job/candidates.js";
 import { FrontierChart } from "../job/chart.js";
 import { JobControl } from "../job/control.js";
 import { byId, debounced, setNotice, setText, throttled } from "../shared/dom.js";
-import { generationOf, latency, megabytes, millions, whole } from "../shared/format.js";
+import { generationOf, whole } from "../shared/format.js";
 import { followLive, setLive } from "../shared/live.js";
 import { Elsewhere } from "../job/elsewhere.js";
 import { Genes } from "../job/genes.js";
@@ -227,9 +227,7 @@ function showChosen() {
   if (!candidate) return;
   setText(byId("chosen-title"), `Candidate ${whole(candidate.number)}`);
   setText(byId("chosen-facts"), [
-    candidate.shape, `${millions(candidate.decoder_parameters)} ${parametersOf(candidate)}`,
-    ...(isMeasured(candidate) ? [latency(candidate.latency_ms, candidate.latency_half_width_ms), megabytes(candidate.memory_bytes)] : []),
-    ...generationOf(candidate),
+    ...factsOf(candidate), ...generationOf(candidate),
   ].join(" · "));
   trained.list(byId("chosen-trainings"), candidate);
   byId("chosen-page").href = candidateAddress(candidate);
