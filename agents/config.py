@@ -14,7 +14,7 @@ class AgentConfig:
 
     server: str
     data_dir: Path
-    """Folder of the credential, the spool and the weight cache; for one agent at a time."""
+    """Folder of the credential, the spool, the weight cache and the tests of the runtimes; for one agent at a time."""
     token_file: Path | None = None
     """File with an enrolment token, or `-` for standard input; read only while there is no credential."""
     name: str | None = None
@@ -30,6 +30,9 @@ class AgentConfig:
     """Maximum number of launches in one lease."""
     wait_s: float = 25.0
     """Seconds that the server may hold a lease request while there is no work."""
+
+    probe_again: bool = False
+    """Test the runtimes even if an earlier start has."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch <= MAX_BATCH:

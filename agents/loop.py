@@ -20,6 +20,7 @@ from edgefront.agents.config import AgentConfig
 from edgefront.agents.device.conditions import Conditions
 from edgefront.agents.device.cores import CorePlan, keep_to
 from edgefront.agents.device.probe import probe
+from edgefront.agents.device.runtimes_file import RuntimesFile
 from edgefront.agents.measuring.failures import failure
 from edgefront.agents.measuring.measure import Aborted, Measurer
 from edgefront.agents.server import credential
@@ -106,7 +107,10 @@ class Agent:
 
     async def _join(self, client: AgentClient) -> DeviceFacts:
         """Authenticates with the stored credential, or enrols."""
-        facts = await asyncio.to_thread(probe, self.plan) if self._facts is None else self._facts
+        facts = self._facts
+        if facts is None:
+            kept = RuntimesFile(self.config.data_dir, again=self.config.probe_again)
+            facts = await asyncio.to_thread(probe, self.plan, kept)
         if not facts.runtimes:
             raise InvalidInput(
                 "no runtime works on this device: pip install 'edgefront-lm[agent]' (ONNX Runtime) or "

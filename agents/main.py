@@ -57,6 +57,7 @@ def main(
     memory_limit_bytes: int | None = None,
     insecure: bool = False,
     batch: int = 8,
+    probe_again: bool = False,
     json_logs: bool = False,
     verbose: bool = False,
 ) -> int:
@@ -68,8 +69,8 @@ def main(
         default. name: name of the device; its host name by default. device_class: interchangeable devices share one;
         processor, cores and architecture by default. cores: cores that measure, such as `2,4-6`; by default all that
         this process may use. memory_limit_bytes: models that need more are infeasible. insecure: allow plain HTTP
-        beyond this machine. batch: maximum number of launches in one lease. json_logs: log one JSON object per line.
-        verbose: also log debug messages.
+        beyond this machine. batch: maximum number of launches in one lease. probe_again: test the runtimes even if an
+        earlier start has. json_logs: log one JSON object per line. verbose: also log debug messages.
     """
     set_up_logging(json_logs=json_logs, verbose=verbose)
     folder = Path(data_dir) if data_dir is not None else Path(user_data_dir("edgefront")) / "agent"
@@ -84,6 +85,7 @@ def main(
             memory_limit_bytes=memory_limit_bytes,
             insecure=insecure,
             batch=batch,
+            probe_again=probe_again,
         )
         with ExitStack() as stack:
             stack.enter_context(own_folder(config.data_dir))
@@ -138,6 +140,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--memory-limit-mb", type=int, help="models that need more MB (10^6 bytes) are infeasible")
     parser.add_argument("--insecure", action="store_true", help="allow plain HTTP beyond this machine")
     parser.add_argument("--batch", type=int, default=8, help="maximum number of launches in one lease")
+    parser.add_argument("--probe-again", action="store_true", help="test the runtimes even if an earlier start has")
     parser.add_argument("--json", action="store_true", help="log JSON lines")
     parser.add_argument("--verbose", action="store_true")
     given = parser.parse_args(arguments)
@@ -152,6 +155,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         memory_limit_bytes=None if limit is None else limit * MB,
         insecure=given.insecure,
         batch=given.batch,
+        probe_again=given.probe_again,
         json_logs=given.json,
         verbose=given.verbose,
     )

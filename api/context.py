@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import anyio
 
@@ -11,6 +13,7 @@ from edgefront.api.http.credentials import Credentials
 from edgefront.api.http.metrics import Fresh, Metrics
 from edgefront.api.http.rates import RateBound
 from edgefront.api.http.slow import SlowWork
+from edgefront.api.http.turns import Turns, in_turn
 from edgefront.api.http.wrong_keys import WrongKeys
 from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.waiting import WaitingRoom
@@ -18,6 +21,8 @@ from edgefront.core.services.fleet.device_keys import key_of_device
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -28,6 +33,8 @@ class Context:
     rates: RateBound
     """Rate limit of each key."""
     wrong_keys: WrongKeys
+    turns: Turns
+    """Who may run how much in threads."""
     room: WaitingRoom
     feeds: Feeds
     training_feeds: Feeds
@@ -42,10 +49,11 @@ class Context:
     overview: Fresh
     loop: asyncio.AbstractEventLoop
 
-    @property
-    def fetching(self) -> anyio.CapacityLimiter | None:
-        """Threads for files of trainings: a separate pool if they are on an object store, which may hang."""
-        return None if self.settings.artifact_url is None else self.slow.limiter
+    async def fetch(self, owner: str, read: Callable[[], Result]) -> Result:
+        """Reads files of trainings in a thread; one of those for slow work if they are on an object store, which may
+        hang.
+        """
+        return await (in_turn(read) if self.settings.artifact_url is None else self.slow.run(owner, read))
 
     def changed(self) -> None:
         """Notifies the pollers of this process of a commit. Thread-safe."""

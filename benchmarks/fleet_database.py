@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import psycopg
+from fleet_agents import figures_of, parameters_of
 from sqlalchemy import make_url
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -182,12 +183,11 @@ def _candidate(
     described = json.dumps(architecture)
     genome = json.dumps({"d_model": architecture["d_model"], "d_inner": [rng.randrange(4096) for _ in range(16)]})
     digest = hashlib.sha256(f"{key} {number} {described}".encode()).hexdigest()
-    parameters = rng.randrange(int(PROXY_SCALE))
+    parameters = int(parameters_of(architecture))
     measurement, candidate = new_id("mea"), new_id("cnd")
     known: tuple[Any, ...] = (None, None, None)
     if baseline:
-        parameters = int(PROXY_SCALE * (number + 1) / BASELINES)
-        known = (1800.0 * (number + 1) / BASELINES, int(1.4e9 * (number + 1) / BASELINES), now)
+        known = (*figures_of(architecture), now)
     state, launches = ("measured", 2) if baseline else ("wanted", 0)
     protocol = PROTOCOL.model_dump_json()
     rows["measurement"].append(

@@ -187,6 +187,16 @@ def existing(name: str, known: Iterable[str], command: str = "") -> str:
     return "; ".join(part for part in (nearest, listed) if part)
 
 
+def printable(text: str, keep: str = "") -> str:
+    """The text with spaces in place of control characters, other than those to `keep`: terminals would obey them, and
+    Postgres stores no NUL.
+    """
+    if text.isprintable():
+        return text
+    text = text.encode("utf-8", "replace").decode()
+    return "".join(character if character.isprintable() or character in keep else " " for character in text)
+
+
 def short(value: Any) -> str:
     """A value as a message shows it."""
     text = repr(value)

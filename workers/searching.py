@@ -1,7 +1,7 @@
 """Advances targets: short transactions in the task, and the computations between them in a separate thread.
 
-Calling an algorithm may take many seconds. It is done in a thread, one step after the other, so that meanwhile reports
-are settled and other targets advanced. No transaction or connection is held during the computation.
+Calling an algorithm may take many seconds. It is done in a thread, one step after the other, owners in turn, so that
+meanwhile reports are settled and other targets advanced. No transaction or connection is held during the computation.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from edgefront.core.services.search.computing import BASELINES, Computed, Comput
 from edgefront.core.services.search.supernets import WantedSupernet
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
+from edgefront.workers.turns import Turns
 
 ATTEMPTS = 3
 """Attempts for one step: two transactions of Postgres may deadlock, and one is rolled back."""
@@ -104,7 +105,8 @@ class Searching:
         self._settings = settings
         self._lock = threading.Lock()
         self._held: list[Work] = []
-        """The first one is being computed, or a part of it stored; what is left of it then goes to the end."""
+        """One is being computed, or a part of it stored; what is left of it then goes to the end."""
+        self._turns = Turns()
         self._thread: threading.Thread | None = None
         self._stopping = False
 
@@ -140,23 +142,27 @@ class Searching:
         beat = threading.Thread(target=self._beat, args=(idle,), name="edgefront-searching-beat", daemon=True)
         beat.start()
         try:
-            while (work := self._first()) is not None:
+            while (work := self._next()) is not None:
                 following = continue_work(self._database, work, self._settings)
                 with self._lock:
-                    self._held.pop(0)
+                    self._held = [one for one in self._held if one is not work]
                     if following is not None:
                         self._held.append(following)
         finally:
             idle.set()
             beat.join()
 
-    def _first(self) -> Work | None:
-        """What to do next; None if there is none, and the thread ends."""
+    def _next(self) -> Work | None:
+        """What to do next: of the owner whose turn it is, what has waited longest. None if there is nothing, and the
+        thread ends.
+        """
         with self._lock:
             if not self._held or self._stopping:
                 self._thread = None
                 return None
-            return self._held[0]
+            owner = self._turns.order(work.step.owner for work in self._held)[0]
+            self._turns.take(owner)
+            return next(work for work in self._held if work.step.owner == owner)
 
     def _beat(self, idle: threading.Event) -> None:
         while not idle.wait(interval_s(advancing.CLAIM.total_seconds())):

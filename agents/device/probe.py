@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import platform
 import re
 import shutil
@@ -12,25 +13,36 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from edgefront.agents.device.available import total_memory_bytes
 from edgefront.agents.device.cores import CorePlan
 from edgefront.agents.device.kernel import kernel_facts
 from edgefront.agents.device.processor import processor
+from edgefront.agents.device.runtimes_file import RuntimesFile
 from edgefront.agents.measuring.forked import child_environment
 from edgefront.core.measurement.protocol import Mode, Runtime
 from edgefront.core.measurement.record import Fact
+from edgefront.core.measurement.runtimes import not_installed
 from edgefront.core.spaces.versions import FIELDS
 from edgefront.core.wire.agent import DeviceFacts, RuntimeFacts
+
+_log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 120.0
 _GPU_FIELDS = ("name", "uuid", "memory.total", "driver_version", "compute_cap")
 
 
-def probe(plan: CorePlan | None = None) -> DeviceFacts:
-    """The facts of this device; `plan` says which cores may measure (by default all that the process may use)."""
+def probe(plan: CorePlan | None = None, file: RuntimesFile | None = None) -> DeviceFacts:
+    """The facts of this device.
+
+    Args:
+        plan: the cores that may measure; by default all that the process may use.
+        file: keeps what is found out about the runtimes for the next start. Not read on a device with a GPU, which may
+        have been away or full.
+    """
     cpu, features = processor()
+    listed = gpus()
     return DeviceFacts(
         hostname=socket.gethostname()[:255] or "localhost",
         system=f"{platform.system()} {platform.release()}"[:100],
@@ -39,8 +51,8 @@ def probe(plan: CorePlan | None = None) -> DeviceFacts:
         cpu_features=features,
         cores=(plan or CorePlan.of_device()).count,
         memory_bytes=total_memory_bytes(),
-        gpus=gpus(),
-        runtimes=runtimes(),
+        gpus=listed,
+        runtimes=runtimes(None if listed else file),
         descriptions=FIELDS,
         modes=get_args(Mode),
         extra={
@@ -65,36 +77,56 @@ def as_name(text: str) -> str:
     return " ".join(re.sub(r"[^\w .:@()+,/\-]", " ", text).split())[:100] or "device"
 
 
-def runtimes() -> tuple[RuntimeFacts, ...]:
-    """The runtimes that work on this device, each tested in a separate process; without those that are missing or
-    broken.
+def runtimes(file: RuntimesFile | None = None) -> tuple[RuntimeFacts, ...]:
+    """The runtimes that work on this device, each tested in a separate process, unless `file` has its facts; without
+    those that are missing or broken.
     """
-    names: tuple[Runtime, ...] = get_args(Runtime)
-    with ThreadPoolExecutor(len(names), thread_name_prefix="probe") as threads:
-        return tuple(facts for facts in threads.map(runtime_facts, names) if facts is not None)
+    known = {} if file is None else file.read()
+    if known:
+        _log.info("tested at an earlier start (--probe-again tests again): %s", ", ".join(known))
+    names: list[Runtime] = [name for name in get_args(Runtime) if not_installed(name) is None]
+    untested = [name for name in names if name not in known]
+    with ThreadPoolExecutor(len(get_args(Runtime)), thread_name_prefix="probe") as threads:
+        tried = dict(zip(untested, threads.map(try_runtime, untested), strict=True))
+    if file is not None and untested:
+        complete = (one.facts for one in tried.values() if one.facts is not None and one.complete)
+        file.write([*known.values(), *complete])
+    found = {**known, **{name: one.facts for name, one in tried.items()}}
+    return tuple(facts for name in names if (facts := found[name]) is not None)
 
 
-def runtime_facts(runtime: Runtime) -> RuntimeFacts | None:
-    """The facts of this runtime, tested in a separate process; None if it is missing or broken."""
+class Tried(NamedTuple):
+    """What the test of a runtime found."""
+
+    facts: RuntimeFacts | None
+    """None if it is missing or broken."""
+    complete: bool = False
+    """Whether the test ran to its end and float32 worked: else another time more may work."""
+
+
+def try_runtime(runtime: Runtime) -> Tried:
+    """Tests this runtime, which is installed, in a separate process."""
     command: Sequence[str] = [sys.executable, "-m", "edgefront.agents.measuring.runtimes.describe", runtime]
+    complete = False
     try:
         # If a test crashes the process or hangs, the last line contains the facts known before it.
-        answer = subprocess.run(
+        ended = subprocess.run(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             timeout=_TIMEOUT_S,
             env=child_environment(),
-        ).stdout
+        )
+        answer, complete = ended.stdout, ended.returncode == 0
     except subprocess.TimeoutExpired as late:
         answer = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
     except OSError:
-        return None
+        return Tried(None)
     try:
-        return RuntimeFacts.model_validate(json.loads(answer.strip().splitlines()[-1]))
+        return Tried(RuntimeFacts.model_validate(json.loads(answer.strip().splitlines()[-1])), complete)
     except (ValueError, IndexError):
-        return None
+        return Tried(None)
 
 
 def gpus() -> tuple[dict[str, Fact], ...]:

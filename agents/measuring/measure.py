@@ -15,7 +15,7 @@ from types import TracebackType
 
 from edgefront.agents.device.available import available_memory_bytes
 from edgefront.agents.device.cores import CorePlan
-from edgefront.agents.device.probe import runtime_facts
+from edgefront.agents.device.probe import try_runtime
 from edgefront.agents.measuring.failures import failure
 from edgefront.agents.measuring.footprint import least_footprint_bytes
 from edgefront.agents.measuring.forked import ForkServer
@@ -30,11 +30,9 @@ from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.measurement.runtimes import Runtime, not_installed
+from edgefront.core.measurement.runtimes import ON_PROCESSOR, Runtime, not_installed
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.agent import RuntimeFacts
-
-_SURVIVE_FORK = ("cpu", "xnnpack", "openvino", "dnnl", "acl", "armnn")
 
 
 class Aborted(EdgefrontError):
@@ -130,7 +128,7 @@ class Measurer:
         protocol = request.protocol
         result: LaunchResult | None = None
         try:
-            if sys.platform.startswith("linux") and protocol.provider in _SURVIVE_FORK:
+            if sys.platform.startswith("linux") and protocol.provider in ON_PROCESSOR:
                 server = self._server(protocol.runtime)
                 self._kill = server.kill
                 if not self._aborted.is_set():
@@ -162,7 +160,7 @@ class Measurer:
         facts.
         """
         if protocol.runtime not in self._facts:
-            self._facts[protocol.runtime] = runtime_facts(protocol.runtime)
+            self._facts[protocol.runtime] = try_runtime(protocol.runtime).facts
         facts = self._facts[protocol.runtime]
         return facts is not None and protocol.number_format in facts.numbers.get(protocol.provider, ())
 

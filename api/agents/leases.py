@@ -10,7 +10,6 @@ from datetime import datetime, timezone
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Request, Response
-from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.context import Context
 from edgefront.api.docs import examples
@@ -19,6 +18,8 @@ from edgefront.api.http.auth import DeviceId, Here, principal_of
 from edgefront.api.http.hot_route import HotRoute
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import LaunchId, LeaseId
+from edgefront.api.http.sending import send_view
+from edgefront.api.http.turns import in_turn
 from edgefront.core.errors import EdgefrontError, Unavailable
 from edgefront.core.services.fleet import credentials, devices
 from edgefront.core.services.fleet.capability import device_keys
@@ -64,7 +65,7 @@ async def lease(
     loop = asyncio.get_running_loop()
     begun = loop.time()
     end = begun + min(body.wait_s, here.settings.leases.max_wait_s)
-    found, keys = await run_in_threadpool(_claim, here, device_id, body, True)
+    found, keys = await in_turn(_claim, here, device_id, body, True)
     headers = {}
     if credentials.is_old(principal_of(request), here.settings.access.credential_days, datetime.now(timezone.utc)):
         headers[RENEW_HEADER] = "true"
@@ -80,7 +81,7 @@ async def lease(
     else:
         here.metrics.lease_wait.observe(0.0)
     here.metrics.leased.inc(len(found.items))
-    return Response(found.model_dump_json(), media_type="application/json", headers=headers)
+    return send_view(found, headers)
 
 
 async def _wait_for_work(
@@ -100,13 +101,13 @@ async def _wait_for_work(
         left = end - loop.time()
         if left <= 0:
             break
-        await here.room.wait(keys, min(left, here.room.patience_s), gone)
-        if gone.done() or here.room.closed:
+        may_wait = await here.room.wait(device_id, keys, min(left, here.room.patience_s), gone)
+        if gone.done() or here.room.closed or not may_wait:
             break
         before = found.state
         try:
             await here.credentials.resolve(request.state.credential)  # it may have ended while it waited
-            found, keys = await run_in_threadpool(_claim, here, device_id, body, False)
+            found, keys = await in_turn(_claim, here, device_id, body, False)
         except Unavailable:
             continue  # the agent would only retry, so it waits here until the database is available
         if found.state != before:
@@ -114,7 +115,7 @@ async def _wait_for_work(
     if gone.done() and found.lease_id is not None:
         # The client is gone: release the lease rather than waiting for it to expire.
         with suppress(EdgefrontError):
-            await run_in_threadpool(_release, here, device_id, found.lease_id, ())
+            await in_turn(_release, here, device_id, found.lease_id, ())
     return found
 
 
@@ -149,7 +150,7 @@ def heartbeat(lease_id: LeaseId, device_id: DeviceId, here: Here) -> Response:
     with here.database.write() as session:
         now = here.database.now(session)
         beat = leases.heartbeat(session, device_id, lease_id, now, here.settings.leases.ttl_s)
-    return Response(beat.model_dump_json(), media_type="application/json")
+    return send_view(beat)
 
 
 @router.post(

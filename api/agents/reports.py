@@ -10,6 +10,7 @@ from edgefront.api.docs import examples
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import DeviceId, Here
 from edgefront.api.http.hot_route import HotRoute
+from edgefront.api.http.sending import send_view
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.measuring import reports
 from edgefront.core.wire.agent import ReportRequest, ReportResponse
@@ -36,4 +37,4 @@ def report(
     here.changed()
     for receipt in receipts.receipts:
         here.metrics.reports.labels(receipt.outcome).inc()
-    return Response(receipts.model_dump_json(), media_type="application/json")
+    return send_view(receipts)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from edgefront.api.candidates import tables
 from edgefront.api.context import Context
@@ -24,6 +25,8 @@ from edgefront.api.http.parameters import (
     MemoryBound,
     TargetName,
 )
+from edgefront.api.http.sending import send_view
+from edgefront.api.http.turns import FairRoute, in_turn
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import candidates, details, frontier, genes, points
 from edgefront.core.services.jobs.candidates import DERIVED, SORTABLE, CandidateFilter
@@ -41,7 +44,7 @@ from edgefront.core.wire.jobs import (
     Quality,
 )
 
-router = APIRouter(prefix="/v1", tags=["candidates"])
+router = APIRouter(prefix="/v1", tags=["candidates"], route_class=FairRoute)
 
 Number = Annotated[int | None, Query(ge=0, le=1 << 53)]
 Id = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_\-]+$")]
@@ -143,23 +146,40 @@ async def list_candidates(
     """The filters are combined by and, as in "measured, on the frontier, under 50 ms and 300 MB"."""
     if format == "json":
         page = partial(candidates.list_candidates, limit=limit, offset=offset, around=around)
-        return await run_in_threadpool(
+        return await in_turn(
             _page, here, person, partial(page, job_id=job_id, filters=filters, sort=sort, cursor=cursor)
         )
     rows = partial(candidates.export_rows, principal=person, job_id=job_id, filters=filters, sort=sort)
     write = partial(tables.write_export, here.database, rows, format)
-    # Written whole before it is sent: a slow reader must not hold a database connection.
-    file = await here.slow.run(person.owner, write)
-    return StreamingResponse(
-        tables.chunks(file),
-        media_type=tables.MEDIA_TYPES[format],
-        headers={"Content-Disposition": f'attachment; filename="{job_id}-candidates.{format}"'},
-    )
+    # Written whole before it is sent: a slow reader must not hold a database connection. It does hold the file, so an
+    # export is under way until it is sent.
+    with ExitStack() as stack:
+        file = stack.enter_context(await here.slow.run(person.owner, write))
+        stack.enter_context(here.slow.under_way(person.owner))
+        return _Export(
+            stack.pop_all(),
+            tables.chunks(file),
+            media_type=tables.MEDIA_TYPES[format],
+            headers={"Content-Disposition": f'attachment; filename="{job_id}-candidates.{format}"'},
+        )
 
 
-def _page(here: Context, person: Principal, page: Callable[..., CandidatePage]) -> CandidatePage:
+class _Export(StreamingResponse):
+    """Ends `held` when it is sent, or the client is gone."""
+
+    def __init__(self, held: ExitStack, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._held:
+            await super().__call__(scope, receive, send)
+
+
+def _page(here: Context, person: Principal, page: Callable[..., CandidatePage]) -> Response:
     with here.database.read() as session:
-        return page(session, person)
+        found = page(session, person)
+    return send_view(found)
 
 
 @router.get(
@@ -264,13 +284,14 @@ def get_frontier(
     "/jobs/{job_id}/genes",
     operation_id="get_genes",
     summary="Genes and objectives of a target's candidates as columns, and the importance of each gene",
+    response_model=GenesView,
     responses={**answer(prediction_examples.GENES), **errors(404)},
 )
-async def get_genes(job_id: JobId, person: Reader, here: Here, target: TargetName = None) -> GenesView:
+async def get_genes(job_id: JobId, person: Reader, here: Here, target: TargetName = None) -> Response:
     """Measured candidates, without baselines; of more than 1000 an even spread and the whole frontier. Importance is
     that of permutation in a random forest, for each objective.
     """
-    return await here.slow.run(person.owner, partial(_genes, here, person, job_id, target))
+    return await here.slow.answer(person.owner, partial(_genes, here, person, job_id, target))
 
 
 def _genes(here: Context, person: Principal, job_id: str, target: str | None) -> GenesView:
@@ -305,11 +326,13 @@ def get_candidate_details(candidate_id: CandidateId, person: Reader, here: Here)
     "/candidates/{candidate_id}/parts",
     operation_id="get_candidate_parts",
     summary="Where a candidate's milliseconds and bytes go",
+    response_model=CandidateParts,
     responses={**answer(candidate_examples.CANDIDATE_PARTS), **errors(404)},
 )
-async def get_candidate_parts(candidate_id: CandidateId, person: Reader, here: Here) -> CandidateParts:
+async def get_candidate_parts(candidate_id: CandidateId, person: Reader, here: Here) -> Response:
     """Predicted by part from all that was measured on its device by its protocol. Takes up to seconds."""
-    return await here.slow.run(person.owner, partial(candidate_parts, here.database, person, candidate_id, here.fits))
+    work = partial(candidate_parts, here.database, person, candidate_id, here.fits)
+    return await here.slow.answer(person.owner, work)
 
 
 @router.get(

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS, PREDICTED
+from edgefront.core.spreadsheet import cell
 from edgefront.core.store.database import Database
 from edgefront.core.wire.jobs import CandidateView, FrontierView
 
@@ -93,10 +94,8 @@ def write_export(database: Database, rows: Rows, format: str) -> IO[bytes]:  # n
 
 
 def chunks(file: IO[bytes]) -> Iterator[bytes]:
-    """The bytes of `file`, which is closed at the end."""
-    with file:
-        while chunk := file.read(_CHUNK):
-            yield chunk
+    while chunk := file.read(_CHUNK):
+        yield chunk
 
 
 def frontier_csv(view: FrontierView) -> str:
@@ -115,7 +114,7 @@ def frontier_csv(view: FrontierView) -> str:
 def _frontier_row(candidate: CandidateView, perplexity: float | None) -> tuple[Any, ...]:
     versus = candidate.versus_baseline
     return (
-        *(getattr(candidate, column) for column in FRONTIER_COLUMNS),
+        *(cell(getattr(candidate, column)) for column in FRONTIER_COLUMNS),
         versus.speedup if versus else None,
         versus.speedup_low if versus else None,
         versus.speedup_high if versus else None,
@@ -135,7 +134,7 @@ def _write_csv(file: IO[bytes], rows: Iterator[dict[str, Any]]) -> None:
 
 
 def _text(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else value
+    return value.isoformat() if isinstance(value, datetime) else cell(value)
 
 
 def _write_parquet(file: IO[bytes], rows: Iterator[dict[str, Any]]) -> None:

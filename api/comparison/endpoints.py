@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from edgefront.api.docs import comparison_examples as examples
 from edgefront.api.docs.openapi import answer, errors
@@ -21,6 +21,7 @@ router = APIRouter(prefix="/v1", tags=["candidates"])
     "/comparison",
     operation_id="compare_targets",
     summary="Several targets beside each other, of one job or of several",
+    response_model=ComparisonView,
     responses={**answer(examples.COMPARISON), **errors(404)},
 )
 async def compare_targets(
@@ -32,9 +33,9 @@ async def compare_targets(
     job: Annotated[
         list[Identifier], Query(max_length=MOST_TARGETS, description="Ids of jobs: all of their targets")
     ] = [],  # noqa: B006
-) -> ComparisonView:
+) -> Response:
     """Each architecture on one of their frontiers, and their baselines, with what it takes on each target: measured
     there, by these jobs or by another, or predicted from what was. Takes up to seconds. Ratios are against the first
     target.
     """
-    return await here.slow.run(person.owner, partial(compare, here.database, person, target, job, here.fits))
+    return await here.slow.answer(person.owner, partial(compare, here.database, person, target, job, here.fits))

@@ -90,6 +90,22 @@ ESTIMATE: dict[str, Any] = estimates.JobEstimate(
             minutes=1.8,
             minutes_at_most=3.4,
             note="",
+            stock=(
+                estimates.StockEstimate(
+                    name="2 layers",
+                    latency_ms=5.4,
+                    latency_low_ms=5.1,
+                    latency_high_ms=5.7,
+                    memory_bytes=61_300_000,
+                ),
+                estimates.StockEstimate(
+                    name="16 layers",
+                    latency_ms=41.2,
+                    latency_low_ms=38.0,
+                    latency_high_ms=44.7,
+                    memory_bytes=160_000_000,
+                ),
+            ),
         ),
     ),
     launches=_LAUNCHES,

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from edgefront.api.context import Context
 from edgefront.api.http.browsers import wants_missing_page
 from edgefront.api.http.credentials import Credential
+from edgefront.api.http.turns import asked_by
 from edgefront.core.errors import Forbidden, Unauthenticated, Unavailable
 from edgefront.core.services.access.keys import Principal
 
@@ -80,6 +81,7 @@ class Authenticate:
         if principal.role == "viewer" and scope["method"] not in _SAFE_METHODS and scope["path"] not in _FOR_VIEWERS:
             raise Forbidden(f"{principal.name!r} has the role viewer, which reads everything and changes nothing")
         state["principal"] = principal
+        asked_by(context.turns, owner=principal.owner, device_id=principal.device_id)
 
 
 def is_public(method: str, path: str) -> bool:

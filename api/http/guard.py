@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from sse_starlette.sse import SendTimeoutError
@@ -13,7 +15,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgefront.api.context import Context
 from edgefront.api.http import problems
+from edgefront.api.http.auth import is_public
 from edgefront.core.errors import EdgefrontError, TooLarge
+
+PUBLIC_BYTES = 16 << 10
+"""Largest body where no key is asked for: that of a sign-in has some hundred bytes."""
 
 _log = logging.getLogger("edgefront.api")
 
@@ -78,24 +84,49 @@ class BodyBound:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        declared = Headers(scope=scope).get("content-length", "")
-        if declared.isdecimal() and int(declared[:20]) > self.max_bytes:
-            raise self._too_large()
+        public = is_public(scope["method"], scope["path"])
+        most = min(PUBLIC_BYTES, self.max_bytes) if public else self.max_bytes
+        headers = Headers(scope=scope)
+        if "content-length" in headers and "transfer-encoding" in headers:
+            await _ambiguous(scope, receive, send)
+            return
+        declared = headers.get("content-length", "")
+        if declared.isdecimal() and int(declared[:20]) > most:
+            raise _too_large(most)
         received = 0
+        with ExitStack() as ending:
+            count: Callable[[int], None] | None = None
 
-        async def bounded() -> Message:
-            nonlocal received
-            message = await receive()
-            if message["type"] == "http.request":
-                received += len(message.get("body", b""))
-                if received > self.max_bytes:
-                    raise self._too_large()
-            return message
+            async def bounded() -> Message:
+                nonlocal received, count
+                message = await receive()
+                if message["type"] == "http.request":
+                    size = len(message.get("body", b""))
+                    received += size
+                    if received > most:
+                        raise _too_large(most)
+                    principal = scope.get("state", {}).get("principal")
+                    if size and principal is not None:
+                        if count is None:
+                            turns = scope["app"].state.context.turns
+                            count = ending.enter_context(turns.body(principal.device_id or f"owner {principal.owner}"))
+                        count(size)
+                return message
 
-        await self.app(scope, bounded, send)
+            await self.app(scope, bounded, send)
 
-    def _too_large(self) -> TooLarge:
-        return TooLarge(f"the body is larger than {self.max_bytes} bytes, the limit here")
+
+_ambiguous = problems.respond(
+    400,
+    "bad-request",
+    "the length of the body is given twice: send Content-Length or Transfer-Encoding",
+    headers={"Connection": "close"},
+)
+"""A proxy in front may have believed the other one (RFC 9112, section 6.1): what follows is nobody's request."""
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {most} bytes, the limit here")
 
 
 def route_of(scope: Scope) -> str:

@@ -13,10 +13,10 @@ from typing import Any
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
-from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.http.auth import device_of
 from edgefront.api.http.json_body import JsonRoute, read_json
+from edgefront.api.http.turns import in_turn
 
 
 class HotRoute(JsonRoute):
@@ -25,6 +25,8 @@ class HotRoute(JsonRoute):
 
     It must return a `Response`. Functions that are not coroutines run in a thread, as usual.
     """
+
+    in_turn = False  # done below
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint: Callable[..., Any] = self.endpoint
@@ -44,7 +46,7 @@ class HotRoute(JsonRoute):
             if is_coroutine:
                 answer: Response = await endpoint(request=request, **values)
                 return answer
-            return await run_in_threadpool(endpoint, **values)
+            return await in_turn(endpoint, **values)
 
         return handle
 

@@ -1,7 +1,8 @@
-"""JSON bodies: parsed once from the bytes, with limited depth, without values that databases cannot store.
+"""JSON bodies: parsed once from the bytes, with limited depth and width, without values that databases cannot store.
 
-Python's parser accepts `NaN` and integers of any length, but the databases cannot store `NaN`, NUL characters or
-integers beyond 64 bits. They are refused here, where the field is known.
+Python's parser accepts `NaN`, numbers that overflow to infinity and integers of any length, but the databases cannot
+store them, nor NUL characters. They are refused here, where the field is known. So is an object of thousands of fields:
+each unknown one would be an error of its own, and to collect those holds up the event loop for seconds.
 """
 
 from __future__ import annotations
@@ -12,65 +13,73 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import Request, Response
-from fastapi.routing import APIRoute
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
+from edgefront.api.http.turns import FairRoute, parsed
 from edgefront.core.errors import InvalidInput
 
 MAX_INTEGER = (1 << 63) - 1
+MAX_FIELDS = 1000
+"""Fields of one object. A `config.json` with labels has the most, some hundred."""
+_SHOWN = 100
+"""Characters of a field's name in an error."""
 
-# A body without any of these bytes cannot contain a refused value, so it need not be searched.
-_SUSPECTS = re.compile(rb"NaN|Infinity|\\u0000|[0-9]{19}")
+# A body without any of these bytes cannot contain a refused value, so it need not be searched. Of numbers with fewer
+# digits than 19 only those with three digits in their exponent can overflow.
+_SUSPECTS = re.compile(rb"NaN|Infinity|\\u0000|[0-9]{19}|[0-9.][eE]\+?[0-9]{3}")
 
 
 def parse_json(body: bytes) -> Any:
     """The value of a JSON text.
 
     Raises:
-        InvalidInput: not JSON, nested too deeply, or with a number that is not finite, an integer beyond 64 bits or a
-            NUL character (the field named).
+        InvalidInput: not JSON, nested too deeply, or (the field named) an object with too many fields, a number that is
+            not finite, an integer beyond 64 bits or a NUL character.
     """
     try:
         value = from_json(body)
     except ValueError as error:
         raise InvalidInput(f"the body is not JSON: {error}", allowed="a JSON document (RFC 8259)") from None
-    if _SUSPECTS.search(body):
-        _refuse_unstorable(value, "")
+    # An object of so many fields has as many colons.
+    if body.count(b":") > MAX_FIELDS or _SUSPECTS.search(body):
+        fault = _fault(value)
+        if fault is not None:
+            whole = InvalidInput(f"the body: {fault.detail}", value=fault.value, allowed=fault.allowed)
+            raise fault if fault.path else whole
     return value
 
 
-def _refuse_unstorable(value: Any, path: str) -> None:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidInput(
-            f"{path or 'the body'}: must be a finite number, not {value!r}",
-            field=path,
-            value=repr(value),
-            allowed="a finite number",
-        )
-    if isinstance(value, int) and not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
-        shown = str(value)
-        raise InvalidInput(
-            f"{path or 'the body'}: must fit 64 bits, not an integer of {len(shown.lstrip('-'))} digits",
-            field=path,
-            value=shown[:80],
-            allowed=f"an integer from {-MAX_INTEGER - 1} to {MAX_INTEGER}",
-        )
-    if isinstance(value, str) and "\0" in value:
-        raise InvalidInput(
-            f"{path or 'the body'}: must not contain NUL characters",
-            field=path,
-            value=value,
-            allowed="text without NUL",
-        )
+def _fault(value: Any) -> InvalidInput | None:
+    """The first value that is refused, its path that within `value`."""
     if isinstance(value, dict):
+        if len(value) > MAX_FIELDS:
+            return InvalidInput(
+                f"must have at most {MAX_FIELDS} fields, not {len(value)}", allowed=f"at most {MAX_FIELDS} fields"
+            )
         for name, item in value.items():
-            inner = f"{path}.{name}" if path else name
-            _refuse_unstorable(name, inner)
-            _refuse_unstorable(item, inner)
+            fault = _fault(name) or _fault(item)
+            if fault is not None:
+                return fault.under(name[:_SHOWN])
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            _refuse_unstorable(item, f"{path}.{index}" if path else str(index))
+            fault = _fault(item)
+            if fault is not None:
+                return fault.under(index)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            return InvalidInput(f"must be a finite number, not {value!r}", value=repr(value), allowed="a finite number")
+    elif isinstance(value, int):
+        if not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
+            shown = str(value)
+            return InvalidInput(
+                f"must fit 64 bits, not an integer of {len(shown.lstrip('-'))} digits",
+                value=shown[:80],
+                allowed=f"an integer from {-MAX_INTEGER - 1} to {MAX_INTEGER}",
+            )
+    elif isinstance(value, str) and "\0" in value:
+        return InvalidInput("must not contain NUL characters", value=value, allowed="text without NUL")
+    return None
 
 
 class JsonRequest(Request):
@@ -78,11 +87,11 @@ class JsonRequest(Request):
 
     async def json(self) -> Any:
         if not hasattr(self, "_value"):
-            self._value = parse_json(await self.body())
+            self._value = await parsed(await self.body(), parse_json)
         return self._value
 
 
-class JsonRoute(APIRoute):
+class JsonRoute(FairRoute):
     """A route that accepts only JSON bodies."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -107,4 +116,4 @@ async def read_json(request: Request) -> Any:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json" and not content_type.endswith("+json"):
         raise HTTPException(415, f"Send application/json, not {content_type or 'a body without a type'}.")
-    return await request.json() if isinstance(request, JsonRequest) else parse_json(body)
+    return await request.json() if isinstance(request, JsonRequest) else await parsed(body, parse_json)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import Header, Request, Response
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -37,6 +38,11 @@ def send_file(
     return _WholeOrPart(path, whole=whole, headers=sent, media_type=media_type, filename=name)
 
 
+def send_view(view: BaseModel, headers: Mapping[str, str] | None = None) -> Response:
+    """A view as JSON, encoded by the caller's thread: FastAPI would validate and encode it in the event loop."""
+    return Response(view.model_dump_json(), media_type="application/json", headers=headers)
+
+
 async def send_chunks(
     request: Request,
     read: Callable[[int, int], Iterator[bytes]],
@@ -58,7 +64,17 @@ async def send_chunks(
         return Response(status_code=304, headers=sent)
     part = _part(request, sent["ETag"], size)
     start, stop = part or (0, size)
-    chunks = read(start, stop)
+    body = await streamed(read(start, stop), limiter)
+    sent |= {"Content-Length": str(stop - start), "Content-Disposition": f'attachment; filename="{name}"'}
+    if part is not None:
+        sent["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+    return StreamingResponse(body, 200 if part is None else 206, sent, media_type)
+
+
+async def streamed(chunks: Iterator[bytes], limiter: anyio.CapacityLimiter | None) -> AsyncIterator[bytes]:
+    """Chunks that are read in threads of `limiter`, up to an empty one. The first is read at once: its error is raised
+    before the response has begun.
+    """
     first = await anyio.to_thread.run_sync(next, chunks, b"", limiter=limiter)
 
     async def body() -> AsyncIterator[bytes]:
@@ -67,10 +83,7 @@ async def send_chunks(
             yield chunk
             chunk = await anyio.to_thread.run_sync(next, chunks, b"", limiter=limiter)
 
-    sent |= {"Content-Length": str(stop - start), "Content-Disposition": f'attachment; filename="{name}"'}
-    if part is not None:
-        sent["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
-    return StreamingResponse(body(), 200 if part is None else 206, sent, media_type)
+    return body()
 
 
 class _WholeOrPart(FileResponse):

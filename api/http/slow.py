@@ -8,12 +8,17 @@ nobody waits for one who asks for much.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import anyio
 import anyio.to_thread
+from fastapi import Response
+from pydantic import BaseModel
 
+from edgefront.api.http.sending import send_view
+from edgefront.api.http.turns import Queues
 from edgefront.core.errors import TooManyRequests
 
 RETRY_AFTER_S = 2.0
@@ -33,10 +38,17 @@ class SlowWork:
         self._of_owner = max(1, threads - 1)
         self._each = each
         self._accepted: Counter[str] = Counter()
-        self._running: dict[str, anyio.CapacityLimiter] = {}
+        self._queues = Queues()
 
     async def run(self, owner: str, work: Callable[[], Result]) -> Result:
         """The result of `work`, which is called in a thread; `TooManyRequests` if the owner has as much under way."""
+        with self.under_way(owner):
+            async with self._queues.turn(owner, self._of_owner):
+                return await anyio.to_thread.run_sync(work, limiter=self.limiter)
+
+    @contextmanager
+    def under_way(self, owner: str) -> Iterator[None]:
+        """Counts as one of the owner's until it ends; `TooManyRequests` if there are as many as one may have."""
         if self._accepted[owner] >= self._each:
             raise TooManyRequests(
                 f"{self._each} requests of {owner!r} that take seconds are under way, as many as one owner may have: "
@@ -44,11 +56,13 @@ class SlowWork:
                 retry_after_s=RETRY_AFTER_S,
             )
         self._accepted[owner] += 1
-        running = self._running.setdefault(owner, anyio.CapacityLimiter(self._of_owner))
         try:
-            async with running:
-                return await anyio.to_thread.run_sync(work, limiter=self.limiter)
+            yield
         finally:
             self._accepted[owner] -= 1
             if not self._accepted[owner]:
-                del self._accepted[owner], self._running[owner]
+                del self._accepted[owner]
+
+    async def answer(self, owner: str, work: Callable[[], BaseModel]) -> Response:
+        """What `work` returns as JSON, which is made in the same thread: to encode a large answer takes long too."""
+        return await self.run(owner, lambda: send_view(work()))

@@ -58,14 +58,15 @@ async def create_job(
     "/estimate",
     operation_id="estimate_job",
     summary="What a job would take, without submitting it",
+    response_model=JobEstimate,
     responses=answer(prediction_examples.ESTIMATE),
 )
 async def estimate_job(
     request: Annotated[JobRequest, Body(openapi_examples=samples(**examples.JOB_REQUESTS))], person: Person, here: Here
-) -> JobEstimate:
+) -> Response:
     """Nothing is stored. `refusals` lists everything that a submission would be refused for, not only the first."""
     work = partial(estimates.estimate, here.database, person, request, here.fits, here.settings)
-    return await here.slow.run(person.owner, work)
+    return await here.slow.answer(person.owner, work)
 
 
 @router.get("", operation_id="list_jobs", summary="List jobs, newest first", responses=answer(examples.JOB_PAGE))

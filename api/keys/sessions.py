@@ -16,6 +16,7 @@ from edgefront.api.http.credentials import Credential
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.core.errors import Forbidden
 from edgefront.core.services.access import keys
+from edgefront.core.services.access.keys import Principal
 from edgefront.core.wire.service import MeView, SessionRequest
 
 router = APIRouter(prefix="/v1/session", tags=["access"], route_class=JsonRoute)
@@ -40,8 +41,10 @@ async def open_session(
     """The session lasts for a week, or as long as the key. Only the key in the body is needed."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Forbidden("log in from this server's own page, not from another site's")
-    find = partial(run_in_threadpool, _open, here, body.key)
-    secret, me = await here.wrong_keys.look_up(address_of(request.scope), find)
+    find = partial(run_in_threadpool, _find, here, body.key)
+    principal = await here.wrong_keys.look_up(address_of(request.scope), find)
+    here.rates.take(principal.key_id)
+    secret = await run_in_threadpool(_open, here, principal)
     response.set_cookie(
         COOKIE,
         secret,
@@ -51,21 +54,23 @@ async def open_session(
         httponly=True,
         samesite="strict",
     )
-    return me
-
-
-def _open(here: Context, key: str) -> tuple[str, MeView]:
-    with here.database.write() as session:
-        now = here.database.now(session)
-        principal = keys.authenticate(session, key, now)
-        secret = keys.open_web_session(session, principal, now)
-    return secret, MeView(
+    return MeView(
         key_id=principal.key_id,
         name=principal.name,
         owner=principal.owner,
         role=principal.role,
         device_id=principal.device_id,
     )
+
+
+def _find(here: Context, key: str) -> Principal:
+    with here.database.read() as session:
+        return keys.authenticate(session, key, here.database.now(session))
+
+
+def _open(here: Context, principal: Principal) -> str:
+    with here.database.write() as session:
+        return keys.open_web_session(session, principal, here.database.now(session))
 
 
 @router.delete(

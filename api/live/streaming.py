@@ -10,10 +10,10 @@ from typing import Annotated
 from fastapi import Header, Query, Request, Response
 from sqlalchemy.orm import Session
 from sse_starlette import EventSourceResponse, ServerSentEvent
-from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.context import Context
 from edgefront.api.http.credentials import Credential
+from edgefront.api.http.turns import in_turn
 from edgefront.api.live.feeds import Event, Feeds
 from edgefront.core.errors import InvalidInput
 from edgefront.core.services.access.keys import Principal, authenticate, authenticate_web
@@ -60,7 +60,7 @@ async def event_stream(
                     allowed="0, or the number of an event that you have received",
                 )
 
-    await run_in_threadpool(check)
+    await in_turn(check)
     feeds.admit(person.key_id)
     credential: Credential = request.state.credential
 

@@ -25,6 +25,11 @@ RETRIES_PER_S = 16.0
 """Waiting devices per second that check again without being woken: a device may get refinements, which have no wanted
 rows."""
 
+OF_DEVICE = 4
+"""Requests of one device that wait at once: its agent sends one, and another when a connection was lost. One more ends
+the oldest.
+"""
+
 _log = logging.getLogger("edgefront.api")
 
 
@@ -34,6 +39,7 @@ class _Waiter:
     def __init__(self, keys: frozenset[str]) -> None:
         self.keys = keys
         self.called: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """True: there may be work. False: it has waited enough."""
 
 
 class WaitingRoom:
@@ -46,6 +52,7 @@ class WaitingRoom:
     def __init__(self, wanted: Callable[[], Collection[str]]) -> None:
         self._wanted = wanted
         self._waiters: dict[str, dict[_Waiter, None]] = {}
+        self._of_device: dict[str, dict[_Waiter, None]] = {}
         self._size = 0
         self._pulse = Pulse()
         self._poller: asyncio.Task[None] | None = None
@@ -69,16 +76,20 @@ class WaitingRoom:
         """Seconds after which a waiting request should check again without being woken."""
         return max(2.0, self._size / RETRIES_PER_S)
 
-    async def wait(self, keys: Iterable[str], longest_s: float, gone: asyncio.Future[None]) -> None:
-        """Returns when one of `keys` is wanted, after `longest_s`, when `gone` is done, or when the server stops."""
+    async def wait(self, device_id: str, keys: Iterable[str], longest_s: float, gone: asyncio.Future[None]) -> bool:
+        """Returns when one of `keys` is wanted, after `longest_s`, when `gone` is done, or when the server stops.
+
+        False: the device has sent so many other requests that this one should not wait any more.
+        """
         if self._closed or longest_s <= 0:
-            return
+            return True
         waiter = _Waiter(frozenset(keys))
-        self._enter(waiter)
+        self._enter(device_id, waiter)
         try:
             await asyncio.wait((waiter.called, gone), timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._leave(waiter)
+            self._leave(device_id, waiter)
+        return not waiter.called.done() or waiter.called.result()
 
     def call(self, keys: Iterable[str]) -> None:
         """Wakes all requests that wait under one of `keys` (the device's state has changed: draining, revoked)."""
@@ -93,15 +104,24 @@ class WaitingRoom:
         if self._poller is not None:
             self._poller.cancel()
 
-    def _enter(self, waiter: _Waiter) -> None:
+    def _enter(self, device_id: str, waiter: _Waiter) -> None:
+        own = self._of_device.setdefault(device_id, {})
+        for older in list(own)[: max(0, len(own) + 1 - OF_DEVICE)]:
+            if not older.called.done():
+                older.called.set_result(False)
+        own[waiter] = None
         for key in waiter.keys:
             self._waiters.setdefault(key, {})[waiter] = None
         self._size += 1
         if self._poller is None or self._poller.done():
             self._poller = asyncio.get_running_loop().create_task(self._poll())
 
-    def _leave(self, waiter: _Waiter) -> None:
+    def _leave(self, device_id: str, waiter: _Waiter) -> None:
         self._size -= 1
+        own = self._of_device[device_id]
+        own.pop(waiter, None)
+        if not own:
+            del self._of_device[device_id]
         for key in waiter.keys:
             row = self._waiters[key]
             row.pop(waiter, None)

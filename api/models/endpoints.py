@@ -56,7 +56,7 @@ _BINARY = {"type": "string", "format": "binary"}
             },
         },
         304: {"description": "Not modified: If-None-Match contains its ETag"},
-        **errors(404, 416),
+        **errors(404, 413, 416),
     },
 )
 @router.head("/candidates/{candidate_id}/model", include_in_schema=False, response_class=FileResponse)
@@ -86,7 +86,8 @@ async def download_model(
 ) -> Response:
     """Built at the first request, cached, and streamed. One Range with If-Range resumes an interrupted download."""
     folder = here.settings.artifact_folder
-    build = partial(artifact_for, here.database, person, candidate_id, format, folder, numbers)
+    most = here.settings.data.max_model_bytes
+    build = partial(artifact_for, here.database, person, candidate_id, format, folder, numbers, most)
     artifact = await here.slow.run(person.owner, build)
     headers = {"X-Edgefront-Weights": "none" if format == "architecture" else "untrained-random"}
     return send_file(

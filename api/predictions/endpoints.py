@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter, Body, Response
 
 from edgefront.api.docs import prediction_examples as examples
 from edgefront.api.docs.openapi import answer, errors, sample
@@ -21,14 +21,15 @@ router = APIRouter(prefix="/v1/predictions", tags=["predictions"], route_class=J
     "",
     operation_id="predict",
     summary="Predict latency, memory and quality of architectures on a device",
+    response_model=PredictionsView,
     responses={**answer(examples.PREDICTIONS), **errors(404, 409)},
 )
 async def predict(
     request: Annotated[PredictionRequest, Body(openapi_examples=sample(examples.PREDICTION_REQUEST))],
     person: Reader,
     here: Here,
-) -> PredictionsView:
+) -> Response:
     """Nothing is run: predictors learn from everything that was measured on the device by this protocol, whichever job
     asked. 409 where that is fewer than three different architectures."""
     work = partial(predicted, here.database, person, request, here.fits)
-    return await here.slow.run(person.owner, work)
+    return await here.slow.answer(person.owner, work)

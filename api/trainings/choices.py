@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.docs import training_examples as examples
 from edgefront.api.docs.openapi import answer
 from edgefront.api.http.auth import Anyone, Here, Reader
+from edgefront.api.http.turns import in_turn
 from edgefront.core.services.trainings.choices import list_datasets, list_recipes
 from edgefront.core.wire.training_choices import DatasetView, RecipeView
 
@@ -34,4 +34,4 @@ def recipes(_asker: Anyone) -> list[RecipeView]:
 )
 async def datasets(_person: Reader, here: Here) -> list[DatasetView]:
     """Prepared and built-in data sets. Workers with their own data folder may have others."""
-    return await run_in_threadpool(list_datasets, here.settings.data_folder)
+    return await in_turn(list_datasets, here.settings.data_folder)

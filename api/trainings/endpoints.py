@@ -7,7 +7,6 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated
 
-import anyio.to_thread
 from fastapi import APIRouter, Body, Query, Response
 from fastapi.responses import PlainTextResponse
 from sqlalchemy.orm import Session
@@ -52,7 +51,9 @@ async def create_trainings(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> TrainingPage:
-    """Stores one training for each architecture. A worker with free capacity takes the oldest one that waits."""
+    """Stores one training for each architecture. A worker with free capacity takes the oldest that waits of the owner
+    whose turn it is.
+    """
     work = partial(trainings.submit_trainings, here.database, person, request, here.settings, idempotency_key)
     made = await here.slow.run(person.owner, work)
     here.changed()
@@ -143,7 +144,7 @@ async def read_training_log(
             files = files_of(session, person, training_id, here.settings)
         return files.log(tail)
 
-    return PlainTextResponse(await anyio.to_thread.run_sync(read, limiter=here.fetching))
+    return PlainTextResponse(await here.fetch(person.owner, read))
 
 
 @router.post(
@@ -198,7 +199,7 @@ async def delete_training(training_id: TrainingId, person: Person, here: Here) -
         else:
             mark_deleted(here.settings, training_id)
 
-    await anyio.to_thread.run_sync(delete, limiter=here.fetching)
+    await here.fetch(person.owner, delete)
 
 
 def _steer(

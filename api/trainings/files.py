@@ -1,22 +1,24 @@
-"""`/v1/trainings/{id}/files`, the files of a training, and `/v1/trainings/{id}/model`, its model as one file."""
+"""`/v1/trainings/{id}/files`, the files of a training; `/archive`, those of its result as one zip; and `/model`, its
+model as one file.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi import Path as PathParameter
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, StreamingResponse
 
 from edgefront.api.context import Context
 from edgefront.api.docs import training_examples as examples
 from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.parameters import TrainingId
-from edgefront.api.http.sending import IfNoneMatch, send_chunks, send_file
+from edgefront.api.http.sending import IfNoneMatch, send_chunks, send_file, streamed
 from edgefront.core.graph.model_file import ModelFormat
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.services.trainings.files.downloads import Download, files_of
@@ -72,7 +74,7 @@ async def list_training_files(training_id: TrainingId, person: Reader, here: Her
             files = files_of(session, person, training_id, here.settings)
         return files.listed()
 
-    return await anyio.to_thread.run_sync(look, limiter=here.fetching)
+    return await here.fetch(person.owner, look)
 
 
 @router.get(
@@ -99,6 +101,37 @@ async def download_training_file(
 
     # Hashing a local file may take seconds.
     return await _sent(request, await here.slow.run(person.owner, find), here, if_none_match)
+
+
+@router.get(
+    "/{training_id}/archive",
+    operation_id="download_training_archive",
+    summary="Download a training's result as one zip",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "The archive, not compressed",
+            "content": {_MEDIA: {"schema": _BINARY, "example": "(a zip archive)"}},
+        },
+        **errors(404, 409),
+    },
+)
+async def download_training_archive(training_id: TrainingId, person: Reader, here: Here) -> Response:
+    """The files of the list below `result/` under their own names, in a folder that has the training's id as its name:
+    what `edgefront train download` writes.
+
+    It is made while it is sent. A file that is missing or damaged aborts the download: no archive then looks whole.
+    """
+
+    def begin() -> Iterator[bytes]:
+        with here.database.read() as session:
+            files = files_of(session, person, training_id, here.settings)
+        return files.archive()
+
+    chunks = await here.slow.run(person.owner, begin)
+    headers = {"Cache-Control": "private, no-cache", "Content-Disposition": f'attachment; filename="{training_id}.zip"'}
+    body = await streamed(chunks, here.slow.limiter)
+    return StreamingResponse(body, headers=headers, media_type=_MEDIA)
 
 
 @router.get(

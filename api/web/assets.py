@@ -6,14 +6,19 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import posixpath
+import re
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
+from markupsafe import Markup
+
 STATIC = Path(__file__).parent / "static"
 MEDIA_TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+_IMPORT = re.compile(r'^import .* from "(\..*)";$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -77,8 +82,31 @@ def packaged_asset(name: str) -> Asset:
     return Asset((files(found.package) / found.path).read_bytes(), MEDIA_TYPES[Path(name).suffix])
 
 
+@cache
+def imported(path: str) -> tuple[str, ...]:
+    """The modules that an own script imports, and those that they import: a browser would find them level by level."""
+    found: dict[str, None] = {}
+    waiting = [path]
+    while waiting:
+        module = waiting.pop()
+        for relative in _IMPORT.findall(own_assets()[module].body.decode()):
+            name = posixpath.normpath(posixpath.join(posixpath.dirname(module), relative))
+            if name not in found:
+                found[name] = None
+                waiting.append(name)
+    return tuple(found)
+
+
 def own_address(path: str) -> str:
     return f"/static/own/{own_version()}/{path}"
+
+
+@cache
+def module_tags(path: str) -> Markup:
+    """The elements that load an own script, and ask for all that it imports at once."""
+    preload, run = Markup('<link rel="modulepreload" href="{}">\n'), Markup('<script type="module" src="{}"></script>')
+    preloads = Markup("").join(preload.format(own_address(name)) for name in imported(path))
+    return preloads + run.format(own_address(path))
 
 
 def packaged_address(name: str) -> str:

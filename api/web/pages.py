@@ -20,12 +20,14 @@ from edgefront.api.http.browsers import wants_page
 from edgefront.api.web.assets import (
     PACKAGED,
     Asset,
+    module_tags,
     own_address,
     own_assets,
     own_version,
     packaged_address,
     packaged_asset,
 )
+from edgefront.api.web.terms import term, words
 from edgefront.core.errors import NotFound
 
 MAX_SHOWN_PATH = 200
@@ -50,7 +52,7 @@ PAGE_HEADERS = {
 _templates = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined
 )
-_templates.globals.update(own=own_address, packaged=packaged_address)
+_templates.globals.update(module=module_tags, own=own_address, packaged=packaged_address, term=term, words=words)
 
 router = APIRouter(include_in_schema=False)
 

@@ -9,7 +9,6 @@ over its length to the power of `length_penalty`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,9 +35,7 @@ def beam_search(
     end: int,
     beam: int = 5,
     length_penalty: float = 1.0,
-    min_length: int = 0,
     max_length: int = 200,
-    never: Sequence[int] = (),
 ) -> list[list[Hypothesis]]:
     """For each source the translations that were finished, the best first: at most `beam`, and one at least.
 
@@ -47,19 +44,15 @@ def beam_search(
         source_mask: bool [batch, source], False where padded.
         begin: what stands before a translation's first token (fairseq: the end token).
         length_penalty: above 1 favours longer ones, below 1 shorter; 0 is the sum alone.
-        min_length: tokens before the end at least.
         max_length: tokens before the end at most: after so many only the end may follow. A model's own number of
             positions bounds it too.
-        never: tokens that no translation holds.
 
     The model is in evaluation mode. Raises `InvalidInput` for a model without a source and for numbers that cannot be,
     `Diverged` for scores that are not numbers.
     """
-    _check(model, source, begin, end, beam, length_penalty, min_length, max_length, never)
+    _check(model, source, begin, end, beam, length_penalty, max_length)
     longest = model.architecture.max_length
-    search = _Search(
-        beam, length_penalty, min_length, max_length if longest is None else min(max_length, longest - 1), end, never
-    )
+    search = _Search(beam, length_penalty, max_length if longest is None else min(max_length, longest - 1), end)
     with torch.no_grad():
         found = _searched(model, source, source_mask, begin, search)
     return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in found]
@@ -107,10 +100,8 @@ def _searched(
 class _Search:
     beam: int
     length_penalty: float
-    min_length: int
     max_length: int
     end: int
-    never: Sequence[int]
 
     def step(
         self, scores: Tensor, totals: Tensor, tokens: Tensor
@@ -125,12 +116,8 @@ class _Search:
         if bool(chances.isnan().any()):
             raise Diverged("the model's scores are not numbers: its weights are not finite, or they overflow")
         length, (sentences, beam) = tokens.shape[1], totals.shape
-        if self.never:
-            chances[:, list(self.never)] = -math.inf
         if length >= self.max_length:
             chances[:, : self.end] = chances[:, self.end + 1 :] = -math.inf
-        elif length < self.min_length:
-            chances[:, self.end] = -math.inf
         vocabulary = chances.shape[1]
         reached = (totals[:, :, None] + chances.view(sentences, beam, vocabulary)).flatten(1)
         best, places = reached.topk(2 * beam, dim=1)
@@ -161,9 +148,7 @@ def _check(
     end: int,
     beam: int,
     length_penalty: float,
-    min_length: int,
     max_length: int,
-    never: Sequence[int],
 ) -> None:
     vocabulary = model.architecture.embedding.vocab_size
     tokens = f"a token from 0 to {vocabulary - 1}"
@@ -172,11 +157,9 @@ def _check(
         ("source", source.shape[1] > 0, list(source.shape), "tokens [batch, source], one at least"),
         ("begin", 0 <= begin < vocabulary, begin, tokens),
         ("end", 0 <= end < vocabulary, end, tokens),
-        ("never", all(0 <= token < vocabulary and token != end for token in never), list(never), "tokens but the end"),
         ("beam", beam >= 1, beam, "1 or more"),
         ("length_penalty", math.isfinite(length_penalty), length_penalty, "a finite number"),
         ("max_length", max_length >= 1, max_length, "1 or more"),
-        ("min_length", 0 <= min_length < max_length, min_length, f"0 to {max_length - 1}"),
     )
     for field, holds, value, allowed in rules:
         if not holds:

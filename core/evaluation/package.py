@@ -59,22 +59,17 @@ def write_package(
     model: LanguageModel,
     data: Data,
     facts: Mapping[str, Any],
-    *,
-    weights: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes the package of a trained model into `folder`, created if missing; existing files are replaced.
 
     Args:
         data: gives the tokenizers.
         facts: JSON; the facts for `model_card` are optional. `recipe` is a complete `Recipe`.
-        weights: the parameters by name (tensors or arrays), for a model whose own are shared out over several ranks.
 
-    Every file is written atomically, and `result.json` last. Raises `InvalidInput` for a parameter that is
-    missing, `Unavailable` where the disk is full.
+    Every file is written atomically, and `result.json` last. Raises `Unavailable` where the disk is full.
     """
-    given = dict(model.named_parameters()) if weights is None else weights
     source = None if data.source_vocab_size is None else data.source_tokenizer()
-    _write(folder, model.architecture, _Arrays(given), data.tokenizer(), source, facts)
+    _write(folder, model.architecture, _Arrays(dict(model.named_parameters())), data.tokenizer(), source, facts)
 
 
 def import_transformers(folder: Path, output: Path) -> bool:
@@ -264,16 +259,13 @@ class Package:
 
 
 class _Arrays(Mapping[str, Any]):
-    """Tensors or arrays as arrays, one at a time: the whole model is never copied at once."""
+    """Tensors as arrays, one at a time: the whole model is never copied at once."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = given
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._given:
-            raise InvalidInput(f"{name} is missing among the weights", field=name, allowed="every parameter")
-        value = self._given[name]
-        return value.detach().float().cpu().numpy() if hasattr(value, "detach") else value
+        return self._given[name].detach().float().cpu().numpy()
 
     def __iter__(self) -> Any:
         return iter(self._given)

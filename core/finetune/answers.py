@@ -30,6 +30,7 @@ from edgefront.core.nn.model import LanguageModel
 _WORD = re.compile(r"\S+")
 _BEST = 20  # starts, and ends, that are looked at in each window
 _QUESTION = 64  # tokens of a question at most
+_STRIDE = 128  # tokens from one window to the next, where a window holds as many
 _LONGEST = 30  # words of an answer at most
 
 
@@ -86,20 +87,18 @@ def answer_questions(
     test: Sequence[Question],
     settings: FineTuning,
     *,
-    stride: int = 128,
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
 ) -> Answered:
     """Fine-tunes the encoder to find first and last word of each answer, and scores it on `test`.
 
-    A text that is too long is read in windows, each beginning `stride` tokens after the one before; a window without
+    A text that is too long is read in windows, each beginning 128 tokens after the one before; a window without
     the answer is to point at its first token, as is a question without one. Answers are whole words between spaces.
     """
     tuned = with_head(model, "spans", seed=settings.seed)
     longest = min(settings.max_length, tuned.architecture.max_length or settings.max_length)
     room = longest - min(_QUESTION, longest // 2) - 3
-    if not 1 <= stride <= room:
-        stride = max(1, room // 2)
+    stride = _STRIDE if room >= _STRIDE else max(1, room // 2)
     layout = _Layout(tokenizer, longest, stride, tuned.architecture.embedding.segments > 1)
     windows = [window for one in train for window in layout.windows(one)]
     losses = fine_tune(tuned, [window.row for window in windows], settings, device=device, progress=progress)

@@ -70,7 +70,7 @@ def check_format(architecture: Architecture, format_: ModelFormat, number_format
         )
     fault = _fault(architecture, format_, number_format)
     if fault is not None:
-        nearest = f" (it has {fault.allowed})" if format_ == "gguf" else ""
+        nearest = f" (it has {fault.allowed})" if format_ in ("gguf", "transformers") else ""
         raise InvalidInput(
             f"format {format_} is not for this model: {fault.detail}{nearest}",
             field="format",

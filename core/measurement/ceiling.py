@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.runtimes import ON_PROCESSOR
 
 CLOCK_HZ = 6e9
 """Of a processor that does not report its highest clock; no reported one counts as higher."""
@@ -30,7 +31,6 @@ CORE_GFLOPS, CORE_GB = "core_gflops", "core_gb_per_s"
 core."""
 MAX_MHZ = "max_mhz"
 
-_CPU_PROVIDERS = frozenset({"cpu", "xnnpack", "openvino", "dnnl", "acl", "armnn"})
 _UNKNOWN_A_CYCLE = 512.0
 _A_CYCLE = (("avx512f", 64.0), ("avx2", 32.0), ("sse2", 16.0))
 """Operations of float32 in a cycle: two fused multiply-adds of the widest registers."""
@@ -55,7 +55,7 @@ def ceiling(facts: Mapping[str, Any], protocol: MeasurementProtocol, read_bytes:
 
     `read_bytes` are those that each pass reads at least: where no cache holds them, memory is the bound.
     """
-    if protocol.provider not in _CPU_PROVIDERS:
+    if protocol.provider not in ON_PROCESSOR:
         source = "any accelerator of today"
         return Ceiling(ACCELERATOR_FLOPS, ACCELERATOR_BYTES, source, source)
     features = facts.get("cpu_features", ())

@@ -12,19 +12,34 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Sru, Srupp
 from edgefront.core.spaces.gguf import expressible, gguf_fault
 
+MOST = (1 << 63) - 1
+"""FLOPs or bytes of a pass: what databases count."""
+
 
 def protocol_costs(architecture: Architecture, protocol: MeasurementProtocol) -> Costs:
     """Costs of one pass as the protocol makes it; of a whole generation where that is what it makes.
 
     Raises `InvalidInput` that names the field of the protocol which does not go with this architecture: a mode or a
-    memory that it does not have, lengths that its positions do not reach, a runtime that cannot express it.
+    memory that it does not have, lengths that its positions do not reach, a runtime that cannot express it, more work
+    than can be counted.
     """
     fault = runtime_fault(architecture, protocol)
     if fault is not None:
         raise fault
-    if protocol.mode == "generate":
-        return _generation_costs(architecture, protocol)
-    return _pass_costs(architecture, protocol, protocol.mode)
+    generates = protocol.mode == "generate"
+    found = (
+        _generation_costs(architecture, protocol) if generates else _pass_costs(architecture, protocol, protocol.mode)
+    )
+    most = max(found.flops, found.weight_bytes, found.state_bytes)
+    if most > MOST:
+        raise InvalidInput(
+            f"batch: {protocol.batch} sequences of {protocol.sequence_length} tokens take {most:.1e} FLOPs or bytes by "
+            "this model, more than can be counted",
+            field="batch",
+            value=protocol.batch,
+            allowed="fewer and shorter sequences, or a smaller model",
+        )
+    return found
 
 
 def _pass_costs(architecture: Architecture, protocol: MeasurementProtocol, mode: str) -> Costs:

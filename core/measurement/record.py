@@ -5,11 +5,12 @@ Numbers are numbers: `"5"` and `true` are refused where one is expected.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from edgefront.core.measurement.protocol import MemoryMethod
+from edgefront.core.validation import printable
 
 FailureReason = Literal[
     "out_of_memory",  # infeasible: the device has not enough memory for it
@@ -26,7 +27,19 @@ Milliseconds = Annotated[float, Field(strict=True, ge=1e-6, le=3.6e6, allow_inf_
 """From a nanosecond to an hour: intervals are taken on logarithms, which the absurd would blow up."""
 Bytes = Annotated[int, Field(strict=True, ge=0, le=1 << 50)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
-Fact = Annotated[str, Field(max_length=8000)] | bool | int | Annotated[float, Field(allow_inf_nan=False)] | None
+Text = AfterValidator(lambda text: printable(text, keep="\n"))
+"""Devices say it, and terminals show it."""
+Fact = Annotated[str, Field(max_length=8000), Text] | bool | int | Annotated[float, Field(allow_inf_nan=False)] | None
+MAX_ENVIRONMENT_BYTES = 32 << 10
+
+
+def _bounded(environment: dict[str, Any]) -> dict[str, Any]:
+    size = sum(
+        len(name) + (len(value.encode()) if isinstance(value, str) else 8) for name, value in environment.items()
+    )
+    if size > MAX_ENVIRONMENT_BYTES:
+        raise ValueError(f"an environment has at most {MAX_ENVIRONMENT_BYTES} bytes, not {size}")
+    return environment
 
 
 class _Record(BaseModel):
@@ -36,23 +49,23 @@ class _Record(BaseModel):
 class LatencySamples(_Record):
     """Wall time of each forward pass, in the order they ran."""
 
-    warmup_ms: Annotated[tuple[Milliseconds, ...], Field(max_length=100)] = ()
-    samples_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000)]
+    warmup_ms: Annotated[tuple[Milliseconds, ...], Field(max_length=100, fail_fast=True)] = ()
+    samples_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000, fail_fast=True)]
 
 
 class GenerationSamples(_Record):
     """The times of each timed generation, in the order of `LatencySamples.samples_ms`, and the energy of all."""
 
-    first_token_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000)]
+    first_token_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000, fail_fast=True)]
     """From the prompt to the first token."""
-    token_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000)]
+    token_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000, fail_fast=True)]
     """Of each further token, in the mean over the generation."""
-    total_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000)]
+    total_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000, fail_fast=True)]
     """From the prompt to the last token."""
     energy_token_mj: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None = None
     """Energy of the timed generations over the tokens that they generated, in millijoules; None where the machine
     does not let it be read."""
-    energy: Annotated[str, Field(max_length=400)] = ""
+    energy: Annotated[str, Field(max_length=400), Text] = ""
     """What the energy is that of and who counted it, or why there is none."""
 
     @model_validator(mode="after")
@@ -87,14 +100,14 @@ class LaunchResult(_Record):
 
     outcome: Literal["done", "infeasible", "failed"]
     reason: FailureReason | None = None
-    message: Annotated[str, Field(max_length=4000)] = ""
+    message: Annotated[str, Field(max_length=4000), Text] = ""
     latency: LatencySamples | None = None
     memory: PeakMemory | None = None
     generation: Annotated[GenerationSamples | None, Field(exclude_if=lambda samples: samples is None)] = None
     """Of mode generate alone; otherwise not sent."""
-    environment: Annotated[dict[Annotated[str, Field(max_length=64)], Fact], Field(max_length=64)] = Field(
-        default_factory=dict
-    )
+    environment: Annotated[
+        dict[Annotated[str, Field(max_length=64), Text], Fact], Field(max_length=64), AfterValidator(_bounded)
+    ] = Field(default_factory=dict)
     """Versions, pinned cores, load, clocks, temperature: whatever explains the number later."""
     build_s: Seconds = 0.0
     measuring_s: Seconds = 0.0

@@ -10,6 +10,10 @@ from typing import Literal, NamedTuple
 Runtime = Literal["onnxruntime", "pytorch", "openvino", "llamacpp"]
 
 
+ON_PROCESSOR = frozenset({"cpu", "xnnpack", "openvino", "dnnl", "acl", "armnn"})
+"""Providers that run operators on the processor, in its memory."""
+
+
 class Installation(NamedTuple):
     """The packages that a runtime imports, and the extra that installs them beside `agent`."""
 

@@ -124,9 +124,22 @@ def relative_half_width(launches: int, variance: LaunchVariance) -> float | None
     spread = variance.relative
     if launches < 1 or spread is None:
         return None
+    return t_quantile(0.975, variance.degrees) * spread * _narrowing(launches)
+
+
+def _narrowing(launches: int) -> float:
+    """The standard error of the median of so many launches by that of one."""
     known = launches <= len(_MEDIAN_VARIANCE)
     excess = _MEDIAN_VARIANCE[launches - 1] if known else math.pi / 2
-    return t_quantile(0.975, variance.degrees) * spread * math.sqrt(excess / launches)
+    return math.sqrt(excess / launches)
+
+
+def launches_needed(width: float, precision: float, most: int) -> int:
+    """Launches, at most `most`, after which half of an interval is no wider than `precision`; both relative to the
+    latency. `width` is that of one launch.
+    """
+    half = math.asinh(width)
+    return next((count for count in range(1, most) if math.sinh(half * _narrowing(count)) <= precision), most)
 
 
 def interval_ms(median_ms: float, launches: int, variance: LaunchVariance) -> tuple[float, float] | None:

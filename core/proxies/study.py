@@ -103,10 +103,10 @@ def study(
     return Study(quality.column, quality.higher_is_better, len(known), len(rows) - len(known), first, found)
 
 
-def slices_of(truth: ArrayLike, values: ArrayLike, shares: Sequence[int] = SHARES) -> tuple[Slice, ...]:
+def slices_of(truth: ArrayLike, values: ArrayLike) -> tuple[Slice, ...]:
     """How two columns agree, in both of which higher is better: over all models, and over the best by the truth."""
     true, proxy = np.asarray(truth, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    return tuple(_slice(true, proxy, percent) for percent in shares)
+    return tuple(_slice(true, proxy, percent) for percent in SHARES)
 
 
 def d_avg(

@@ -41,6 +41,7 @@ _SLACK = 0.01
 """Units by which a feature may leave its range and still be within: three tokens more are no other vocabulary."""
 _FARTHEST = 2.0
 """Units beyond a range up to which the trend is followed; from there on the prediction stays."""
+_FOLDS = 10
 _UNEVENNESS = ("inner_variation", "inner_trend")
 
 NOT_STATED = "not stated"
@@ -258,25 +259,18 @@ def _with(first: Floats, others: Floats) -> list[list[float]]:
     return rows
 
 
-def folds(models: int, number: int = 10, seed: int = 0) -> list[NDArray[np.bool_]]:
-    """Masks of the models that are left out in each of so many folds, at random by the seed."""
-    drawn = np.random.Generator(np.random.PCG64(seed)).random(models)
-    place = np.argsort(np.argsort(drawn, kind="stable"), kind="stable") % number
-    return [place == index for index in range(min(number, models))]
+def folds(models: int) -> list[NDArray[np.bool_]]:
+    """Masks of the models that are left out in each of ten folds, always the same at random."""
+    drawn = np.random.Generator(np.random.PCG64(0)).random(models)
+    place = np.argsort(np.argsort(drawn, kind="stable"), kind="stable") % _FOLDS
+    return [place == index for index in range(min(_FOLDS, models))]
 
 
-def cross_validated(
-    shapes: Shapes,
-    log_perplexity: ArrayLike,
-    *,
-    prior: QualityLaw | None = None,
-    number: int = 10,
-    seed: int = 0,
-) -> Prediction:
+def cross_validated(shapes: Shapes, log_perplexity: ArrayLike, *, prior: QualityLaw | None = None) -> Prediction:
     """Each model predicted by a law that was learnt from the other folds alone. Errors as in `QualityLaw.fit`."""
     wanted = np.asarray(log_perplexity, dtype=np.float64)
     logs, widths, beyond = np.empty(len(wanted)), np.empty(len(wanted)), np.empty(len(wanted))
-    for left in folds(len(wanted), number, seed):
+    for left in folds(len(wanted)):
         law = QualityLaw.fit(shapes.take(~left), wanted[~left], Origin("fold", "fold"), prior=prior)
         found = law.predict(shapes.take(left))
         logs[left], widths[left], beyond[left] = found.log_perplexity, found.half_width, found.beyond

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
@@ -39,6 +39,8 @@ DRAWN = 4096
 """Samples among which the spread-out candidates and the audits are chosen."""
 REACH = (0.15, 1.25)
 """Shares of the latency limit between which spread-out candidates lie where that can be told."""
+MOST_PREDICTED = 1_000_000
+"""Predictions of one generation: about a minute, for which a worker's other searches wait."""
 CHECKED = 2
 """Batches of predictions that are measured at least before the search ends."""
 KNOWN = "Every permitted architecture that was found has been proposed."
@@ -61,6 +63,19 @@ class SurrogateSettings(BaseModel):
     iterations: Annotated[int, Field(ge=1, le=100_000, description="Generations at most, the first included.")] = 100
     population: Annotated[int, Field(ge=16, le=100_000, description="Predicted in each step of the evolution.")] = 4000
     steps: Annotated[int, Field(ge=1, le=1000, description="Of the evolution over predictions.")] = 30
+
+    @model_validator(mode="after")
+    def _predicts_at_most(self) -> SurrogateSettings:
+        predicted = self.population * self.steps
+        if predicted > MOST_PREDICTED:
+            raise InvalidInput(
+                f"steps {self.steps} times population {self.population} are {predicted:,} predictions for each "
+                f"generation, and at most {MOST_PREDICTED:,} are made",
+                field="steps",
+                value=self.steps,
+                allowed=f"at most {MOST_PREDICTED // self.population}, or a smaller population",
+            )
+        return self
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class Architecture(Part):
     norm_eps: Annotated[str, Field(pattern=form(r"^1e-([1-9]|1[0-2])$", "1e-1 to 1e-12, as text"))] = "1e-5"
     activation: Activation = "gelu_tanh"
     embedding: Embedding
-    blocks: Annotated[tuple[Block, ...], Field(min_length=1, max_length=MAX_BLOCKS, strict=False)]
+    blocks: Annotated[tuple[Block, ...], Field(min_length=1, max_length=MAX_BLOCKS, strict=False, fail_fast=True)]
     output: Output = Output()
     source: Architecture | None = None
     """The encoder of a translation model, whose states the blocks may attend to."""

@@ -111,7 +111,7 @@ class Embedding(Part):
     vocab_size: Annotated[int, Field(ge=2, le=MAX_VOCABULARY)]
     d_embed: Width | None = None
     """Width of the first (widest) cluster; d_model if absent."""
-    cutoffs: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=16, strict=False)] = ()
+    cutoffs: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=16, strict=False, fail_fast=True)] = ()
     div: Annotated[int, Field(ge=1, le=64)] = 1
     scaled: bool | None = None
     """Whether it is multiplied by √d_model; if absent, exactly with cut-offs, as in Transformer-XL."""

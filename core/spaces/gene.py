@@ -43,7 +43,8 @@ class Gene:
 
     def keeping(self, values: Sequence[Value]) -> Gene:
         """This gene with `values` and no others, in the order of `options`."""
-        chosen = tuple(option for option in self.options if option in set(values))
+        kept = set(values)
+        chosen = tuple(option for option in self.options if option in kept)
         return Gene(self.name, chosen, chosen, self.per_layer)
 
     def describe(self) -> dict[str, Any]:

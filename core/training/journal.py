@@ -66,12 +66,10 @@ class Journal:
             self.status = self.status.model_copy(update={"last": kept[-1]})
 
 
-def read_metrics(path: Path, offset: int = 0) -> list[Metric]:
-    """The whole lines of a metrics file from a byte on. A line that is being written is left out."""
+def read_metrics(path: Path) -> list[Metric]:
+    """The whole lines of a metrics file. A line that is being written is left out."""
     try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            text = file.read()
+        text = path.read_bytes()
     except FileNotFoundError:
         return []
     found = []

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from edgefront.core.measurement.protocol import MeasurementProtocol, MemoryMethod, Mode, Runtime
 from edgefront.core.measurement.record import Fact, LaunchResult
 from edgefront.core.number_formats import KnownFormat
-from edgefront.core.validation import form
+from edgefront.core.validation import form, printable
 
 PROTOCOL_VERSION = 4
 FORMER_MODES: tuple[Mode, ...] = ("forward", "prefill", "decode")
@@ -38,7 +38,9 @@ Name = Annotated[
         ),
     ),
 ]
-FactName = Annotated[str, Field(max_length=64)]
+Printable = AfterValidator(printable)
+"""Devices say it, and terminals show it."""
+FactName = Annotated[str, Field(max_length=64), Printable]
 
 
 class _Message(BaseModel):
@@ -49,11 +51,17 @@ class RuntimeFacts(_Message):
     """A runtime on the device, with the providers and memory methods that work there."""
 
     runtime: Runtime
-    version: Annotated[str, Field(max_length=100)]
-    providers: Annotated[tuple[Annotated[str, Field(max_length=40)], ...], Field(max_length=32)]
-    memory_methods: Annotated[tuple[MemoryMethod, ...], Field(max_length=8)]
+    version: Annotated[str, Field(max_length=100), Printable]
+    providers: Annotated[
+        tuple[Annotated[str, Field(max_length=40), Printable], ...],
+        Field(max_length=32, fail_fast=True),
+    ]
+    memory_methods: Annotated[tuple[MemoryMethod, ...], Field(max_length=8, fail_fast=True)]
     numbers: Annotated[
-        dict[Annotated[str, Field(max_length=40)], Annotated[tuple[KnownFormat, ...], Field(max_length=8)]],
+        dict[
+            Annotated[str, Field(max_length=40), Printable],
+            Annotated[tuple[KnownFormat, ...], Field(max_length=8, fail_fast=True)],
+        ],
         Field(max_length=32),
     ] = Field(default_factory=dict)
     """Provider → what it computes in, as tested there; only float32 for a provider that is not named."""
@@ -62,21 +70,26 @@ class RuntimeFacts(_Message):
 class DeviceFacts(_Message):
     """What a device is, as its agent sees it."""
 
-    hostname: Annotated[str, Field(max_length=255)]
-    system: Annotated[str, Field(max_length=100)]
+    hostname: Annotated[str, Field(max_length=255), Printable]
+    system: Annotated[str, Field(max_length=100), Printable]
     """Operating system and release, such as `Linux 6.1.0`."""
-    architecture: Annotated[str, Field(max_length=40)]
+    architecture: Annotated[str, Field(max_length=40), Printable]
     """Of the processor: x86_64, aarch64 …"""
-    cpu: Annotated[str, Field(max_length=200)]
-    cpu_features: Annotated[tuple[Annotated[str, Field(max_length=40)], ...], Field(max_length=256)] = ()
+    cpu: Annotated[str, Field(max_length=200), Printable]
+    cpu_features: Annotated[
+        tuple[Annotated[str, Field(max_length=40), Printable], ...],
+        Field(max_length=256, fail_fast=True),
+    ] = ()
     cores: Annotated[int, Field(strict=True, ge=1, le=4096)]
     """Cores that the agent may use."""
     memory_bytes: Annotated[int, Field(strict=True, ge=1, le=1 << 50)]
-    gpus: Annotated[tuple[Annotated[dict[FactName, Fact], Field(max_length=32)], ...], Field(max_length=64)] = ()
-    runtimes: Annotated[tuple[RuntimeFacts, ...], Field(max_length=8)]
+    gpus: Annotated[
+        tuple[Annotated[dict[FactName, Fact], Field(max_length=32)], ...], Field(max_length=64, fail_fast=True)
+    ] = ()
+    runtimes: Annotated[tuple[RuntimeFacts, ...], Field(max_length=8, fail_fast=True)]
     descriptions: Annotated[int, Field(ge=1, le=1000)] = 1
     """Up to which additions the agent reads descriptions (`core.spaces.versions.FIELDS`); 1 before version 4."""
-    modes: Annotated[tuple[Mode, ...], Field(max_length=8)] = FORMER_MODES
+    modes: Annotated[tuple[Mode, ...], Field(max_length=8, fail_fast=True)] = FORMER_MODES
     """Of the protocol, that the agent knows."""
     extra: Annotated[dict[FactName, Fact], Field(max_length=64)] = Field(default_factory=dict)
 
@@ -160,7 +173,7 @@ class HeartbeatResponse(_Message):
 class ReleaseRequest(_Message):
     """Give back items that were not started; all of the lease's unfinished items if empty."""
 
-    launch_ids: Annotated[tuple[Identifier, ...], Field(max_length=MAX_BATCH)] = ()
+    launch_ids: Annotated[tuple[Identifier, ...], Field(max_length=MAX_BATCH, fail_fast=True)] = ()
 
 
 class LaunchReport(_Message):
@@ -177,7 +190,7 @@ class LaunchReport(_Message):
 
 class ReportRequest(_Message):
     protocol_version: StrictInt = PROTOCOL_VERSION
-    reports: Annotated[tuple[LaunchReport, ...], Field(min_length=1, max_length=MAX_BATCH)]
+    reports: Annotated[tuple[LaunchReport, ...], Field(min_length=1, max_length=MAX_BATCH, fail_fast=True)]
     busy_s: Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)] = 0.0
     """Wall time since the agent's last report while it held work; with the launches' `measuring_s` it makes the
     measuring share."""
@@ -198,12 +211,6 @@ class ReportResponse(_Message):
     receipts: tuple[ReportReceipt, ...]
 
 
-def _printable(text: str) -> str:
-    """Without control characters: terminals would obey them, and Postgres stores no NUL."""
-    text = text.encode("utf-8", "replace").decode()
-    return "".join(character if character.isprintable() else " " for character in text)
-
-
 Level = Literal["debug", "info", "warning", "error"]
 
 
@@ -212,10 +219,10 @@ class LogLine(_Message):
 
     at: AwareDatetime
     level: Level
-    message: Annotated[str, Field(max_length=MAX_LOG_TEXT), AfterValidator(_printable)]
+    message: Annotated[str, Field(max_length=MAX_LOG_TEXT), Printable]
 
 
 class LogRequest(_Message):
     """What an agent has logged since its last such request. Servers from before it answer 404, and agents continue."""
 
-    lines: Annotated[tuple[LogLine, ...], Field(min_length=1, max_length=MAX_LOG_LINES)]
+    lines: Annotated[tuple[LogLine, ...], Field(min_length=1, max_length=MAX_LOG_LINES, fail_fast=True)]

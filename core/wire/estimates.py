@@ -28,6 +28,17 @@ class Count(View):
     at_most: int
 
 
+class StockEstimate(View):
+    """What a baseline is predicted to take on the target's device: medians, and the ends of the 95 % interval."""
+
+    name: str
+    """In words, as in `4 layers`."""
+    latency_ms: float
+    latency_low_ms: float
+    latency_high_ms: float
+    memory_bytes: float
+
+
 class TargetEstimate(View):
     """One target. Launches that are known already are not counted: they are not repeated."""
 
@@ -52,6 +63,8 @@ class TargetEstimate(View):
     minutes_at_most: float | None
     note: str
     """What a person should know; mostly empty."""
+    stock: tuple[StockEstimate, ...] = ()
+    """The smallest baseline and the largest, to choose limits by; empty where nothing can be predicted."""
 
 
 class JobEstimate(View):

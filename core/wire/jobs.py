@@ -157,13 +157,13 @@ class ParameterLimits(Request):
 class JobRequest(Request):
     name: Name = "search"
     space: SpaceRequest = SpaceRequest()
-    targets: Annotated[tuple[TargetRequest, ...], Field(min_length=1, max_length=16)]
+    targets: Annotated[tuple[TargetRequest, ...], Field(min_length=1, max_length=16, fail_fast=True)]
     algorithm: AlgorithmRequest = AlgorithmRequest()
     budget: Budget = Budget()
     parameters: ParameterLimits = ParameterLimits()
-    baseline_layers: Annotated[tuple[Annotated[StrictInt, Field(ge=1, le=256)], ...], Field(max_length=64)] | None = (
-        None
-    )
+    baseline_layers: (
+        Annotated[tuple[Annotated[StrictInt, Field(ge=1, le=256)], ...], Field(max_length=64, fail_fast=True)] | None
+    ) = None
     """Depths at which the stock model is measured. If absent, 1 to the deepest of the narrowed space; for the best
     within limits without those whose weights alone exceed the memory. For the best within limits they are measured from
     the shallowest on, up to the first that is beyond the limits."""
@@ -296,7 +296,7 @@ class TargetView(View):
     seconds_left: float | None
     devices_online: int
     note: str
-    """What a person should know: waiting for a device, paused, why it failed."""
+    """What a person should know: waiting for a device, paused, why it ended or failed."""
     summary: str
     """The result in one sentence: how much faster and smaller than the baseline at an equal proxy."""
 

@@ -20,7 +20,7 @@ class PredictionRequest(Request):
     protocol: MeasurementProtocol = MeasurementProtocol()
     architectures: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=64)] | dict[str, Any], ...],
-        Field(min_length=1, max_length=64),
+        Field(min_length=1, max_length=64, fail_fast=True),
     ]
     """Each the name of a named model, or a description."""
 

@@ -51,7 +51,11 @@ def find(
     max_token_ms: Annotated[float | None, typer.Option(help=FURTHER_LIMIT)] = None,
     device: Annotated[
         str | None,
-        typer.Option(help="Device to measure on. Default: the only active device.", autocompletion=complete_device),
+        typer.Option(
+            metavar="DEVICE[:RUNTIME[:THREADS]]",
+            help="Device to measure on. Default: the only active device.",
+            autocompletion=complete_device,
+        ),
     ] = None,
     device_class: Annotated[str | None, typer.Option(help="Device class to measure on, instead of a device.")] = None,
     runtime: Annotated[
@@ -60,7 +64,7 @@ def find(
             help=f"{', '.join(get_args(Runtime))}. May be repeated; each has an answer. Default: onnxruntime."
         ),
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of a pass.")] = 1,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of a pass. Default: 1.")] = None,
     mode: Annotated[
         str | None,
         typer.Option(help=f"forward, prefill, decode or generate. {MODE}", autocompletion=complete_mode),
@@ -95,7 +99,7 @@ def find(
     from edgefront.core.errors import InvalidInput
     from edgefront.requests.find import check_limits, find_request
     from edgefront.requests.generation import generation_fields
-    from edgefront.requests.jobs import narrowing
+    from edgefront.requests.jobs import narrowing, target
     from edgefront.show.recommendation import commands, show
 
     limits = {
@@ -109,19 +113,26 @@ def find(
     fields = generation_fields(mode, lengths, prompt=prompt, new=new, context=context, latency=latency)
     if device is not None and device_class is not None:
         raise InvalidInput("give --device or --device-class, not both", field="device", allowed="one of them")
-    where = {"device_class": device_class} if device_class else {"device": device or only_device(session, "--device")}
+    where: dict[str, Any] = {"device_class": device_class, "protocol": {}}
+    if device_class is None:
+        where = target(device or only_device(session, "--device"), option="device")
+    named = where.pop("protocol")
+    for option, value in (("runtime", runtime), ("threads", threads)):
+        if value and option in named:
+            raise InvalidInput(
+                f"--device {device} and --{option} both say the {option}: leave one out", field=option, allowed="once"
+            )
+    runtimes = runtime or [named.pop("runtime", "onnxruntime")]
     protocol: dict[str, Any] = {
         "threads": threads,
+        **named,
         **fields,
         "dtype": dtype,
         "weights": weights,
     }
     protocol = {field: value for field, value in protocol.items() if value is not None}
     request = find_request(
-        [
-            {**where, "protocol": {**protocol, "runtime": one}, "limits": limits}
-            for one in dict.fromkeys(runtime or ["onnxruntime"])
-        ],
+        [{**where, "protocol": {**protocol, "runtime": one}, "limits": limits} for one in dict.fromkeys(runtimes)],
         space=space,
         narrow=narrowing(narrow or []),
         model=model,
@@ -133,14 +144,14 @@ def find(
     session.note(f"The service continues without this command; then: edgefront job recommend {job.id}")
     ended = followed(session, job)
     found: list[RecommendationView] = [
-        session.watching_client.jobs.recommendation(job.id, target=target.id) for target in ended.targets
+        session.watching_client.jobs.recommendation(job.id, target=one.id) for one in ended.targets
     ]
 
     def say() -> None:
-        for target, view in zip(ended.targets, found, strict=True):
+        for one, view in zip(ended.targets, found, strict=True):
             show(view, session.out)
-            if target.note:
-                session.note(f"{target.name}: {target.note}")
+            if one.note:
+                session.note(f"{one.name}: {one.note}")
 
     answers = [{"recommendation": view, "commands": commands(view)} for view in found]
     session.put({"job": job.id, "state": ended.state, "targets": answers}, say)

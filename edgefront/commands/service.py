@@ -77,6 +77,9 @@ def agent(
     ] = None,
     batch: Annotated[int, typer.Option(min=1, max=32, help="Maximum number of launches in one lease.")] = 8,
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow plain HTTP beyond this machine.")] = False,
+    probe_again: Annotated[
+        bool, typer.Option("--probe-again", help="Test the runtimes again, even if an earlier start has.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Also log debug messages.")] = False,
     end_with_parent: Annotated[bool, typer.Option("--end-with-parent", hidden=True)] = False,
 ) -> None:
@@ -104,6 +107,7 @@ def agent(
         memory_limit_bytes=None if memory_limit_mb is None else memory_limit_mb * MB,
         insecure=insecure,
         batch=batch,
+        probe_again=probe_again,
         json_logs=session.json,
         verbose=verbose,
     )

@@ -14,6 +14,7 @@ from edgefront.commands.default_device import only_device
 from edgefront.commands.options import (
     DataOfService,
     Force,
+    Licence,
     MaxLatency,
     MaxMemory,
     Narrow,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _PANELS = {
     "Search": "job space narrow target candidates minutes",
     "Limits": "max_latency_ms max_memory_mb",
-    "Training": "train data recipe setting steps again",
+    "Training": "train data recipe setting steps licence again",
 }
 
 
@@ -74,6 +75,7 @@ def ship(
     recipe: RecipeName = "quick",
     setting: RecipeValues = None,
     steps: Steps = None,
+    licence: Licence = None,
     seed: Annotated[int, typer.Option(help="Seed of the search and of the trainings.")] = 0,
     again: Annotated[
         bool, typer.Option("--again", help="Train again, even if the same model was trained in the same way before.")
@@ -98,6 +100,7 @@ def ship(
         "overrides": training_request.overrides(setting or []),
         "budget": {"steps": steps},
         "seed": seed,
+        **({} if licence is None else {"licence": licence}),
     }
     training_request.make({"candidate": "cnd_to_be_found", **how})  # report its errors before the search
     client = session.watching_client
@@ -115,6 +118,7 @@ def ship(
         "--recipe": recipe,
         "--set": " ".join(setting or []) or None,
         "--steps": steps,
+        "--licence": licence,
         "--seed": seed,
         "--output": output,
     }

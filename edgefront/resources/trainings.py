@@ -33,8 +33,6 @@ from edgefront.resources.lists import views
 from edgefront.resources.logs import follow_log
 from edgefront.transport import Transport, segment
 
-"""States of a training that do not change without a request."""
-
 RESULT, CHECKPOINTS, TENSORBOARD = "result", "checkpoints", "tensorboard"
 """Folders of a training's files."""
 

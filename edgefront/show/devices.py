@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from edgefront.show.fitting import FittingTable
 
 _UNITS = {"_gb_per_s": "GB/s", "_gflops": "GFLOP/s", "_mhz": "MHz", "_s": "s", "_c": "°C", "_w": "W"}
-"""Ending of a fact's name → its unit."""
+"""Ending of a fact's name → its unit; the longer of two endings first."""
 
 
 def facts_table(device: DeviceView, state: str) -> FittingTable:
@@ -76,14 +76,7 @@ def _with_unit(name: str, value: Any) -> tuple[str, str]:
     """The fact without its unit in the name, and the value with it: `memory_bytes` 16000000000 → memory, 16.0 GB."""
     if name.endswith("_bytes") and isinstance(value, int):
         return name.removesuffix("_bytes").replace("_", " "), gigabytes(value)
-    for ending, unit in (
-        ("_gb_per_s", "GB/s"),
-        ("_gflops", "GFLOP/s"),
-        ("_mhz", "MHz"),
-        ("_s", "s"),
-        ("_c", "°C"),
-        ("_w", "W"),
-    ):
+    for ending, unit in _UNITS.items():
         if name.endswith(ending) and isinstance(value, int | float) and not isinstance(value, bool):
             return name.removesuffix(ending).replace("_", " "), f"{value:g} {unit}"
     return name.replace("_", " "), "yes" if value is True else "no" if value is False else str(value)

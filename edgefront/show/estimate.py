@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgefront.core.units import MIB
+from edgefront.core.units import MB, MIB
 from edgefront.show.output import NONE, duration, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgefront.core.wire.estimates import Count, JobEstimate
+    from edgefront.core.wire.estimates import Count, JobEstimate, TargetEstimate
 
 _SOURCES = {
     "predicted": "predicted from what was measured there",
@@ -39,20 +39,27 @@ def show_estimate(out: Console, err: Console, found: JobEstimate) -> None:
         )
     if found.targets:
         out.print(shown)
-        size, model = found.event_bytes.expected / MIB, (found.model_bytes or 0) / MIB
+        size, file = found.event_bytes.expected / MIB, (found.model_bytes or 0) / MIB
         out.print(
             f"in all: {_count(found.launches)} launches, {_time(found.minutes)}, {_count(found.candidates)} "
-            f"candidates, a log of {size:.1f} MiB; a model's file has {model:.0f} MiB",
+            f"candidates, a log of {size:.1f} MiB; a model's file has {file:.0f} MiB",
             markup=False,
             soft_wrap=True,
         )
+    model = "The stock model" if found.request.space.model is None else "My model"
     for one in found.targets:
-        said = " ".join(text for text in (f"time: {_SOURCES[one.seconds_from]}.", one.note) if text)
+        said = " ".join(text for text in (f"time: {_SOURCES[one.seconds_from]}.", _stock(one, model), one.note) if text)
         err.print(f"{one.name}: {said}", style="dim", markup=False, soft_wrap=True)
     if found.note:
         err.print(found.note, markup=False, soft_wrap=True)
     for refusal in found.refusals:
         err.print(f"would be refused: {refusal.detail}", markup=False, soft_wrap=True)
+
+
+def _stock(target: TargetEstimate, model: str) -> str:
+    """What the baselines are predicted to take, to choose limits by."""
+    each = [f"{one.latency_ms:.3g} ms and {one.memory_bytes / MB:.3g} MB with {one.name}" for one in target.stock]
+    return f"{model} is predicted at {', at '.join(each)}." if each else ""
 
 
 def _count(count: Count) -> str:

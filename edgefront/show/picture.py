@@ -77,10 +77,15 @@ def panels(rows: int, columns: int, inches: tuple[float, float], path: Path, tit
     with pyplot.rc_context(STYLE):
         figure, grid = pyplot.subplots(rows, columns, figsize=inches, squeeze=False, layout="constrained")
         yield grid
-        if title:
-            figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+        set_title(figure, title)
         save(figure, path)
         pyplot.close(figure)
+
+
+def set_title(figure: Figure, title: str) -> None:
+    """Above all panels of a figure; none where it is empty."""
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
 
 
 def save(figure: Figure, path: Path) -> None:

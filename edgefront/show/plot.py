@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from edgefront.core.units import MB
 from edgefront.resources.points import Chart
-from edgefront.show.picture import BASELINE, CHOSEN, FRONTIER, INK, OTHER, STYLE
+from edgefront.show.picture import BASELINE, CHOSEN, FRONTIER, INK, OTHER, STYLE, set_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,8 +42,7 @@ def plot(charts: Sequence[Chart], *, title: str = "") -> Plot:
         row = figure.subplots(1, len(charts), squeeze=False)[0]
         for axes, chart in zip(row, charts, strict=True):
             _panel(axes, chart)
-        if title:
-            figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+        set_title(figure, title)
     return figure
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefront.core.proxies.study import ProxyStudy, Study
-from edgefront.show.picture import STYLE, check_ending, save
+from edgefront.show.picture import STYLE, check_ending, save, set_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,8 +53,7 @@ def draw_study(studies: Mapping[str, Study], path: Path, *, title: str = "") -> 
                 _panel(row[1], found, "common_ratio", "common ratio")
                 row[0].set_title(name or f"{found.models} models")
                 row[1].legend(loc="lower left")
-        if title:
-            figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+        set_title(figure, title)
         save(figure, path)
         pyplot.close(figure)
 

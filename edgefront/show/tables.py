@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.spaces.words import layers_in_words, spread, stack_in_words
+from edgefront.core.spreadsheet import cell
 from edgefront.core.wire.jobs import CandidateView, FrontierView
 from edgefront.show.output import NONE, megabytes, millions, milliseconds, speedup, table, times
 
@@ -36,7 +37,7 @@ _CSV = (
 PREDICTED = "predicted perplexity"
 
 
-def frontier_table(view: FrontierView, *, baseline: bool = True) -> FittingTable:
+def frontier_table(view: FrontierView) -> FittingTable:
     """The points by rising decoder parameters, with the baseline beside them; perplexities where they are predicted, or
     some were trained."""
     everyone = (*view.points, *view.baseline)
@@ -74,7 +75,7 @@ def frontier_table(view: FrontierView, *, baseline: bool = True) -> FittingTable
 
     for point in view.points:
         shown.add_row(point.id, *cells(point))
-    if baseline and view.baseline:
+    if view.baseline:
         shown.add_section()
         for point in sorted(view.baseline, key=lambda item: item.decoder_parameters):
             name = "my model" if view.own_model else "baseline"
@@ -128,7 +129,7 @@ def frontier_csv(views: Iterable[FrontierView]) -> str:
 
 def _field(view: FrontierView, point: CandidateView, name: str) -> Any:
     if name == "target":
-        return view.target
+        return cell(view.target)
     if name in ("speedup", "speedup_low", "speedup_high", "memory_ratio"):
         return getattr(point.versus_baseline, name, None)
     if name == "perplexity":

@@ -14,5 +14,5 @@ from edgefront.core.wire.agent import DeviceFacts
 
 if __name__ == "__main__":
     known = DeviceFacts.model_validate_json(Path(sys.argv.pop(1)).read_bytes())
-    loop.probe = lambda _plan: known  # type: ignore[assignment]
+    loop.probe = lambda *_: known  # type: ignore[assignment]
     sys.exit(run())

@@ -105,7 +105,7 @@ def test_sudden_death_leaves_nothing_behind_and_loses_no_result(start, tmp_path)
 def run_here(start, tmp_path, facts, monkeypatch, capfd):
     """What the module runs, in a thread of this process: its exit code and what it says on standard error."""
     # A process of its own takes seconds to find them.
-    monkeypatch.setattr("edgefront.agents.loop.probe", lambda _plan: facts)
+    monkeypatch.setattr("edgefront.agents.loop.probe", lambda *_: facts)
     logger = logging.getLogger("edgefront.agents")
     before = list(logger.handlers), logger.propagate, logger.level
 

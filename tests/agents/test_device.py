@@ -16,6 +16,7 @@ from edgefront.agents.device.cores import Core, CorePlan, numbers, parse_cores, 
 from edgefront.agents.device.nvml import Gpu
 from edgefront.agents.device.probe import as_name, default_class, parse_gpus
 from edgefront.agents.device.processor import processor
+from edgefront.agents.device.runtimes_file import RuntimesFile
 from edgefront.agents.measuring.surroundings import gpu_surroundings
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.runtimes import Runtime, not_installed
@@ -156,12 +157,14 @@ def test_control_groups_bound_the_memory(tmp_path, monkeypatch):
     assert available._limit_and_use(v1) is None
 
 
-def test_probe_reports_working_runtimes_and_loads_none(facts):
+def test_probe_reports_working_runtimes_and_loads_none(facts, tmp_path):
+    RuntimesFile(tmp_path).write(one for one in facts.runtimes if one.runtime != "llamacpp")  # tested for `facts`
     code = (
-        "import sys; from edgefront.agents.device.probe import probe; facts = probe(); print(facts.model_dump_json())\n"
+        "import sys; from pathlib import Path; from edgefront.agents.device.probe import probe, RuntimesFile\n"
+        "facts = probe(None, RuntimesFile(Path(sys.argv[1]))); assert facts.runtimes\n"
         "assert not {'torch', 'onnxruntime', 'openvino', 'xllamacpp'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, check=True)
     by_name = {runtime.runtime: runtime for runtime in facts.runtimes}
     assert set(by_name) == {runtime for runtime in get_args(Runtime) if not_installed(runtime) is None}
     assert {"onnxruntime", "pytorch"} <= set(by_name)

@@ -10,11 +10,12 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 from running_api import Service, problem
-from simulated_agent import SimulatedAgent
+from simulated_agent import CLASS, SimulatedAgent
 
 from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS
 from edgefront.core.wire.jobs import CandidatePage, CandidateView, FrontierView
 from edgefront.core.wire.recommendations import RecommendationView
+from edgefront.show.tables import frontier_csv
 
 
 @pytest.fixture
@@ -72,6 +73,19 @@ def test_export_csv(client: httpx.Client, path: str) -> None:
     assert [row["id"] for row in rows] == [item.id for item in everyone(client, path, sort="-proxy")]
     assert json.loads(rows[0]["architecture"])["d_model"] in (128, 192)
     assert "T" in rows[0]["created_at"]
+
+
+def test_text_that_a_spreadsheet_would_compute_is_text_in_a_csv(service: Service, client: httpx.Client) -> None:
+    SimulatedAgent(service.database)
+    name = "@SUM(1,2)"
+    made = service.submit(client, targets=[{"name": name, "device_class": CLASS}])
+    path = f"/v1/jobs/{made['id']}"
+    rows = csv.DictReader(io.StringIO(client.get(f"{path}/candidates", params={"format": "csv"}).text))
+    assert {row["target"] for row in rows} == {f"'{name}"}
+    parquet = client.get(f"{path}/candidates", params={"format": "parquet"})
+    assert set(pq.read_table(io.BytesIO(parquet.content))["target"].to_pylist()) == {name}
+    view = FrontierView.model_validate(client.get(f"{path}/frontier").json())
+    assert frontier_csv([view]).splitlines()[1].startswith(f'"\'{name}",')
 
 
 def test_export_parquet(client: httpx.Client, path: str) -> None:

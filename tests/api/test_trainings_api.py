@@ -7,6 +7,7 @@ import io
 import random
 import shutil
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,7 @@ def test_anothers_training_does_not_exist(sqlite_service: Service, bob: httpx.Cl
     for method, suffix in (
         *(("GET", ""), ("DELETE", ""), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/cancel")),
         *(("GET", "/metrics"), ("GET", "/log"), ("GET", "/files"), ("GET", "/files/result/model.safetensors")),
-        ("GET", "/events"),
+        *(("GET", "/events"), ("GET", "/archive")),
     ):
         path = f"/v1/trainings/{made}{suffix}"
         document = problem(eve.request(method, path), 404)
@@ -291,11 +292,34 @@ def test_a_large_file_is_streamed_from_the_store(sqlite_service: Service, bob: h
     assert (other.status_code, len(other.content)) == (200, size)
     behind = bob.get(url, headers={"Range": f"bytes={size}-"})
     assert (behind.status_code, behind.headers["content-range"]) == (416, f"bytes */{size}")
+    with zipfile.ZipFile(io.BytesIO(bob.get(f"/v1/trainings/{made}/archive").content)) as stored_too:
+        assert stored_too.read(f"{made}/model.safetensors") == content
+        assert stored_too.read(f"{made}/empty") == b""
     # Damage is found before the end: nobody has a file that looks whole.
     (kept,) = (tmp_path / "store" / "trainings" / made).glob("*/*-model.safetensors")
     kept.write_bytes(content[:-1] + b"x")
-    with pytest.raises(httpx.RemoteProtocolError):
-        bob.get(url)
+    archive = f"/v1/trainings/{made}/archive"
+    for broken in (url, archive):
+        with pytest.raises(httpx.RemoteProtocolError):
+            bob.get(broken)
+    kept.unlink()
+    assert "result/model.safetensors" in problem(bob.get(archive), 503)["detail"]
+
+
+def test_the_result_is_downloaded_as_one_zip(sqlite_service: Service, bob: httpx.Client) -> None:
+    made = bob.post("/v1/trainings", json=training()).json()["items"][0]["id"]
+    path = f"/v1/trainings/{made}"
+    assert "has no result yet" in problem(bob.get(f"{path}/archive"), 409)["detail"]
+    train(sqlite_service)
+    found = bob.get(f"{path}/archive")
+    assert found.headers["content-disposition"] == f'attachment; filename="{made}.zip"'
+    with zipfile.ZipFile(io.BytesIO(found.content)) as archive:
+        files = {info.filename: archive.read(info) for info in archive.infolist()}
+    results = [file["path"] for file in bob.get(f"{path}/files").json() if file["path"].startswith("result/")]
+    assert f"{made}/model.safetensors" in files
+    assert files == {
+        f"{made}/{name.removeprefix('result/')}": bob.get(f"{path}/files/{name}").content for name in results
+    }
 
 
 def trained_in_earnest(service: Service, made: str, vocabulary: int | None = None) -> Tokenizer:

@@ -35,7 +35,7 @@ def request(limits: dict[str, float | None], **changes: Any) -> Any:
 
 def test_limits_in_answer_out(running: Running) -> None:
     told = edgefront(
-        *("find", "--device-class", BOARD, *SMALL, "--candidates", "12", "--max-latency-ms", "50"),
+        *("find", "--device", f"{running.board}:onnxruntime:1", *SMALL, "--candidates", "12", "--max-latency-ms", "50"),
         *("--max-memory-mb", "60", "--json"),
         home=running.home,
     )
@@ -43,6 +43,8 @@ def test_limits_in_answer_out(running: Running) -> None:
     found = json.loads(told.stdout)
     job = running.client.jobs.get(found["job"])
     assert job.request.goal == "best_within_limits"
+    asked = job.request.targets[0]
+    assert (asked.device, asked.protocol.runtime, asked.protocol.threads) == (running.board, "onnxruntime", 1)
     assert (job.request.proxy, job.request.algorithm.name) == ("quality_law", "surrogate")
     assert job.request.space.narrow["div"] == [1, 2, 4]
     assert job.request.space.narrow["d_embed"] == ["d_model", 128, 256, 512]
@@ -105,6 +107,8 @@ def test_the_mark_of_extrapolated_perplexities_is_explained(extrapolated: bool) 
         (("--max-memory-mb", "0"), "--max-memory-mb 0 is no limit: give MB above 0"),
         (("--max-latency-ms", "nan"), "--max-latency-ms nan is no limit"),
         (("--max-latency-ms", "5", "--device", "a", "--device-class", "b"), "--device or --device-class"),
+        (("--max-latency-ms", "5", "--device", "a:pytorch", "--runtime", "pytorch"), "both say the runtime"),
+        (("--max-latency-ms", "5", "--device", "a:pytorch:2", "--threads", "1"), "both say the threads"),
         (("--max-latency-ms", "5", "--space", "lts-gpt9"), "lts-gpt2"),
         (("--max-latency-ms", "5", "--runtime", "tvm"), "targets.0.protocol.runtime"),
         (("--max-latency-ms", "5", "--narrow", "n_layer=99"), "n_layer cannot be 99"),

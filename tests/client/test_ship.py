@@ -13,7 +13,7 @@ from simulated_pool import DATA, prepare
 
 from edgefront import exits
 
-RECIPE = ("--data", DATA, "--set", "segment=8 schedule.warmup=0 checkpoint_every=2", "--steps", "4")
+RECIPE = ("--data", DATA, "--set", "segment=8 schedule.warmup=0 checkpoint_every=2", "--steps", "4", "--licence", "mit")
 
 
 @pytest.fixture
@@ -41,6 +41,7 @@ def test_a_search_two_trainings_and_the_better_model_by_one_command(pool: Runnin
     # The run is told what its model was measured at: the model's card shows it beside the perplexity.
     spec = json.loads((pool.home / "artifacts" / "trainings" / kept["training"] / "spec.json").read_text())
     assert spec["about"]["training"] == kept["training"]
+    assert spec["about"]["licence"] == "mit"
     assert [item["latency_ms"] for item in spec["about"]["measurements"]] == [kept["latency_ms"]]
 
     again = edgefront("ship", "--job", told["job"], *RECIPE, "--output", str(tmp_path / "again"), home=pool.home)
@@ -57,6 +58,7 @@ def test_a_wrong_recipe_is_refused_before_anything_is_searched(pool: Running) ->
         (("--steps", "0"), "greater than or equal to 1"),
         (("--set", "steps=20"), "warmup"),
         (("--recipe", "quik"), "recipe must be one of"),
+        (("--licence", "do as you like"), "licence"),
     ):
         run = edgefront("ship", "--data", DATA, *wrong, home=pool.home)
         assert run.returncode == exits.REFUSED, run.stderr

@@ -80,8 +80,11 @@ def test_a_large_body_that_arrives_steadily_is_read(
     """A second more for each 16 KiB: who sends faster than that is not cut off."""
     service = start_service(open_database(sqlite_url), receive_s=RECEIVE_S)
     body = b'{"key": "' + b"x" * 200_000 + b'"}'
-    head = f"POST /v1/session HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-    with connection(service, head.encode() + b"Connection: close\r\n\r\n") as opened:
+    head = (
+        f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.key()}\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with connection(service, head.encode()) as opened:
         for start in range(0, len(body), 40_000):
             opened.sendall(body[start : start + 40_000])
             time.sleep(RECEIVE_S / 2)
@@ -89,13 +92,13 @@ def test_a_large_body_that_arrives_steadily_is_read(
 
 
 def test_health_answers_while_all_others_wait(service: Service) -> None:
-    _, credential = service.enrol()
-    poll = (
+    polls = [
         "POST /v1/leases HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        f'Authorization: Bearer {credential}\r\nContent-Length: 16\r\n\r\n{{"wait_s": 30.0}}'
-    )
+        f'Authorization: Bearer {service.enrol(name)[1]}\r\nContent-Length: 16\r\n\r\n{{"wait_s": 30.0}}'
+        for name in ("one", "another")
+    ]
     with ExitStack() as stack:
-        held = [stack.enter_context(connection(service, poll.encode())) for _ in range(8)]
+        held = [stack.enter_context(connection(service, poll.encode())) for poll in polls for _ in range(4)]
         end = time.monotonic() + 60
         while service.context.room.size < 8:
             assert time.monotonic() < end
@@ -122,3 +125,12 @@ def test_idle_connections_make_room_for_new_ones(service: Service) -> None:
             client = stack.enter_context(httpx.Client(base_url=service.url, trust_env=False, timeout=60))
             assert client.get("/v1/health").status_code == 200
             assert client.get("/login").status_code == 200
+
+
+def test_a_request_whose_length_is_given_twice_ends_the_connection(service: Service) -> None:
+    """Else what one side takes for a body the other takes for another request."""
+    head = b"POST /v1/session HTTP/1.1\r\nHost: a\r\nContent-Length: 44\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with connection(service, head + b"0\r\n\r\nGET /v1/health HTTP/1.1\r\nHost: a\r\n\r\n") as opened:
+        answer = rest(opened)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1") == 1

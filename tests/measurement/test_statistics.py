@@ -14,6 +14,7 @@ from edgefront.core.measurement.statistics import (
     LogLaunches,
     half_width_ms,
     interval_ms,
+    launches_needed,
     median,
     p90,
     relative_half_width,
@@ -85,6 +86,17 @@ def test_one_launch_alone_gives_no_variance():
     assert variance.relative is None
     assert half_width_ms(100.0, 1, variance) is None
     assert interval_ms(100.0, 0, LaunchVariance(1e-4, 3)) is None
+
+
+def test_launches_needed_are_the_first_that_are_precise_enough():
+    variance = LaunchVariance(0.01, 10)
+    widths = [half_width_ms(1.0, count, variance) for count in range(1, 60)]
+    for precision in (0.08, 0.05, 0.02, 0.01):
+        needed = launches_needed(widths[0], precision, 60)
+        assert needed == 60 or widths[needed - 1] <= precision
+        assert all(width > precision for width in widths[: needed - 1])
+    assert launches_needed(widths[0], 1e-6, 5) == 5
+    assert launches_needed(widths[0], 1.0, 5) == 1
 
 
 def test_half_width_by_hand():

@@ -19,7 +19,7 @@ from simulated_agent import SimulatedAgent, principal
 from simulated_service import Service, request
 from sqlalchemy import func, select
 
-from edgefront.core.errors import InvalidInput, NotFound, Unavailable
+from edgefront.core.errors import InvalidInput, NotFound, TooLarge, Unavailable
 from edgefront.core.graph import export
 from edgefront.core.graph.model_file import MODES, NUMBERS, ModelFormat
 from edgefront.core.services.jobs import model_files as artifacts
@@ -195,6 +195,35 @@ def test_partial_files_of_a_killed_builder_are_removed(tiny: tuple[Service, Cand
     artifact_for(service.database, service.user, candidate.id, "architecture", tmp_path)
     assert not old.exists()
     assert young.exists()
+
+
+def test_the_oldest_files_make_room_for_new_ones(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
+    service, candidate = tiny
+
+    def made(format_: ModelFormat, most: int) -> artifacts.ArtifactFile:
+        return artifact_for(service.database, service.user, candidate.id, format_, tmp_path, "float32", most)
+
+    first = made("safetensors", 1 << 30)
+    second = made("onnx", first.size + (1 << 20))
+    assert files(tmp_path) == [second.path]
+    assert made("onnx", 1).path == second.path, "what is there is sent, whatever may be built"
+    again = made("safetensors", first.size + (1 << 20))
+    assert (again.sha256, files(tmp_path)) == (first.sha256, [first.path])
+    with service.database.read() as session:
+        assert session.scalars(select(Artifact.format)).all() == ["safetensors"]
+
+
+def test_a_model_beyond_what_is_kept_is_not_built(
+    tiny: tuple[Service, CandidateView], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, candidate = tiny
+    with pytest.raises(TooLarge, match=r"data\.max_model_bytes"):
+        artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path, "float32", 1000)
+    monkeypatch.setattr(artifacts, "_LEFT_FREE", 1 << 60)
+    with pytest.raises(Unavailable, match="no room"):
+        artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path)
+    assert artifact_for(service.database, service.user, candidate.id, "architecture", tmp_path).size
+    assert len(files(tmp_path)) == 1
 
 
 def test_unknown_formats_and_candidates_are_named(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:

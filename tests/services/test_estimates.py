@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from job_rows import candidates
 from simulated_agent import CLASS, SimulatedAgent, by_work
 from simulated_service import SMALL, Service, request
 from sqlalchemy import func, select
@@ -40,6 +41,7 @@ def test_what_is_expected_is_what_it_takes(service: Service, agent: SimulatedAge
     (target,) = found.targets
     assert (target.baseline_launches, target.candidates.expected, target.seconds_from) == (9, 18, "unknown")
     assert target.minutes is None
+    assert target.stock == ()  # nothing was measured that it could be predicted from
     job = service.submit(asked)
     assert service.run(agent) == found.launches.expected == found.launches.at_most
     assert service.get(job.id).targets[0].candidates == found.candidates.expected
@@ -49,14 +51,22 @@ def test_what_is_expected_is_what_it_takes(service: Service, agent: SimulatedAge
 
 
 def test_what_is_known_is_not_launched_again_and_tells_the_pace(service: Service, agent: SimulatedAgent) -> None:
-    service.submit(request(budget={"refinement": 0.0}))
+    first = service.submit(request(budget={"refinement": 0.0}))
     service.run(agent)
     again = ask(service, request(budget={"refinement": 0.0}))
     (target,) = again.targets
+    baselines = sorted(candidates(service, first.id, "baseline"), key=lambda row: row.decoder_parameters)
     assert target.baseline_launches == 0
     assert target.seconds_from == "predicted"
     assert target.seconds_per_launch == pytest.approx(0.3, abs=0.2)  # 1 s of which .7 s were measured, and short passes
     assert target.minutes == pytest.approx(18 * (target.seconds_per_launch or 0) / 60)
+    small, large = target.stock
+    assert (small.name, large.name) == ("1 layer", "3 layers")
+    assert small.latency_ms < large.latency_ms
+    assert small.memory_bytes < large.memory_bytes
+    for one, row in zip(target.stock, (baselines[0], baselines[-1]), strict=True):
+        assert one.latency_low_ms <= row.latency_ms <= one.latency_high_ms
+        assert one.memory_bytes == pytest.approx(row.memory_bytes, rel=0.05)
     longer = {"protocol": {"sequence_length": 512}, "device_class": CLASS}
     other = ask(service, request(targets=[longer], budget={"refinement": 0.0})).targets[0]
     assert other.seconds_from == "flops"

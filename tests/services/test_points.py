@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from databases import ON_SQLITE
 from simulated_agent import SimulatedAgent, by_size
 from simulated_service import Service, request
+from sqlalchemy import event
 
 from edgefront.core.errors import NotFound
 from edgefront.core.services.jobs import points
 from edgefront.core.services.jobs.candidates import CandidateFilter, list_candidates
 from edgefront.core.services.jobs.points import Zoom
 from edgefront.core.services.jobs.queries import candidates as rows
+from edgefront.core.services.trainings.queries import trainings
 from edgefront.core.store.tables import Candidate, new_id
 from edgefront.core.wire.jobs import CandidateView, JobView
 from edgefront.core.wire.points import PointsHeader, decode, encode
@@ -148,3 +151,23 @@ def test_columns_are_aligned_and_unknown_figures_missing() -> None:
     assert list(columns) == ["latency_ms", "number", "group"]
     np.testing.assert_array_equal(columns["latency_ms"], [1.0, np.nan, 2.0])
     assert [found.groups[place] for place in columns["group"]] == ["unusable", "frontier", "dominated"]
+
+
+@ON_SQLITE
+def test_the_frontier_is_read_without_reading_all_candidates(service: Service) -> None:
+    """SQLite otherwise prefers any index that has the order: it read 50,000 candidates to find 168."""
+    asked: list[tuple[str, Any]] = []
+    with service.database.read() as session:
+        event.listen(session.get_bind(), "before_cursor_execute", lambda *call: asked.append((call[2], call[3])))
+        for read in (rows.frontier, rows.measured_baselines, trainings.frontier):
+            read(session, "tgt_0")
+        rows.frontier_points(session, ["tgt_0"])
+        rows.baseline_points(session, ["tgt_0"])
+        cursor = session.connection().connection.cursor()
+        reads = [(sql, values) for sql, values in asked if sql.startswith("SELECT")]
+        plans = [cursor.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()[0][3] for sql, values in reads]
+    by_frontier, by_number = "ix_candidate_frontier (target_id=?)", "(target_id=? AND number<?)"
+    wanted = [by_frontier, by_number, by_frontier, by_frontier, by_number]
+    assert len(plans) == len(wanted)
+    for plan, ending in zip(plans, wanted, strict=True):
+        assert plan.endswith(ending), plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -67,7 +68,8 @@ def test_the_best_measured_model_within_the_limits(service: Service, agent: Simu
         largest = max((one.decoder_parameters for one in stock), default=None)
     assert view.recommended is not None
     assert view.recommended.id == best.id
-    assert (view.by, view.proxy, view.note) == ("predicted", "quality_law", "")
+    assert (view.by, view.proxy) == ("predicted", "quality_law")
+    assert ("measured once" in view.note) == (view.recommended.launches == 1)
     assert view.baseline is not None
     assert view.baseline.decoder_parameters == largest
     assert view.baseline.architecture["embedding"].get("div") == 4  # the stock model keeps its own embedding
@@ -85,6 +87,21 @@ def test_the_best_measured_model_within_the_limits(service: Service, agent: Simu
         assert one.memory_bytes <= 36 * MB
         assert one.proxy <= view.recommended.proxy
     assert all("predicted perplexity" in one.trade for one in view.runners_up)
+
+
+def test_one_launch_of_the_recommended_model_is_said_to_be_one(service: Service, agent: SimulatedAgent) -> None:
+    once = service.finish(agent, asked(budget={"candidates": 15, "refinement": 0.0}))
+    view = service.recommended(once)
+    assert view.recommended is not None
+    assert view.recommended.launches == 1
+    assert re.search(
+        r"measured once: \d further launch(es)?, made by `edgefront measure` on the device, would confirm its latency",
+        view.note,
+    )
+    again = service.recommended(service.finish(agent, asked(budget={"candidates": 15, "refinement": 2.0})))
+    assert again.recommended is not None
+    assert again.recommended.launches > 1
+    assert "measured once" not in again.note
 
 
 def test_other_limits_are_answered_from_what_is_known(service: Service, agent: SimulatedAgent) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
 from prepared_text import prepared_text
 from tensorboardX.proto.event_pb2 import Event, SessionLog
@@ -114,7 +115,6 @@ def test_a_tracker_that_fails_is_noted_once_and_fails_nothing(tmp_path: Path, mo
 
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_has_one_run_of_a_training_that_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     monkeypatch.chdir(tmp_path)
     assert follow(tmp_path / "run", 1, 2, state="stopped").status.note == ""
@@ -132,7 +132,6 @@ def test_mlflow_has_one_run_of_a_training_that_resumes(tmp_path: Path, monkeypat
 
 @pytest.mark.filterwarnings("ignore")
 def test_weights_and_biases_offline_has_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     assert follow(tmp_path / "run", 1, 2).status.note == ""
     (kept,) = (tmp_path / "run" / "wandb").glob("offline-run-*-trn_1/run-trn_1.wandb")

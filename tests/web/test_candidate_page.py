@@ -154,11 +154,20 @@ def test_the_log_of_a_job_in_words(watch: Watch, member: BrowserContext, finishe
     expect(log).to_contain_text("free: frontier:")
     expect(log).to_contain_text("the job is finished")
     assert "launch lau_" not in (log.text_content() or "")
+    expect(seen.page.locator("#live")).to_have_text("the job has ended: finished")
     inspect(seen)
     seen.page.get_by_label("Show").select_option("states")
     expect(log).not_to_contain_text("proposed (")
     seen.page.get_by_label("Show").select_option("all")
     expect(log).to_contain_text("launch lau_")
+    script = seen.page.locator("script[src$='pages/job_log.js']").get_attribute("src") or ""
+    doubted = {"number": 3, "state": "unconfirmed", "reason": "unconfirmed: 9 ms, 4 times slower than expected"}
+    event = {"kind": "candidate", "target_id": None, "data": {**doubted, "role": "search", "latency_ms": None}}
+    words = seen.page.evaluate(
+        "async ([path, event]) => (await import(path)).inWords(event, new Map())",
+        [script.replace("pages/job_log.js", "job/events.js"), event],
+    )
+    assert words == "candidate 3 unconfirmed: 9 ms, 4 times slower than expected"
 
 
 def test_a_viewer_sees_all_and_is_offered_nothing_that_changes(

@@ -338,3 +338,34 @@ def test_a_job_whose_proxy_misleads_says_so(
     other = watch(member, f"/jobs/{finished['id']}")
     other.until(STATE, "finished")
     expect(other.page.locator("#caveat")).to_contain_text("quality_law ranked 200 fully trained models")
+
+
+def test_a_word_is_explained_by_keyboard_and_by_finger(
+    watch: Watch, member: BrowserContext, finished: dict[str, Any]
+) -> None:
+    seen = watch(member, f"/jobs/{finished['id']}")
+    says, word = seen.page.locator("#term"), seen.page.get_by_role("button", name="Frontier", exact=True)
+    expect(seen.page.locator("#answer")).to_be_visible()
+    word.focus()
+    seen.page.keyboard.press("Enter")
+    expect(says).to_be_visible()
+    expect(says).to_contain_text("when no other candidate of its target dominates it")
+    expect(word).to_have_attribute("aria-expanded", "true")
+    seen.page.keyboard.press("Escape")
+    expect(says).to_be_hidden()
+    seen.page.set_viewport_size({"width": 390, "height": 844})
+    seen.page.get_by_role("button", name="Measuring share").click()
+    expect(says).to_contain_text("wall time")
+    box = says.bounding_box()
+    assert box is not None
+    assert 0 <= box["x"] <= box["x"] + box["width"] <= 382
+    seen.page.get_by_role("button", name="Hypervolume").click()
+    expect(says).to_contain_text("reference point")
+    seen.page.locator("#job-name").click()
+    expect(says).to_be_hidden()
+
+
+def test_why_a_search_ended_is_said(watch: Watch, member: BrowserContext, finished: dict[str, Any]) -> None:
+    seen = watch(member, f"/jobs/{finished['id']}")
+    expect(seen.page.locator("#target-note")).to_have_text("The search ended: the budget of 20 candidates was spent.")
+    expect(seen.page.locator("#answer-facts")).to_contain_text("measured once")

@@ -35,6 +35,8 @@ def test_a_search_is_estimated_then_submitted(
     seen.page.get_by_label("Name").fill("from the page")
     expect(launches).not_to_have_text(str(first))
     expect(seen.page.locator("#estimate-says")).to_contain_text("The time is")
+    stock = r"^The stock model is predicted at [\d.]+ ms \([\d.]+ to [\d.]+\) and [\d.]+ MB with \d+ layers?, at "
+    expect(seen.page.locator("#limits-says")).to_have_text(re.compile(stock))
     expect(seen.page.locator("#estimate-time")).not_to_have_text("")
     assert len(api.get("/v1/jobs").json()["items"]) == before  # nothing is stored
     submit = seen.page.get_by_role("button", name="Start the search")

@@ -13,6 +13,7 @@ import pytest
 
 from edgefront.api import web
 from edgefront.api.web.assets import own_address, own_assets, packaged_address
+from edgefront.api.web.terms import WORDS
 from edgefront.embedded.service import EmbeddedService
 
 TEMPLATES = sorted((Path(web.__file__).parent / "templates").glob("*.html"))
@@ -145,6 +146,17 @@ def test_templates_hold_no_inline_code_and_no_foreign_address(template: Path) ->
     assert not re.search(r"(?:src|href)=\"(?:https?:)?//", text)
 
 
+def test_a_page_asks_for_all_its_modules_at_once(insider: httpx.Client) -> None:
+    found, waiting = set(), [JS / "pages" / "job.js", JS / "shared" / "terms.js"]
+    while waiting:
+        script = waiting.pop()
+        named = {(script.parent / name).resolve() for name in re.findall(r'from "([^"]+)"', script.read_text())}
+        waiting += named - found
+        found |= named
+    asked = re.findall(r'rel="modulepreload" href="/static/own/\w+/js/([^"]+)"', insider.get("/jobs/job_1").text)
+    assert set(asked) == {script.relative_to(JS).as_posix() for script in found}
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.relative_to(JS).as_posix())
 def test_scripts_never_read_markup_or_code_from_text(script: Path) -> None:
     text = script.read_text()
@@ -165,8 +177,16 @@ def test_scripts_import_files_that_are_there_and_only_downwards(script: Path) ->
 
 
 def test_every_page_loads_a_script_of_its_own() -> None:
-    loaded = {name for path in TEMPLATES for name in re.findall(r"own\('js/([^']+)'\)", path.read_text())}
-    assert loaded == {f"pages/{path.name}" for path in SCRIPTS if path.parent.name == "pages"}
+    loaded = {name for path in TEMPLATES for name in re.findall(r"module\('js/([^']+)'\)", path.read_text())}
+    assert loaded == {"shared/terms.js", *(f"pages/{path.name}" for path in SCRIPTS if path.parent.name == "pages")}
+
+
+def test_words_are_explained_as_in_the_documentation() -> None:
+    concepts = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text()
+    plain = " ".join(re.sub(r"\[([^\]]+)\]\([^)]+\)|[*`]", r"\1", concepts).split())
+    assert [name for name, says in WORDS.items() if says not in plain] == []
+    used = {name for path in TEMPLATES for name in re.findall(r"words\.(\w+)", path.read_text())}
+    assert used == WORDS.keys()
 
 
 def test_own_assets_are_cached_forever_under_their_version(stranger: httpx.Client) -> None:

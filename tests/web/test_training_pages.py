@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -71,6 +73,12 @@ def test_curves_grow_without_reload_and_the_result_is_listed(watch: Watch, membe
     with seen.page.expect_download() as download:
         seen.page.get_by_role("link", name="model.safetensors").click()
     assert download.value.path().read_bytes() == (folder / "result" / "model.safetensors").read_bytes()
+    with seen.page.expect_download() as download:
+        seen.page.get_by_role("link", name="All of them as one zip").click()
+    assert download.value.suggested_filename == f"{training}.zip"
+    with zipfile.ZipFile(download.value.path()) as archive:
+        kept = {file.name for file in (folder / "result").iterdir()}
+        assert {Path(name).name for name in archive.namelist()} == kept
     links = seen.page.locator("#formats a")
     expect(links).to_have_text(
         ["GGUF (llama.cpp)", "GGUF q8_0", "GGUF q4_0", "transformers (tar)", "ONNX", "ONNX prefill", "ONNX decode"]
@@ -79,6 +87,10 @@ def test_curves_grow_without_reload_and_the_result_is_listed(watch: Watch, membe
         seen.page.get_by_role("link", name="GGUF q8_0").click()
     assert download.value.suggested_filename.endswith("-trained-q8_0.gguf")
     assert download.value.path().read_bytes()[:4] == b"GGUF"
+    seen.page.get_by_text("How to run it").click()
+    expect(seen.page.locator("#run-archive")).to_contain_text(f"unzip {training}.zip\nedgefront generate {training} ")
+    expect(seen.page.locator("#run-llama")).to_be_visible()
+    expect(seen.page.locator("#run-transformers")).to_contain_text("AutoModelForCausalLM")
     seen.until(LIVE, "")  # nothing can happen any more
     assert seen.page.evaluate("[window.neverReloaded, window.attacked]") == [True, None]
 
@@ -197,6 +209,9 @@ def test_a_selected_candidate_is_trained_and_its_perplexity_is_shown(
     expect(dialog.get_by_label("Data set")).to_have_value("python")
     expect(dialog.get_by_label("Recipe")).to_have_value("quick")
     expect(dialog.get_by_label("Recipe")).not_to_contain_text("masked")
+    recipes = dialog.get_by_label("Recipe").locator("option").all_text_contents()
+    assert recipes[:4] == ["quick", "lts-lm1b", "lts-wt103", "lts-pile"]  # those for such models, the shortest first
+    assert all(recipe.endswith("(of other models)") for recipe in recipes[4:])
     dialog.get_by_label("Recipe").select_option("lts-pile")  # longer than the candidate has positions
     dialog.get_by_role("button", name="Train", exact=True).click()
     seen.page.get_by_role("alert").filter(has_text="Not trained: overrides.segment").wait_for()

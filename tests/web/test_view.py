@@ -74,8 +74,13 @@ def test_limits_are_drawn(
     hollow = f"{FRONTIER}.marker.symbol.filter((symbol) => symbol.endsWith('-open')).length"
     assert seen.page.evaluate(hollow) == sum(value > float(limit) for value in memory)
     expect(seen.page.locator("#legend")).to_contain_text("Above the memory limit")
+    beyond = [point["latency_ms"] > 7.5 or point["memory_bytes"] / 1e6 > float(limit) for point in frontier]
+    faint = f"{FRONTIER}.marker.opacity.filter((opacity) => opacity < 0.5).length"
+    assert seen.page.evaluate(faint) == sum(beyond) > 0
+    expect(seen.page.locator("#legend")).to_contain_text("Faint: outside the limits")
     seen.page.locator("#limits-reset").click()
     seen.until(f"{CHART}.layout.shapes.length", 0)
+    seen.until(faint, 0)
 
 
 def test_selecting_in_one_view_selects_in_all(

@@ -1,7 +1,7 @@
 """Computes scores of proxies in the background of a worker, so that no task waits for a score.
 
-A message starts a thread, unless one is running, which claims one score after another until none is left. A child
-process computes them: it may run out of memory, hang or crash, which costs the score an attempt.
+A message starts a thread, unless one is running, which claims one score after another, owners in turn, until none is
+left. A child process computes them: it may run out of memory, hang or crash, which costs the score an attempt.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.store.database import Database
+from edgefront.workers.turns import Turns
 
 _REST_S = 60.0
 """Seconds without a score after which the child process ends."""
@@ -36,6 +37,7 @@ class Scoring:
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
         self._settings = settings
+        self._turns = Turns()
         self._changed = threading.Condition()
         self._idle = threading.Event()
         self._idle.set()
@@ -106,9 +108,10 @@ class Scoring:
     def _one(self) -> bool:
         """Computes one score; False if none is waiting."""
         with self._database.write() as session:
-            held = scoring.claim(session, self._database.now(session))
+            held = scoring.claim(session, self._database.now(session), self._turns.order)
         if held is None:
             return False
+        self._turns.take(held.owner)
         answer, fault = self._compute(held)
         with self._database.write() as session:
             now = self._database.now(session)

@@ -1,5 +1,5 @@
 """`python -m edgefront.agents.measuring.runtimes.describe RUNTIME`: the facts of a runtime on this device, as JSON. It
-fails if the runtime is missing.
+fails if the runtime is missing, or a provider does not compute in float32.
 
 Run in a separate process, since it loads the runtime and tests its providers. It prints a line of facts after every
 test of a number format: if a test crashes the process, the last line is valid.
@@ -33,12 +33,17 @@ def main(runtime: Runtime) -> int:
     from edgefront.agents.measuring.runtimes.trial import computes_in
 
     facts["numbers"] = {provider: ["float32"] for provider in facts["providers"]}
+    works = True
     for provider, found in facts["numbers"].items():
+        if provider in _SLOW:
+            continue
+        # A full disk or too little memory would look like a device without any other format.
+        works = computes_in("float32", runtime, provider) and works
         for number in get_args(NumberFormat):
-            if number not in found and provider not in _SLOW and computes_in(number, runtime, provider):
+            if number not in found and computes_in(number, runtime, provider):
                 found.append(number)
                 _say(facts)
-    return 0
+    return 0 if works else 1
 
 
 def _say(facts: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from sqlalchemy import delete, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import AccessVersion, ApiKey, Device, EnrolmentToken, WebSession
 
 
@@ -84,6 +85,15 @@ def version(session: Session) -> int:
 def delete_web_session(session: Session, secret_hash: str) -> None:
     session.execute(delete(WebSession).where(WebSession.secret_hash == secret_hash))
     ended(session)
+
+
+def delete_older_web_sessions(session: Session, api_key_id: str, kept: int) -> None:
+    """Ends all but so many of a key's latest."""
+    of_key = select(WebSession.id).where(WebSession.api_key_id == api_key_id)
+    older = list(session.scalars(of_key.order_by(WebSession.created_at.desc(), WebSession.id.desc()).offset(kept)))
+    if older:
+        session.execute(delete(WebSession).where(any_of(WebSession.id, older)))
+        ended(session)
 
 
 def delete_expired_web_sessions(session: Session, now: datetime) -> None:

@@ -31,7 +31,7 @@ def due(session: Session, target: Target, now: datetime) -> bool:
         return not demand.has_live_launch(session, target)
     if target.settled < target.candidates:
         return False
-    if candidate_rows.any_in_state(session, target.id, "waiting"):
+    if candidate_rows.any_waiting(session, target.id):
         return False
     return target.state != "baselines" or baselines_complete(session, target)
 

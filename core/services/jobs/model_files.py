@@ -11,6 +11,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import shutil
 import tempfile
 import threading
 import time
@@ -18,7 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefront.core.errors import Unavailable
+from edgefront.core.cost.costs import costs
+from edgefront.core.errors import TooLarge, Unavailable
 from edgefront.core.graph.formats import OF_DTYPE
 from edgefront.core.graph.model_file import ModelFormat, check_format, file_name, write_model
 from edgefront.core.number_formats import NumberFormat
@@ -27,6 +29,10 @@ from edgefront.core.services.access.ownership import candidate_of
 from edgefront.core.services.jobs.queries import model_files as rows
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
+from edgefront.core.units import GIB
+
+MOST_BYTES = 32 * GIB
+"""Of all files together, unless the settings say otherwise (`data.max_model_bytes`)."""
 
 _MEDIA_TYPES = {".onnx": "application/onnx", ".json": "application/json", ".tar": "application/x-tar"}
 _BINARY = "application/octet-stream"
@@ -35,6 +41,8 @@ _KEPT_AS = {**OF_DTYPE, "int8": "s7", "int4": "u4"}
 _ABANDONED_S = 24 * 3600.0
 _CHUNK = 1 << 20
 _PART = ".part-"
+_LEFT_FREE = GIB
+"""Of the disk, for the others who write there."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +63,10 @@ def artifact_for(
     format_: ModelFormat,
     folder: Path,
     number_format: NumberFormat = "float32",
+    most: int = MOST_BYTES,
 ) -> ArtifactFile:
     """The file, built once per (architecture, seed, format, number format) and again if it is missing from the disk.
+    Of those that were built before, the oldest are removed so that all together have at most `most` bytes.
 
     Takes the database, not a session: building can take seconds and holds no transaction. Concurrent requests are
     safe; a partially written file is never visible.
@@ -64,6 +74,7 @@ def artifact_for(
     Raises:
         NotFound: no such candidate, or not yours.
         InvalidInput: unknown format or number format, or one that this model does not support.
+        TooLarge: the model alone has more bytes, or ONNX cannot hold it.
         Unavailable: the disk is full or the folder cannot be written.
     """
     with database.read() as session:
@@ -81,12 +92,45 @@ def artifact_for(
         found = _ready(database, digest, seed, kept_as, path)
         if found is not None:
             return found
+        if format_ != "architecture":
+            _check_room(folder, costs(architecture, sequence_length=1).weight_bytes, number_format, most)
         sha256, size = _build(architecture, seed, format_, path, number_format)
+        _make_room(database, folder, most - size)
         relative = str(path.relative_to(folder))
         with database.write() as session:
             now = database.now(session)
             rows.save(session, digest, seed, kept_as, path=relative, size=size, sha256=sha256, now=now)
     return ArtifactFile(path, path.name, _MEDIA_TYPES.get(path.suffix, _BINARY), size, sha256)
+
+
+def _check_room(folder: Path, float32_bytes: int, number_format: NumberFormat, most: int) -> None:
+    """Raises unless a file with so many bytes of weights may be written, and the disk has room for it."""
+    size = float32_bytes if number_format == "float32" else float32_bytes // 2
+    if size > most:
+        raise TooLarge(
+            f"the model has {size / GIB:.1f} GiB, above the {most / GIB:.1f} GiB of models that this service keeps for "
+            "download (data.max_model_bytes): take its architecture, and build it where it is needed"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise _unavailable(error) from error
+    if size > free - _LEFT_FREE:
+        raise Unavailable(f"the server's disk has no room for a model of {size / GIB:.1f} GiB: an admin can free some")
+
+
+def _make_room(database: Database, folder: Path, most: int) -> None:
+    """Removes the oldest files until all have at most so many bytes."""
+    with database.read() as session:
+        oldest = [(row.id, row.path) for row in rows.oldest_beyond(session, max(0, most))]
+    if not oldest:
+        return
+    for _, path in oldest:  # before their records: of a file without a record nobody would know
+        with contextlib.suppress(OSError):
+            (folder / path).unlink(missing_ok=True)
+    with database.write() as session:
+        rows.forget(session, [id_ for id_, _ in oldest])
 
 
 def _ready(database: Database, digest: str, seed: int, kept_as: str, path: Path) -> ArtifactFile | None:

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.statistics import launches_needed
 from edgefront.core.pareto import recommendation as pure
 from edgefront.core.pareto.ratio import Figure
 from edgefront.core.pareto.recommendation import MEMORY_SPREAD, Option, Recommendation, recommend
@@ -41,6 +42,8 @@ class Known:
     target: str
     proxy: str
     active: bool
+    protocol: MeasurementProtocol | None
+    """None where it cannot be read."""
     own_limits: Limits
     limits: Limits
     added: str
@@ -52,7 +55,6 @@ class Known:
     trained: tuple[TrainedView, ...]
     refined: QualityLaw | None
     """The job's law, if trainings have refined it."""
-    download: str
 
     def recommendation(self) -> RecommendationView:
         """Computed without a session."""
@@ -79,22 +81,37 @@ class Known:
             proxy=self.proxy,
             perplexity_of=perplexity_of((one.predicted.law for one in shown if one and one.predicted), self.refined),
             sentence=found.sentence,
-            note=self._note(),
+            note=self._note(view(found.best)),
             recommended=view(found.best),
             baseline=view(found.baseline),
             own_model=starts_from_model(self.request),
             runners_up=runners_up,
             nearest=view(found.nearest),
             moves=tuple(LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in found.moves),
-            download=self.download,
+            download=_download(self.protocol),
             trained=tuple(one for one in self.trained if one.candidate_id in ids),
         )
 
-    def _note(self) -> str:
+    def _note(self, best: CandidateView | None) -> str:
         law = (
             "" if self.request is None else law_note(self.request, {one.dataset for one in self.trained}, self.refined)
         )
-        return " ".join(text for text in (self._limits_note(), self.added, law) if text)
+        return " ".join(text for text in (self._limits_note(), self._once(best), self.added, law) if text)
+
+    def _once(self, best: CandidateView | None) -> str:
+        """That the best was measured by one launch only, if that is less certain than was asked for."""
+        if best is None or best.launches != 1 or best.latency_ms is None or self.protocol is None:
+            return ""
+        further, end = 1, "say how far its latency may be off"
+        if best.latency_half_width_ms is not None:
+            width = best.latency_half_width_ms / best.latency_ms
+            further = launches_needed(width, self.protocol.precision, self.protocol.max_launches) - 1
+            end = "confirm its latency"
+        if further < 1:
+            return ""
+        launches = "1 further launch" if further == 1 else f"{further} further launches"
+        who = "the job as far as its budget permits" if self.active else "`edgefront measure` on the device"
+        return f"The recommended model was measured once: {launches}, made by {who}, would {end}."
 
     def _limits_note(self) -> str:
         if self.active:
@@ -150,6 +167,7 @@ def read(
         target=row.name,
         proxy=row.proxy,
         active=row.state in ACTIVE_TARGETS,
+        protocol=protocol,
         own_limits=own,
         limits=limits,
         added="" if request is None else added_note(session, request, row),
@@ -157,7 +175,6 @@ def read(
         candidates=tuple(candidate_view(one, baseline) for one in candidates),
         trained=trained_views(trained_of(session, row.id)),
         refined=None if request is None else laws.refined_law(session, request),
-        download=_download(protocol),
     )
 
 

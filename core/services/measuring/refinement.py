@@ -68,11 +68,19 @@ def uncertain(session: Session, target: Target) -> list[str]:
         return []
     job = session.get_one(Job, target.job_id)
     left = _left(session, job, target)
-    if left < 1:
-        return []
+    return [] if left < 1 else _refinable(session, job, target, left)
+
+
+def is_short_of_launches(session: Session, target: Target) -> bool:
+    """Whether places on the frontier are uncertain, and the budget for further launches is spent."""
+    job = session.get_one(Job, target.job_id)
+    return _left(session, job, target) < 1 and bool(_refinable(session, job, target, 1))
+
+
+def _refinable(session: Session, job: Job, target: Target, most: int) -> list[str]:
     protocol = PROTOCOL.read(target.protocol)
     variance = measurements.launch_variance(session, target.device_key, target.protocol_digest)
-    return measurements.refinable(session, target.id, optimism(protocol, variance), left, dominance_of(job))
+    return measurements.refinable(session, target.id, optimism(protocol, variance), most, dominance_of(job))
 
 
 def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[int, float]:

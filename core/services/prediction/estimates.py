@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import EdgefrontError, InvalidInput
 from edgefront.core.search.surrogate import Surrogate
 from edgefront.core.services.access.keys import Principal
@@ -25,15 +26,16 @@ from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.services.measuring.refinement import optimism
 from edgefront.core.services.prediction import queries
-from edgefront.core.services.prediction.fits import Fits, ToFit
+from edgefront.core.services.prediction.fits import DeviceFit, Fits, ToFit
 from edgefront.core.services.prediction.limits import check_limits
 from edgefront.core.services.prediction.pace import PastLaunches, past_launches
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import law_note
 from edgefront.core.services.settings import Settings
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.words import layers_in_words
 from edgefront.core.store.database import Database
-from edgefront.core.wire.estimates import Count, JobEstimate, Refusal, TargetEstimate
+from edgefront.core.wire.estimates import Count, JobEstimate, Refusal, StockEstimate, TargetEstimate
 from edgefront.core.wire.jobs import JobRequest
 
 EXAMPLES = 48
@@ -158,7 +160,8 @@ def _target(
     share = request.budget.refinement
     refinements = Count(expected=0 if known.precise else int(share * expected), at_most=int(share * most))
     launches = Count(expected=repeats + expected + refinements.expected, at_most=repeats + most + refinements.at_most)
-    pace = known.past.pace([*baselines, *examples], plan_.protocol, fits.fit(known.to_fit))
+    fit = fits.fit(known.to_fit)
+    pace = known.past.pace([*baselines, *examples], plan_.protocol, fit)
     minutes = [
         None if pace.seconds is None else _minutes(request, plan_, count, searched, pace.seconds, known.online)
         for count, searched in ((launches.expected, expected), (launches.at_most, most))
@@ -177,6 +180,24 @@ def _target(
         minutes=minutes[0],
         minutes_at_most=minutes[1],
         note="" if known.online else "No agent is online there: the job waits for one.",
+        stock=() if fit is None else _stock(baselines, fit),
+    )
+
+
+def _stock(baselines: Sequence[Architecture], fit: DeviceFit) -> tuple[StockEstimate, ...]:
+    by_size = sorted(baselines, key=lambda one: len(one.blocks))
+    ends = by_size[:1] + by_size[1:][-1:]
+    shapes = Shapes.of(ends)
+    latency, memory = fit.latency.predict(shapes), fit.memory.predict(shapes)
+    return tuple(
+        StockEstimate(
+            name=layers_in_words(one.canonical["blocks"]),
+            latency_ms=float(latency.ms[row]),
+            latency_low_ms=float(latency.low[row]),
+            latency_high_ms=float(latency.high[row]),
+            memory_bytes=float(memory[0][row]),
+        )
+        for row, one in enumerate(ends)
     )
 
 

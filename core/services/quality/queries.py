@@ -90,11 +90,13 @@ def waiting(session: Session, target_ids: Collection[str]) -> dict[str, int]:
     return {row[0]: row[1] for row in session.execute(query)}
 
 
-def next_open(session: Session, now: datetime) -> ProxyScore | None:
-    """The oldest unclaimed score that a live target waits for, locked; rows that others have locked are skipped."""
+def next_open(session: Session, now: datetime, owner: str) -> ProxyScore | None:
+    """The oldest unclaimed score that a live target of this owner waits for, locked; rows that others have locked are
+    skipped.
+    """
     query = (
         select(ProxyScore)
-        .where(_claimable(now))
+        .where(_claimable(now, owner))
         .order_by(ProxyScore.id)
         .limit(1)
         .with_for_update(key_share=True, skip_locked=True, of=ProxyScore)
@@ -105,6 +107,18 @@ def next_open(session: Session, now: datetime) -> ProxyScore | None:
 
 def any_open(session: Session, now: datetime) -> bool:
     return bool(session.scalar(select(select(ProxyScore.id).where(_claimable(now)).exists())))
+
+
+def owners_waiting(session: Session, now: datetime) -> list[str]:
+    """Owners of live targets that wait for an unclaimed score, by name."""
+    open_ = (
+        select(ProxyWait.score_id)
+        .join(ProxyScore, ProxyScore.id == ProxyWait.score_id)
+        .where(ProxyWait.target_id == Target.id, _unclaimed(now))
+        .exists()
+    )
+    query = select(Job.owner).join(Target, Target.job_id == Job.id).where(_live(), open_)
+    return list(session.scalars(query.distinct().order_by(Job.owner)))
 
 
 def lock(session: Session, score_id: str) -> ProxyScore | None:
@@ -166,13 +180,20 @@ def trained(session: Session, target_id: str) -> list[Trained]:
     ]
 
 
-def _claimable(now: datetime) -> Any:
+def _claimable(now: datetime, owner: str | None = None) -> Any:
     wanted = (
         select(ProxyWait.score_id)
         .join(Target, Target.id == ProxyWait.target_id)
         .join(Job, Job.id == Target.job_id)
-        .where(ProxyWait.score_id == ProxyScore.id, Target.state.in_(ACTIVE_TARGETS), Job.state == "running")
-        .exists()
+        .where(ProxyWait.score_id == ProxyScore.id, _live())
     )
+    return and_(_unclaimed(now), (wanted if owner is None else wanted.where(Job.owner == owner)).exists())
+
+
+def _live() -> Any:
+    return and_(Target.state.in_(ACTIVE_TARGETS), Job.state == "running")
+
+
+def _unclaimed(now: datetime) -> Any:
     lost = and_(ProxyScore.state == "claimed", ProxyScore.claimed_until < now)
-    return and_(ProxyScore.state.in_(("wanted", "claimed")), or_(ProxyScore.state == "wanted", lost), wanted)
+    return and_(ProxyScore.state.in_(("wanted", "claimed")), or_(ProxyScore.state == "wanted", lost))

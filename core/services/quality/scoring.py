@@ -1,13 +1,14 @@
 """Scores of a job's proxy. Those without torch are computed at once, the others by workers, each once for all jobs.
 
 A target requests the scores of its proposals and waits for them before any is measured. Workers claim one score at a
-time, for a limited time; a result is accepted from any worker, because it does not depend on who holds the claim.
+time, for a limited time, owners in turn; a result is accepted from any worker, because it does not depend on who holds
+the claim.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -60,6 +61,8 @@ class ScoreClaim:
     proxy: str
     settings: dict[str, Any]
     seed: int
+    owner: str
+    """Whose turn it was."""
 
 
 def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
@@ -201,15 +204,18 @@ def stored_scores(
     }
 
 
-def claim(session: Session, now: datetime) -> ScoreClaim | None:
-    """The next score to compute, held for `CLAIM`; None if there is none."""
-    while (row := rows.next_open(session, now)) is not None:
-        if row.attempts >= ATTEMPTS:
-            settle(session, row.id, None, f"{ATTEMPTS} attempts to score it by {row.proxy} did not finish", now)
-            continue
-        row.state, row.claimed_until = "claimed", now + CLAIM
-        row.attempts += 1
-        return ScoreClaim(row.id, row.attempts, row.architecture, row.proxy, row.settings, row.seed)
+def claim(
+    session: Session, now: datetime, in_turn: Callable[[Iterable[str]], Iterable[str]] = sorted
+) -> ScoreClaim | None:
+    """The next score to compute, held for `CLAIM`; None if there is none. `in_turn` orders the owners that wait."""
+    for owner in in_turn(rows.owners_waiting(session, now)):
+        while (row := rows.next_open(session, now, owner)) is not None:
+            if row.attempts >= ATTEMPTS:
+                settle(session, row.id, None, f"{ATTEMPTS} attempts to score it by {row.proxy} did not finish", now)
+                continue
+            row.state, row.claimed_until = "claimed", now + CLAIM
+            row.attempts += 1
+            return ScoreClaim(row.id, row.attempts, row.architecture, row.proxy, row.settings, row.seed, owner)
     return None
 
 

@@ -40,7 +40,7 @@ from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.measuring import refinement
 from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.quality import queries as proxy_rows
-from edgefront.core.services.search import device_data, extension, snapshots, supernets
+from edgefront.core.services.search import device_data, extension, notes, snapshots, supernets
 from edgefront.core.services.search.computing import BASELINES, Computed, ComputeStep
 from edgefront.core.services.search.proposing import (
     missing_launches,
@@ -105,9 +105,8 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
     )
     if target.state == "refining":
         return _reopen(session, target, plan, now)
-    if target.state == "baselines":
-        return _baselines(session, target, plan, now)
-    return _search(session, target, plan, now)
+    step = (_baselines if target.state == "baselines" else _search)(session, target, plan, now)
+    return replace(step, owner=job.owner) if isinstance(step, ComputeStep) else step
 
 
 def store(
@@ -276,14 +275,8 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
         and job_rows.devices_seen(session, [target.device_key], now - ONLINE)[target.device_key]
     ):
         target.started_at = now  # nothing of it was launched, and its search begins at once
-    change_state(session, target, "searching", _opening_note(len(every), len(points), plan), now)
+    change_state(session, target, "searching", notes.opening(len(every), len(points), plan), now)
     return True
-
-
-def _opening_note(baselines: int, measured: int, plan: SearchPlan) -> str:
-    without = baselines - measured
-    note = f"{without} of {baselines} baselines could not be measured; the comparison uses the others."
-    return " ".join(text for text in (note if without else "", plan.algorithm.note) if text)
 
 
 def _depth(baseline: Candidate) -> Depth:
@@ -302,12 +295,12 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
     if unfinished is not None:
         before = proposed_so_far - unfinished.stored
         return _ask(session, target, plan, target.generation, None if budget is None else budget - before, now)
-    if candidate_rows.any_in_state(session, target.id, "waiting"):
+    if candidate_rows.any_waiting(session, target.id):
         return False
     number = target.generation + 1
     left = None if budget is None else budget - proposed_so_far
     if not plan.has_generation(number) or (left is not None and left <= 0):
-        return _end_search(session, target, "", now)
+        return _end_search(session, target, notes.spent(budget, left, number), now)
     if number >= BARREN and not candidate_rows.measured_since(session, target.id, number - BARREN):
         return _end_search(
             session, target, f"The last {BARREN} generations had no candidate that could be measured.", now
@@ -352,8 +345,9 @@ def _ask(
     return replace(step, snapshot=snapshot, device_data=data, generation_id=stored.id)
 
 
-def _end_search(session: Session, target: Target, note: str, now: datetime) -> bool:
-    change_state(session, target, "refining", " ".join(text for text in (target.note, note) if text), now)
+def _end_search(session: Session, target: Target, why: str, now: datetime) -> bool:
+    """From here on there are only further launches. `why` is a sentence."""
+    change_state(session, target, "refining", notes.joined(target.note, notes.ended(why)), now)
     return True
 
 
@@ -375,9 +369,9 @@ def _reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -
     job_rows.remove_generation(session, None if ended is None else ended.id)
     baselines = candidate_rows.baseline_count(session, target.id)
     points = candidate_rows.baseline_points(session, [target.id])[target.id]
-    opening = _opening_note(baselines, len(points), plan)
+    opening = notes.opening(baselines, len(points), plan)
     note = "Further launches found the best model beyond the limits, so the search went on."
-    change_state(session, target, "searching", " ".join(text for text in (opening, note) if text), now)
+    change_state(session, target, "searching", notes.joined(opening, note), now)
     return True
 
 
@@ -390,5 +384,5 @@ def _refine(session: Session, target: Target, now: datetime) -> bool:
         demand.add_launches(session, target, uncertain, purpose="refinement", now=now)
         target.refinements += len(uncertain)
     else:
-        end_target(session, target, "finished", target.note, now)
+        end_target(session, target, "finished", notes.closing(session, target), now)
     return False

@@ -52,6 +52,8 @@ class ComputeStep:
     """The job's candidates (genome, architecture, proxy), where the target was added later and chooses among them."""
     needs_supernet: bool = False
     """Whether the search's supernet is described instead of proposing a generation."""
+    owner: str = ""
+    """Of the job: a worker computes those of different owners in turn."""
 
     def compute(self, settings: Settings | None = None) -> Computed | WantedSupernet:
         """Deterministic: the same step gives the same result. `settings` locate data; by default they are read from the

@@ -96,7 +96,9 @@ class Outcome:
 
 
 def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: float) -> TrainingClaim | None:
-    """Claims the oldest waiting training of the queue that fits the worker's free resources; None if there is none."""
+    """Claims the next waiting training of the queue that fits the worker's free resources, owners in turn; None if
+    there is none.
+    """
     rows.lock_worker(session, machine.worker)
     held = rows.held_by(session, machine.worker)
     if queue == "cpu":

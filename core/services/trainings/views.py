@@ -160,7 +160,7 @@ def _note(session: Session, training: Training) -> str:
     """The stored note, and what the training waits for."""
     said = [training.note] if training.note else []
     if training.state == "queued":
-        ahead = rows.ahead_of(session, training.queue, training.id)
+        ahead = rows.ahead_of(session, training)
         said.append(
             f"{ahead} before it in the queue train-{training.queue}"
             if ahead

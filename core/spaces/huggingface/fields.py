@@ -72,6 +72,7 @@ class Fields:
         value = self.get(field, (int,), "a positive integer", default)
         if value is not _REQUIRED and value is not None and value < 1:
             self.fault(field, value, "must be a positive integer", "a positive integer")
+            return 1
         return 1 if value is _REQUIRED else value
 
     def flag(self, field: str, default: bool) -> bool:
@@ -107,10 +108,10 @@ class Fields:
         if len(value) != layers:
             self.fault("layer_types", value, f"must have {layers} entries, as num_hidden_layers", f"{layers} entries")
             return default
-        for index, kind in enumerate(value):
-            if kind not in allowed:
-                self.fault(f"layer_types.{index}", kind, f"there are {' and '.join(allowed)}", " or ".join(allowed))
-        return value
+        wrong = [index for index, kind in enumerate(value) if kind not in allowed]
+        for index in wrong:
+            self.fault(f"layer_types.{index}", value[index], f"there are {' and '.join(allowed)}", " or ".join(allowed))
+        return default if wrong else value
 
     def rotary(self, theta: int) -> dict[str, Any]:
         """Rotary positions; of the ways to stretch them that of Llama 3."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -104,7 +105,8 @@ def _lfm2(fields: Fields) -> dict[str, Any]:
         # As its code rounds: of 2/3, times the factor, up to a multiple.
         factor = fields.get("block_ffn_dim_multiplier", (int, float), "a number", 1.0)
         multiple = fields.count("block_multiple_of", 256)
-        inner = -(-int(factor * (2 * inner // 3)) // multiple) * multiple
+        wide = factor * (2 * inner // 3)
+        inner = -(-int(wide) // multiple) * multiple if math.isfinite(wide) else 0
         if inner < 1:
             fields.fault("block_ffn_dim_multiplier", factor, "leaves no inner width", "a positive number")
     parts: dict[str, dict[str, Any]] = {

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session, defer
 from sqlalchemy.orm.attributes import set_committed_value
 
 from edgefront.core.measurement.generation import MEASURED as TIMES
+from edgefront.core.services.trainings.queries.trainings import frontier as frontier
 from edgefront.core.states import MEASURED_CANDIDATES
 from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.bulk import write_back
@@ -111,12 +112,9 @@ def waiting_news(session: Session, target_id: str) -> list[Candidate]:
     return list(session.scalars(light.order_by(Candidate.number)))
 
 
-def any_in_state(session: Session, target_id: str, state: str) -> bool:
-    return bool(
-        session.scalar(
-            select(select(Candidate.id).where(Candidate.target_id == target_id, Candidate.state == state).exists())
-        )
-    )
+def any_waiting(session: Session, target_id: str) -> bool:
+    waiting = select(Candidate.id).where(Candidate.target_id == target_id, Candidate.state == "waiting")
+    return bool(session.scalar(select(waiting.exists())))
 
 
 def baselines(session: Session, target_id: str) -> list[Candidate]:
@@ -131,15 +129,12 @@ def baseline_count(session: Session, target_id: str) -> int:
     return session.scalar(select(func.count()).where(Candidate.target_id == target_id, _IS_BASELINE)) or 0
 
 
-def frontier(session: Session, target_id: str) -> list[Candidate]:
-    """The members of the frontier by rising decoder parameters."""
-    return list(
-        session.scalars(
-            select(Candidate)
-            .where(Candidate.target_id == target_id, Candidate.on_frontier == true())
-            .order_by(Candidate.decoder_parameters, Candidate.number)
-        )
+def measured_baselines(session: Session, target_id: str) -> list[Candidate]:
+    """The measured baselines within the limits by rising decoder parameters."""
+    rows = session.scalars(
+        select(Candidate).where(Candidate.target_id == target_id, _IS_BASELINE, Candidate.state == "measured")
     )
+    return sorted(rows, key=lambda one: one.decoder_parameters)
 
 
 def frontier_points(session: Session, target_ids: Collection[str]) -> dict[str, list[Point]]:
@@ -180,10 +175,8 @@ def dominated_points(session: Session, target_id: str, corners: Sequence[tuple[f
 
 
 def _points_where(condition: ColumnElement[bool]) -> Any:
-    return (
-        select(Candidate.target_id, *_POINT)
-        .where(any_of(Candidate.target_id, texts("targets")), condition)
-        .order_by(Candidate.target_id, Candidate.decoder_parameters, Candidate.number)
+    return select(Candidate.target_id, Candidate.number, *_POINT).where(
+        any_of(Candidate.target_id, texts("targets")), condition
     )
 
 
@@ -193,9 +186,12 @@ _BASELINE_POINTS = _points_where(and_(_IS_BASELINE, Candidate.state.in_(MEASURED
 
 
 def _points(session: Session, target_ids: Collection[str], query: Any) -> dict[str, list[Point]]:
+    """By target, by rising decoder parameters; sorted here as in `frontier`."""
     rows = session.execute(query, {"targets": list(target_ids)}).all()
     found: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
-    for target_id, id_, parameters, proxy, latency, memory, half_width, digest in rows:
+    for target_id, _, id_, parameters, proxy, latency, memory, half_width, digest in sorted(
+        rows, key=lambda row: (row.decoder_parameters, row.number)
+    ):
         if latency is not None and memory is not None:
             found[target_id].append(Point(id_, parameters, proxy, latency, memory, half_width, digest))
     return found

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from edgefront.core.services.jobs.queries.candidates import frontier, measured_baselines
 from edgefront.core.states import MEASURED_CANDIDATES
 from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import Candidate, Measurement
@@ -19,9 +20,8 @@ def compared(session: Session, target_ids: Collection[str]) -> list[Candidate]:
     """The measured baselines of these targets, and their frontiers: of each the first 200 by decoder parameters."""
     found: list[Candidate] = []
     for target_id in target_ids:
-        query = select(Candidate).where(Candidate.target_id == target_id).order_by(Candidate.decoder_parameters)
-        found += session.scalars(query.where(Candidate.role == "baseline", Candidate.state == "measured"))
-        found += session.scalars(query.where(Candidate.on_frontier).limit(MOST_OF_A_TARGET))
+        found += measured_baselines(session, target_id)
+        found += frontier(session, target_id)[:MOST_OF_A_TARGET]
     return found
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import Artifact
 
 
@@ -15,6 +17,23 @@ def find(session: Session, digest: str, seed: int, format_: str) -> Artifact | N
     return session.scalar(
         select(Artifact).where(Artifact.digest == digest, Artifact.seed == seed, Artifact.format == format_)
     )
+
+
+def oldest_beyond(session: Session, most: int) -> list[Artifact]:
+    """The oldest files, without which the others have at most so many bytes together."""
+    excess = int(session.scalar(select(func.sum(Artifact.size))) or 0) - most
+    found: list[Artifact] = []
+    if excess > 0:
+        for row in session.scalars(select(Artifact).order_by(Artifact.created_at, Artifact.id)):
+            if excess <= 0:
+                break
+            found.append(row)
+            excess -= row.size
+    return found
+
+
+def forget(session: Session, ids: Collection[str]) -> None:
+    session.execute(delete(Artifact).where(any_of(Artifact.id, ids)))
 
 
 def save(

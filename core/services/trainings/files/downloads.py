@@ -11,10 +11,11 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import NotFound, Unavailable
+from edgefront.core.errors import Conflict, NotFound, Unavailable
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.files.archive import Member, zipped
 from edgefront.core.services.trainings.files.folder import (
     MAX_LOG_BYTES,
     checkpoints_in,
@@ -28,6 +29,8 @@ from edgefront.core.services.trainings.files.folder import (
 from edgefront.core.services.trainings.files.store import TrainingManifest, TrainingStore, training_store
 from edgefront.core.training.run_folder import LOG, RESULT, TENSORBOARD
 from edgefront.core.wire.trainings import TrainingFile
+
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,38 @@ class TrainingFiles:
             raise NotFound(f"training {self.training_id} has no file {path!r} any more") from None
         except OSError as error:
             raise Unavailable(f"the server cannot read {path}: {error.strerror or error}") from error
+
+    def archive(self) -> Iterator[bytes]:
+        """The files of the result under their own names, in a folder named by the training's id, as one zip.
+
+        Conflict before there is a result. What is missing or damaged when its turn comes is raised by the iterator.
+        """
+        manifest = self._manifest()
+        listed = [file for file in self._listed(manifest) if file.path.startswith(f"{RESULT}/")]
+        if not listed:
+            raise Conflict(f"training {self.training_id} has no result yet: it has one once it is done")
+        return zipped(
+            Member(
+                self.training_id + file.path.removeprefix(RESULT),
+                file.size,
+                file.modified_at,
+                self._chunks(manifest, file),
+            )
+            for file in listed
+        )
+
+    def _chunks(self, manifest: TrainingManifest | None, file: TrainingFile) -> Iterator[bytes]:
+        if self.stored is not None and manifest is not None and (entry := manifest.find(file.path)) is not None:
+            yield from self.stored.chunks(manifest, entry, 0, entry.size)
+            return
+        try:
+            with (self.folder / file.path).open("rb") as local:
+                while chunk := local.read(_CHUNK):
+                    yield chunk
+        except FileNotFoundError:
+            raise NotFound(f"training {self.training_id} has no file {file.path!r} any more") from None
+        except OSError as error:
+            raise Unavailable(f"the server cannot read {file.path}: {error.strerror or error}") from error
 
     def sha256_of(self, path: str) -> str | None:
         """Of the bytes of a file; None if there is no such file."""

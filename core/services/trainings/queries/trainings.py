@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy import delete, func, or_, select, text, true
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from edgefront.core.states import ENDED_TRAININGS, LIVE_TRAININGS, MEASURED_CANDIDATES
 from edgefront.core.store.any_of import any_of
@@ -114,9 +114,16 @@ def held_by(session: Session, worker: str) -> list[tuple[str, list[int]]]:
 
 
 def claimable(session: Session, queue: str, memory_bytes: int, gpus: int) -> Training | None:
-    """The oldest waiting training of the queue that needs no more than this, locked; rows that others have locked are
+    """The next waiting training of the queue that needs no more than this, locked; rows that others have locked are
     skipped.
+
+    Owners take turns: first comes who has the fewest that run, of these who has had none started for longest, and of
+    one owner's the oldest.
     """
+    other = aliased(Training)
+    of_owner = (other.owner == Training.owner, other.queue == queue)
+    running = select(func.count()).where(*of_owner, other.state.in_(LIVE_TRAININGS)).scalar_subquery()
+    last = select(func.max(other.started_at)).where(*of_owner).scalar_subquery()
     query = (
         select(Training)
         .where(
@@ -125,9 +132,9 @@ def claimable(session: Session, queue: str, memory_bytes: int, gpus: int) -> Tra
             Training.gpus <= gpus,
             or_(Training.memory_bytes.is_(None), Training.memory_bytes <= memory_bytes),
         )
-        .order_by(Training.id)
+        .order_by(running, last.asc().nulls_first(), Training.id)
         .limit(1)
-        .with_for_update(skip_locked=True, key_share=True)
+        .with_for_update(skip_locked=True, key_share=True, of=Training)
     )
     return session.scalar(query.execution_options(populate_existing=True))
 
@@ -143,11 +150,15 @@ def expired(session: Session, now: datetime) -> list[Training]:
     return list(session.scalars(query.execution_options(populate_existing=True)))
 
 
-def ahead_of(session: Session, queue: str, training_id: str) -> int:
-    """Number of trainings in the queue before this one."""
-    query = select(func.count()).select_from(Training)
-    query = query.where(Training.state == "queued", Training.queue == queue, Training.id < training_id)
-    return session.scalar(query) or 0
+def ahead_of(session: Session, training: Training) -> int:
+    """About how many trainings of the queue come before this one: its owner's older ones, and as many of each other
+    owner, and one.
+    """
+    queued = (Training.state == "queued", Training.queue == training.queue)
+    own = select(func.count()).where(*queued, Training.owner == training.owner, Training.id < training.id)
+    older = session.scalar(own) or 0
+    others = select(func.count()).where(*queued, Training.owner != training.owner).group_by(Training.owner)
+    return older + sum(min(waiting, older + 1) for waiting in session.scalars(others))
 
 
 def measured(session: Session, candidate_ids: Collection[str]) -> dict[str, tuple[Candidate, Target]]:
@@ -179,5 +190,8 @@ def candidates_there(session: Session, candidate_ids: Collection[str]) -> set[st
 
 def frontier(session: Session, target_id: str) -> list[Candidate]:
     """The frontier of a target by rising decoder parameters, from which trainings can be chosen."""
-    query = select(Candidate).where(Candidate.target_id == target_id, Candidate.on_frontier == true())
-    return list(session.scalars(query.order_by(Candidate.decoder_parameters, Candidate.number)))
+    members = session.scalars(
+        select(Candidate).where(Candidate.target_id == target_id, Candidate.on_frontier == true())
+    )
+    # SQLite would read all candidates in the order of an index, instead of sorting the few.
+    return sorted(members, key=lambda one: (one.decoder_parameters, one.number))

@@ -2,7 +2,7 @@
 
 import { byId, colour, element } from "../shared/dom.js";
 import { latency, megabytes, millions } from "../shared/format.js";
-import { plotSettings } from "../shared/plot.js";
+import { plotly, plotSettings } from "../shared/plot.js";
 import { shapeOf } from "../shared/shape.js";
 
 const STYLES = ["frontier", "baseline", "recommended", "info", "good", "bad", "warn", "dominated"];
@@ -74,7 +74,9 @@ function layout(quality) {
 export async function draw(view, digest, onPick) {
   const quality = qualityOf(view);
   const node = byId("chart");
-  await window.Plotly.react(node, [joints(view, quality), ...view.targets.map((_, index) => trace(view, index, quality)), marked(view, digest, quality)], layout(quality), SETTINGS);
+  const loaded = await plotly();
+  if (!loaded) return node.replaceChildren(element("p", { class: "empty", text: "The chart could not be loaded. The table below has every number." }));
+  await loaded.react(node, [joints(view, quality), ...view.targets.map((_, index) => trace(view, index, quality)), marked(view, digest, quality)], layout(quality), SETTINGS);
   node.removeAllListeners("plotly_click");
   node.on("plotly_click", ({ points: [point] }) => point.customdata && onPick(point.customdata));
   byId("legend").replaceChildren(...view.targets.map(({ target, job_name: job }, index) => element("li", {},

@@ -30,8 +30,10 @@ export class AddDevice {
     byId("add-name").value = known?.name ?? "";
     byId("add-name").disabled = Boolean(known);
     for (const name of ["add-problem", "add-note", "add-insecure"]) setText(byId(name), "");
-    byId("add-made").hidden = byId("add-copy").hidden = true;
+    byId("add-made").hidden = true;
     byId("add-go").hidden = false;
+    setNotice(byId("add-state"), "");
+    byId("add-link").replaceChildren();
     byId("adding").showModal();
     await this.#tried(async () => {
       this.address = await request("/v1/address");
@@ -50,7 +52,7 @@ export class AddDevice {
         : await this.#post("/v1/enrolment-tokens", { minutes: MINUTES, uses: 1, ...(name ? { name } : {}) });
       this.token = made;
       byId("add-go").hidden = true;
-      byId("add-made").hidden = byId("add-copy").hidden = false;
+      byId("add-made").hidden = false;
       setText(byId("add-copy"), "Copy the command");
       this.#write();
       byId("add-copy").focus();

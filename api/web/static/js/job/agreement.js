@@ -2,7 +2,7 @@
 
 import { byId, colour, element, setText } from "../shared/dom.js";
 import { megabytes, milliseconds, whole } from "../shared/format.js";
-import { plotSettings } from "../shared/plot.js";
+import { plotly, plotSettings } from "../shared/plot.js";
 
 const MB = 1e6;
 // `value` is a field of a candidate and of its prediction, `low` and `high` are the ends of the latter's interval.
@@ -55,12 +55,13 @@ export class AgreementCharts {
     const missed = new Set(view.missed);
     const [held, outside] = [points.filter(({ id }) => !missed.has(id)), points.filter(({ id }) => missed.has(id))];
     node.setAttribute("aria-label", `Predicted against measured ${kind.title}: ${within(view)}.`);
-    if (!window.Plotly) {
+    const loaded = await plotly();
+    if (!loaded) {
       node.replaceChildren(element("p", { class: "empty", text: "The chart could not be loaded. The exports below have every number." }));
       return;
     }
     const first = !node.data;
-    await window.Plotly.react(node, traces(kind, held, outside, this.selected), layout(kind, view), SETTINGS);
+    await loaded.react(node, traces(kind, held, outside, this.selected), layout(kind, view), SETTINGS);
     if (first) node.on("plotly_click", ({ points: [point] }) => point.customdata && this.onPick(point.customdata));
   }
 }

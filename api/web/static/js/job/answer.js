@@ -29,7 +29,7 @@ export class Answer {
     this.view = view;
     const { recommended, baseline, nearest } = view;
     setText(byId("answer-title"), recommended ? "Recommended model" : "No model within the limits");
-    setText(byId("answer-facts"), candidate ? [`Candidate ${whole(candidate.number)}`, ...factsOf(candidate)].join(" · ") : "");
+    setText(byId("answer-facts"), candidate ? [`Candidate ${whole(candidate.number)}`, ...factsOf(candidate), measuredTimes(candidate)].join(" · ") : "");
     byId("answer-facts").hidden = !candidate;
     setText(byId("answer-sentence"), view.sentence);
     const rows = [
@@ -41,7 +41,6 @@ export class Answer {
     byId("others").hidden = rows.length === 0;
     byId("answer-table").tBodies[0].replaceChildren(...rows.map((row) => this.#row(...row)));
     this.select(this.selected);
-    byId("answer-perplexity").title = view.perplexity_of;
     const extrapolated = rows.some(([, { predicted }]) => predicted?.extrapolated);
     setText(byId("answer-hint"), [
       ...(view.perplexity_of ? [`Predicted perplexity is that of ${view.perplexity_of}.`] : []),
@@ -94,5 +93,6 @@ export class Answer {
   }
 }
 
+const measuredTimes = ({ launches }) => (launches === 1 ? "measured once" : `measured ${whole(launches)} times`);
 const UNITS = { latency_ms: "ms", memory_mb: "MB", first_token_ms: "ms to the first token", token_ms: "ms a further token" };
 const without = (limits) => Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== null));

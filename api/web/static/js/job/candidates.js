@@ -2,7 +2,7 @@
 // and the whole records of those that are listed, recommended or selected.
 
 import { latency, megabytes, millions } from "../shared/format.js";
-import { shapeOf } from "../shared/shape.js";
+import { familyOf, shapeOf } from "../shared/shape.js";
 
 export const GROUPS = [
   { name: "frontier", title: "Frontier" },
@@ -70,8 +70,8 @@ export class Candidates {
     const { architecture, ...fields } = view;
     const known = this.records.get(view.id);
     if (architecture) Object.assign(this.#target(view.target_id).traits, { generates: generates(architecture), pooled: isPooled(architecture) });
-    const shape = architecture ? shapeOf(architecture) : known?.shape;
-    const record = this.#dressed({ ...fields, shape });
+    const { shape, family } = architecture ? { shape: shapeOf(architecture), family: familyOf(architecture) } : known ?? {};
+    const record = this.#dressed({ ...fields, shape, family });
     this.numbers.set(view.id, view.number);
     if (architecture || known) {
       this.records.delete(view.id); // and to the end of those that are kept

@@ -4,7 +4,7 @@ import { byId, debounced, element, setText } from "../shared/dom.js";
 import { GROUPS, groupOf, isMeasured, parametersOf } from "./candidates.js";
 import * as flat from "./flat.js";
 import { generationOf, latency, megabytes, millions, times, whole } from "../shared/format.js";
-import { followSize, keepWheelFromUnfocused } from "../shared/plot.js";
+import { followSize, keepWheelFromUnfocused, plotly } from "../shared/plot.js";
 import * as solid from "./solid.js";
 
 const SHOWN = ["dominated", "outside", "baseline", "frontier"]; // Drawn in this order: the frontier on top.
@@ -33,10 +33,7 @@ export class FrontierChart {
     this.drawing = false;
     this.drawn = null; // the kind that is drawn
     this.lastDrawMs = 0;
-    this.renderer = rendererOfWebGl();
-    this.hasWebGl = this.renderer !== null;
     this.isLight = false; // while it is turned in software
-    if (!window.Plotly) this.#say("The chart could not be loaded. The table below has every number.");
     // A redraw while the chart is being turned would let go of it.
     node.addEventListener("pointerdown", (event) => (this.held = event));
     node.addEventListener("pointermove", (event) => this.#beTurned(event), { capture: true });
@@ -46,6 +43,16 @@ export class FrontierChart {
     keepWheelFromUnfocused(node);
     followSize(node);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.last && this.draw(...this.last));
+  }
+
+  /** Who draws WebGL, looked up when 3-D is first wanted: without a graphics card that takes a fifth of a second. */
+  get renderer() {
+    this.foundRenderer ??= { name: rendererOfWebGl() };
+    return this.foundRenderer.name;
+  }
+
+  get hasWebGl() {
+    return this.renderer !== null;
   }
 
   /** Milliseconds to wait between redraws: a chart of many points must not use up the page. */
@@ -72,11 +79,13 @@ export class FrontierChart {
       return;
     }
     this.drawing = true;
+    const loaded = await plotly();
+    if (!loaded) return this.#say("The chart could not be loaded. The table below has every number.");
     const began = performance.now();
     if (this.drawn !== this.kind) this.#empty();
     const first = !this.node.data;
     try {
-      await this.#plot(groups, selectedId);
+      await this.#plot(loaded, groups, selectedId);
     } finally {
       this.drawing = false;
     }
@@ -86,7 +95,7 @@ export class FrontierChart {
     this.#goOn();
   }
 
-  #plot(groups, selectedId) {
+  #plot(loaded, groups, selectedId) {
     const kind = KINDS[this.kind];
     const { quality, limits, recommended } = this;
     const view = { quality, limits, recommended, selected: selectedId, describe: hoverOnce };
@@ -96,7 +105,7 @@ export class FrontierChart {
     this.node.setAttribute("aria-label", `Latency, peak memory and ${quality.label} of the candidates. The table below has every number.`);
     this.node.setAttribute("aria-roledescription", this.kind === "solid" ? "three-dimensional chart" : "chart");
     setText(byId("chart-how"), kind.HELP);
-    return window.Plotly.react(this.node, kind.traces(groups, view), kind.layout(view, this.camera), kind.SETTINGS);
+    return loaded.react(this.node, kind.traces(groups, view), kind.layout(view, this.camera), kind.SETTINGS);
   }
 
   #empty() {
@@ -181,8 +190,11 @@ export class FrontierChart {
       circle.style.width = circle.style.height = `${diameter(bytes)}px`;
       return [circle, `${megabytes(bytes)} `];
     });
-    const hollow = points.some((point) => flat.isTooLarge(point, this.limits));
-    return [element("li", {}, "Peak memory: ", ...circles), ...(hollow ? [item("hollow", "Above the memory limit")] : [])];
+    const [hollow, beyond] = [flat.isTooLarge, flat.isBeyond].map((test) => points.filter((point) => test(point, this.limits)).length);
+    return [
+      element("li", {}, "Peak memory: ", ...circles), ...(hollow ? [item("hollow", "Above the memory limit")] : []),
+      ...(beyond ? [item("beyond", `Faint: outside the limits (${whole(beyond)})`)] : []),
+    ];
   }
 
   #say(message) {
@@ -242,7 +254,7 @@ function hover(point) {
     megabytes(point.memory_bytes),
     `${millions(point.decoder_parameters)} ${parametersOf(point)}`,
     ...(predicted?.perplexity ? [`predicted perplexity ${predicted.perplexity.toFixed(1)} (${predicted.perplexity_low.toFixed(1)} to ${predicted.perplexity_high.toFixed(1)})`] : []),
-    ...(point.trained?.value ? [plain(point.trained.text.endsWith("bpc") ? point.trained.text : `perplexity ${point.trained.text}`)] : []),
+    ...(point.trained?.value ? [plain(`${point.trained.title}: ${point.trained.text}`)] : []),
     ...(versus ? [`speed-up over the baseline ${times(versus.speedup)}`, `memory ratio ${times(versus.memory_ratio)}`] : []),
   ].join("<br>");
 }

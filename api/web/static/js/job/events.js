@@ -4,13 +4,13 @@ import { latency, megabytes, millions, whole } from "../shared/format.js";
 import { stateTitle } from "./target.js";
 
 const ids = (number, noun) => `${whole(number)} ${noun}`;
-const because = (text) => (text ? `: ${text}` : "");
+const because = (text, state) => (text ? `: ${text.replace(new RegExp(`^${state}: `), "")}` : "");
 
 function candidate({ number, role, state, reason, operator, decoder_parameters: parameters, latency_ms: ms, latency_half_width_ms: half, memory_bytes: bytes, launches }) {
   const name = role === "baseline" ? `baseline ${whole(number)}` : `candidate ${whole(number)}`;
   if (state === "waiting") return `${name} proposed (${operator}, ${millions(parameters)} parameters)`;
   const figures = ms === null || ms === undefined ? "" : `: ${latency(ms, half)}, ${megabytes(bytes)} over ${whole(launches)} launch${launches === 1 ? "" : "es"}`;
-  return `${name} ${state.replaceAll("_", " ")}${figures}${because(state === "measured" ? "" : reason)}`;
+  return `${name} ${state.replaceAll("_", " ")}${figures}${because(state === "measured" ? "" : reason, state)}`;
 }
 
 const WORDS = {
@@ -20,7 +20,7 @@ const WORDS = {
   candidate,
   frontier: ({ joined, left, size, hypervolume }) => `frontier: ${whole(joined.length)} joined, ${whole(left.length)} left, ${whole(size)} on it${hypervolume == null ? "" : `, hypervolume ${hypervolume.toFixed(4)}`}`,
   law: ({ law, former, candidates, error }) => (error ? `not moved to ${law}: ${error}` : `moved from ${former} to ${law}, ${ids(candidates, "candidates predicted again")}`),
-  launch: ({ launch_id: id, outcome, reason }) => `launch ${id} ${outcome}${because(reason)}`,
+  launch: ({ launch_id: id, outcome, reason }) => `launch ${id} ${outcome}${because(reason, outcome)}`,
 };
 
 /** One event as a line, without its time; `targets` has the names of targets by id. */

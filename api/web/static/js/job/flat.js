@@ -19,6 +19,12 @@ export function sizes(points) {
 /** Whether it takes more memory than the limit, which has no line here. */
 export const isTooLarge = (point, limits) => Boolean(limits.memory_mb) && point.memory_bytes > limits.memory_mb * MB;
 
+const FAINT = 0.4; // times the opacity of its group
+
+/** Whether it is beyond any of the limits. */
+export const isBeyond = (point, limits) => isTooLarge(point, limits)
+  || ["latency_ms", "first_token_ms", "token_ms"].some((name) => limits[name] && point[name] > limits[name]);
+
 const STYLES = {
   faded: { colour: "dominated", symbol: "circle", opacity: 0.12 },
   dominated: { colour: "dominated", symbol: "circle", opacity: 0.45 },
@@ -79,18 +85,20 @@ function group(name, points, diameter, view) {
       size: points.map((point) => diameter(point.memory_bytes)),
       symbol: points.map((point) => `${style.symbol}${isTooLarge(point, view.limits) ? "-open" : ""}`),
       color: ink,
-      opacity: style.opacity,
+      opacity: points.map((point) => style.opacity * (isBeyond(point, view.limits) ? FAINT : 1)),
       line: { width: 1, color: points.map((point) => (isTooLarge(point, view.limits) ? ink : colour("card"))) },
     },
-    ...(style.bars ? bars(points, view.quality, ink) : {}),
+    ...(style.bars ? bars(points, view, ink) : {}),
   };
 }
 
-function bars(points, quality, ink) {
+/** Of the points within the limits: a trace has one colour of bars, and no faint ones beside it. */
+function bars(points, { quality, limits }, ink) {
   const look = { color: `${ink}80`, thickness: 1.2, width: 0 };
-  const away = (end) => points.map((point) => Math.abs((quality.range(point)?.[end] ?? quality.value(point)) - quality.value(point)));
+  const within = (length) => (point) => (isBeyond(point, limits) ? 0 : length(point));
+  const away = (end) => points.map(within((point) => Math.abs((quality.range(point)?.[end] ?? quality.value(point)) - quality.value(point))));
   return {
-    error_x: { type: "data", array: points.map((point) => point.latency_half_width_ms ?? 0), ...look },
+    error_x: { type: "data", array: points.map(within((point) => point.latency_half_width_ms ?? 0)), ...look },
     ...(points.some(quality.range) ? { error_y: { type: "data", symmetric: false, array: away(1), arrayminus: away(0), ...look } } : {}),
   };
 }

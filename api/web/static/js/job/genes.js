@@ -76,10 +76,11 @@ export class Genes {
   #count() {
     const { brushes, axes } = this.chart;
     const known = brushes.size > 0 && this.view;
+    const before = this.brushed;
     this.brushed = known ? new Set(this.view.ids.filter((_, at) => isWithin(axes, brushes, at))) : null;
     byId("brushes").hidden = !known;
     if (known) setText(byId("brushes-say"), `${whole(this.brushed.size)} of ${whole(this.view.ids.length)} candidates are within the brushes.`);
-    this.report();
+    if (before || this.brushed) this.report();
   }
 
   #showImportance({ genes, objectives }) {

@@ -2,7 +2,8 @@
 
 import { patiently, pause, request } from "../shared/api.js";
 import { byId, element, setNotice, setText } from "../shared/dom.js";
-import { count, figure } from "../shared/format.js";
+import { count, figure, MISSING } from "../shared/format.js";
+import { splitTitle } from "../training/view.js";
 
 const MOVING_MS = 700;
 
@@ -34,22 +35,26 @@ export class JobLaw {
     const moving = view.moving_to ? `Moving to ${view.moving_to}: the candidates are being predicted again. ` : "";
     if (moving || !byId("law-notice").classList.contains("bad")) setNotice(byId("law-notice"), moving + view.note);
     byId("law-agreement").hidden = byId("law-scroll").hidden = !agreement;
-    if (agreement) this.#showAgreement(agreement);
+    if (agreement) this.#showAgreement(agreement, view.law);
     byId("law-moves").replaceChildren(...(view.moving_to ? [] : view.newer.map((law) => this.#button(law))));
     if (view.moving_to && !this.following) this.#follow();
   }
 
-  #showAgreement(agreement) {
-    const { dataset, split, recipe, models, held, alike, ratio, held_after_shift: after } = agreement;
-    const otherwise = ` The law's models were trained otherwise: trained is ${figure(ratio)} times predicted in the median, and ${after} of ${models} hold after that.`;
-    setText(byId("law-agreement"), `${held} of ${count(models, "interval")} contain the trained perplexity (${dataset}, ${split}, recipe ${recipe}).${alike ? "" : otherwise}`);
+  /** Pairs only where the law's models were trained alike: else the figures are of different things. */
+  #showAgreement(agreement, law) {
+    const { dataset, split, recipe, models, held, alike, ratio, spearman } = agreement;
+    const order = spearman === null ? "" : ` Only their order can be compared: its rank correlation with the prediction is ${spearman.toFixed(2)}.`;
+    byId("law-agreement").className = alike ? "summary" : "notice warn";
+    setText(byId("law-agreement"), alike
+      ? `${held} of ${count(models, "interval")} contain the trained perplexity (${dataset}, ${splitTitle(split)}, recipe ${recipe}).`
+      : `Not comparable: these models were trained on ${dataset} (${splitTitle(split)}) with recipe ${recipe}, those of the law on ${law.data} (${law.split}), ${law.trained}. Trained is ${figure(ratio)} times predicted in the median.${order}`);
     byId("law-table").tBodies[0].replaceChildren(...agreement.rows.map((row) => element("tr", {},
       element("td", { text: String(row.number), title: row.candidate_id }),
       element("td", { text: row.name }),
-      element("td", { class: "number", text: figure(row.predicted) }),
-      element("td", { class: "number", text: `${figure(row.low)} to ${figure(row.high)}` }),
+      element("td", { class: "number", text: alike ? figure(row.predicted) : MISSING }),
+      element("td", { class: "number", text: alike ? `${figure(row.low)} to ${figure(row.high)}` : MISSING }),
       element("td", { class: "number" }, row.training_id === null ? figure(row.trained) : element("a", { href: `/trainings/${encodeURIComponent(row.training_id)}`, text: figure(row.trained) })),
-      element("td", { text: `${row.held ? "holds" : "missed"}${row.learnt_from ? ", predicted without it" : ""}` }),
+      element("td", { text: alike ? `${row.held ? "holds" : "missed"}${row.learnt_from ? ", predicted without it" : ""}` : "not comparable" }),
     )));
   }
 

@@ -97,10 +97,10 @@ export class CandidateTable {
   }
 
   /** Turns to another target. */
-  turn(target) {
+  async turn(target) {
     if (this.target === target) return;
     Object.assign(this, { target, selected: null, recommended: null, only: null, brushes: null });
-    this.load({ offset: 0 });
+    await this.load({ offset: 0 });
   }
 
   /** Lists these alone, as far as the page has their points; null: all. The page stays where only new points arrived. */
@@ -216,7 +216,7 @@ export class CandidateTable {
       known.version = candidate.version;
       known.row.classList.toggle("selected", selected);
       known.row.classList.toggle("recommended", candidate.id === this.recommended);
-      setText(cellsOf(known.row).state, `${candidate.id === this.recommended ? "Recommended · " : ""}${stateText(candidate)}`);
+      setText(cellsOf(known.row).state, `${candidate.id === this.recommended ? "Recommended, " : ""}${stateText(candidate)}`);
       known.row.querySelector("button.pick").setAttribute("aria-pressed", selected);
       rows.set(candidate.id, known);
       if (this.body.children[index] !== known.row) this.body.insertBefore(known.row, this.body.children[index] ?? null);

@@ -2,7 +2,7 @@
 
 import { Away, randomKey, Refused, request } from "../shared/api.js";
 import { byId, element, setText } from "../shared/dom.js";
-import { count, whole } from "../shared/format.js";
+import { count, millions, whole } from "../shared/format.js";
 
 const FIRST_RECIPE = "quick";
 const FIRST_DATASET = "python";
@@ -39,8 +39,10 @@ export class TrainDialog {
 
   #offer() {
     const wanted = this.candidate.generates ? TASKS.generates : TASKS.encodes;
-    this.recipes = this.choices[0].filter((recipe) => wanted.has(recipe.task));
-    fill(byId("recipe"), this.recipes.map(({ name }) => [name, name]), FIRST_RECIPE);
+    const fits = (recipe) => recipe.recipe.architecture == null || familyOf(recipe.recipe.initialisation) === this.candidate.family;
+    // Of one candidate, a training takes the longer the more tokens it has.
+    this.recipes = this.choices[0].filter((recipe) => wanted.has(recipe.task)).sort((a, b) => fits(b) - fits(a) || a.tokens - b.tokens);
+    fill(byId("recipe"), this.recipes.map((recipe) => [recipe.name, `${recipe.name}${fits(recipe) ? "" : " (of other models)"}`]), FIRST_RECIPE);
     this.#offerDatasets();
   }
 
@@ -61,7 +63,7 @@ export class TrainDialog {
   #explain() {
     const [set, recipe] = [this.sets.get(byId("dataset").value), this.#recipe()];
     setText(byId("dataset-says"), set ? [set.title, `tokens: ${set.level}${set.vocab_size ? `, vocabulary of ${count(set.vocab_size, "token")}` : ""}`].filter(Boolean).join("; ") : "");
-    setText(byId("recipe-says"), recipe ? `${recipe.title}${recipe.dataset ? `; published for ${recipe.dataset}` : ""}` : "No recipe fits this model.");
+    setText(byId("recipe-says"), recipe ? `${recipe.title}; ${millions(recipe.tokens)} tokens${recipe.dataset ? `; published for ${recipe.dataset}` : ""}` : "No recipe fits this model.");
     byId("steps").placeholder = recipe ? String(recipe.steps) : "";
     byId("training-go").disabled = !set || !recipe;
   }
@@ -96,6 +98,10 @@ export class TrainDialog {
     setText(byId("training-problem"), `${what}: ${error.message}`);
   }
 }
+
+/** The family of models (`shape.js`) that a recipe initialises. */
+const familyOf = (scheme) => FAMILIES.find(([begin]) => scheme.startsWith(begin))?.[1] ?? "gpt2";
+const FAMILIES = [["transformer_xl", "transformer_xl"], ["srupp", "srupp"], ["bert", "encoder"]];
 
 function fill(select, titles, first) {
   const chosen = select.value;

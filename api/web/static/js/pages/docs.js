@@ -3,8 +3,13 @@
 import { request, showAccount } from "../shared/api.js";
 import { byId, setNotice } from "../shared/dom.js";
 
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const showScheme = () => document.documentElement.classList.toggle("dark-mode", dark.matches); // Swagger UI's own name
+
 async function start() {
   showAccount();
+  showScheme();
+  dark.addEventListener("change", showScheme);
   window.SwaggerUIBundle({
     spec: await request("/v1/openapi.json"),
     dom_id: "#api",

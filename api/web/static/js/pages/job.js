@@ -16,6 +16,7 @@ import { LimitControls } from "../job/limits.js";
 import { loadPoints } from "../job/points.js";
 import { qualitiesOf, QualityChoice } from "../job/quality.js";
 import { CandidateTable } from "../job/table.js";
+import { plotly } from "../shared/plot.js";
 import { TargetTabs } from "../job/tabs.js";
 import { isEnded, showExports, showHead, showTarget } from "../job/target.js";
 import { TrainDialog } from "../job/train.js";
@@ -157,7 +158,9 @@ async function showWanted() {
 }
 
 function turnChart(kind) {
-  chart.kind = kind === "solid" && chart.hasWebGl ? "solid" : "flat";
+  const canTurn = kind !== "solid" || chart.hasWebGl;
+  if (!canTurn) Object.assign(byId("chart-kinds").querySelector("[data-kind=solid]"), { disabled: true, title: "This browser has no WebGL." });
+  chart.kind = canTurn ? kind : "flat";
   for (const button of byId("chart-kinds").children) button.setAttribute("aria-pressed", button.dataset.kind === chart.kind);
   if (job) drawChart();
   keep();
@@ -290,7 +293,6 @@ function showJob() {
 function showTrust() {
   const trust = frontiers.get(chosen)?.proxy_trust ?? job.proxy_trust;
   setNotice(byId("caveat"), `About the proxy: ${trust.sentence}`, job.proxy_trust.caveat ? "warn" : "");
-  if (!frontiers.has(chosen)) loadFrontier(chosen);
 }
 
 /** The quality in the chart: by trained models only once it is known which of them are on their frontier. */
@@ -376,8 +378,10 @@ async function loadPointsOf(target) {
   if (target !== chosen) return;
   redraw();
   refreshAnswer();
+  if (!frontiers.has(target)) loadFrontier(target); // Not before the points, which it would hold up.
 }
-const reloadPoints = throttled(() => loadPointsOf(chosen).catch(unlessRefused), () => SLOW_ROUND_MS);
+/** Bounded: the service thins them, and they are asked for again only when thousands were added since, or for another axis. */
+const reloadPoints = throttled(() => loadPointsOf(chosen).then(() => chart.onZoom()).catch(unlessRefused), () => SLOW_ROUND_MS);
 
 /** The chart shows this window: all that is in it, as far as it can be drawn. */
 async function zoom(window) {
@@ -396,6 +400,7 @@ async function zoom(window) {
 
 /** What is listed is new: the selected candidate may be among it, and whether it is an encoder is known from its candidates. */
 function showListed() {
+  requestAnimationFrame(() => setTimeout(plotly)); // Once the rows are drawn.
   showChosen();
   const target = job.targets.find(({ id: each }) => each === chosen);
   showTarget(target, job, candidates.traits(chosen));
@@ -438,12 +443,11 @@ async function start() {
   quality.picked = wanted.quality;
   table.arrange(wanted);
   turnChart(wanted.chart === "3d" ? "solid" : "flat");
-  byId("chart-kinds").querySelector("[data-kind=solid]").disabled = !chart.hasWebGl;
   showAccount();
   await loadJob(); // Its last event is read before the candidates: what happens between is heard again, not missed.
   const after = job.last_event;
   genes.brush(wanted.brush);
-  table.turn(chosen);
+  await table.turn(chosen); // The rows first: beside the points they would take as long as those.
   await loadPointsOf(chosen);
   await showWanted();
   follow(after);

@@ -1,6 +1,7 @@
 // The log of a job: its events in words, the last ones first loaded, and new ones as they come.
 
 import { inWords, isBad } from "../job/events.js";
+import { isEnded } from "../job/target.js";
 import { Away, patiently, Refused, showAccount } from "../shared/api.js";
 import { byId, element, setNotice, setText, throttled } from "../shared/dom.js";
 import { whole } from "../shared/format.js";
@@ -17,6 +18,7 @@ let events = [];
 let targets = new Map();
 let stream = null;
 let begun = 0;
+let [state, last] = ["", 0]; // of the job: its state, and the number of its last event, as far as they are known
 
 function draw() {
   const log = byId("log");
@@ -40,9 +42,21 @@ function follow(after) {
   events = [];
   stream = new EventStream((number) => `${path}/events?after=${number}`, after, (event) => {
     events.push(event);
+    hear(event);
     drawSoon();
-  }, (state) => setLive({ live: "live", lost: "lost" }[state] ?? "", { live: "live", lost: "connection lost; reconnecting" }[state] ?? ""));
+  }, (now) => setLive({ live: "live", lost: "lost" }[now] ?? "", { live: "live", lost: "connection lost; reconnecting" }[now] ?? ""));
   stream.open();
+}
+
+/** A job that has ended has no further events: nothing is live any more. */
+function hear({ kind, number, data }) {
+  if (number > last) {
+    last = number;
+    if (kind === "job_state") ({ state } = data);
+  }
+  if (number < last || !isEnded(state)) return;
+  stream.close();
+  setLive("", `the job has ended: ${state}`);
 }
 
 async function start() {
@@ -53,6 +67,7 @@ async function start() {
   setText(byId("job-link"), job.name);
   document.title = `Log of ${job.name} · edgefront`;
   targets = new Map(job.targets.map(({ id, name }) => [id, name]));
+  ({ state, last_event: last } = job);
   follow(Math.max(0, job.last_event - LAST));
   draw();
   byId("kinds").addEventListener("change", draw);

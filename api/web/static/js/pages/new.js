@@ -6,7 +6,7 @@ import { MyModel } from "../new/model.js";
 import { Narrowing } from "../new/narrow.js";
 import { changedProtocol, fillPass, LIMIT_INPUTS, limitFields, passFields, showLimits, showMode } from "../new/pass.js";
 import { describeDevices, describeRuntime, titleOf } from "../new/places.js";
-import { count, duration, fileSize, MISSING, whole } from "../shared/format.js";
+import { count, duration, figure, fileSize, megabytes, milliseconds, MISSING, whole } from "../shared/format.js";
 
 const TYPING_MS = 400;
 const EMBEDDING = ["div", "d_embed"]; // Genes that published searches hold fixed, and in which there is most to find.
@@ -151,6 +151,7 @@ async function estimate() {
 
 function none(text) {
   byId("estimate").hidden = true;
+  setText(byId("limits-says"), "");
   setText(byId("estimate-says"), text);
 }
 
@@ -159,7 +160,8 @@ function show({ refusals, targets, launches, minutes, minutes_at_most: most, can
   byId("submit").disabled = refusals.length > 0;
   if (targets.length === 0) return none("The search would be refused.");
   byId("estimate").hidden = false;
-  const [{ baseline_launches: baselines, seconds_from: source, note }] = targets;
+  const [{ baseline_launches: baselines, seconds_from: source, note, stock }] = targets;
+  setText(byId("limits-says"), sayStock(stock));
   setText(byId("estimate-launches"), range(launches));
   setText(byId("estimate-time"), minutes === null ? MISSING : upTo(duration(60 * minutes), duration(60 * most)));
   setText(byId("estimate-candidates"), range(candidates));
@@ -169,6 +171,14 @@ function show({ refusals, targets, launches, minutes, minutes_at_most: most, can
     ...(refusals.length ? ["The search would be refused."] : []), `${count(baselines, "launch", "es")} of these for ${model.isChosen ? "my model" : "the stock model"}.`,
     SOURCES[source], note,
   ].join(" "));
+}
+
+/** What the baselines are predicted to take there: what limits can be chosen by. */
+function sayStock(stock) {
+  if (!stock.length) return "Nothing was measured there yet that limits could be chosen by. They may stay empty: the job's page then has sliders for them.";
+  const each = stock.map(({ name, latency_ms: ms, latency_low_ms: low, latency_high_ms: high, memory_bytes: bytes }) =>
+    `${milliseconds(ms)} (${figure(low)} to ${figure(high)}) and ${megabytes(bytes)} with ${name}`);
+  return `${model.isChosen ? "My model" : "The stock model"} is predicted at ${each.join(", at ")}.`;
 }
 
 const upTo = (expected, most) => (expected === most ? expected : `${expected} to ${most}`);

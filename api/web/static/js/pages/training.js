@@ -203,6 +203,8 @@ async function showFiles() {
   shown = text;
   const [results, checkpoint, curves] = ["result/", "checkpoints/", "tensorboard/"].map((folder) => files.filter((file) => file.path.startsWith(folder)));
   byId("files").replaceChildren(...results.map(fileItem));
+  byId("archive-line").hidden = results.length < 2;
+  setText(byId("archive-size"), fileSize(results.reduce((sum, { size }) => sum + size, 0)));
   byId("checkpoint-files").replaceChildren(...checkpoint.map(fileItem));
   byId("checkpoint").hidden = checkpoint.length === 0;
   byId("checkpoint").open = results.length === 0 && checkpoint.length > 0;
@@ -235,6 +237,18 @@ function showFormats() {
   if (list.childElementCount === there.length) return;
   list.replaceChildren(...there.map(({ format, numbers = "float32", label }) => element("li", {},
     element("a", { href: `${path}/model?format=${format}&numbers=${numbers}`, download: "", text: label }))));
+  showHowToRun();
+}
+
+/** Commands for what was downloaded, of a model that generates text. */
+function showHowToRun() {
+  const has = (format) => training.formats.includes(format);
+  byId("running").hidden = !has("onnx-decode");
+  byId("run-gguf").hidden = !has("gguf");
+  byId("run-transformers").hidden = !has("transformers");
+  const endless = qualityName(training) === "bpc" ? " --ignore-eos" : ""; // Bytes and characters have no token that ends a text.
+  setText(byId("run-archive"), `unzip ${id}.zip\nedgefront generate ${id} --prompt "Once upon a time" --tokens 40`);
+  setText(byId("run-llama"), `llama-cli -m edgefront-*-trained.gguf -p "Once upon a time" -n 40${endless}`);
 }
 
 async function showLayers() {
@@ -313,6 +327,7 @@ byId("axis").addEventListener("change", drawCurves);
 
 async function start() {
   showAccount();
+  byId("archive").href = `${path}/archive`;
   byId("numbers").href = `${path}/metrics?limit=${METRICS}`;
   await loadTraining(); // Its last event is read before its reports: what happens between is heard again, not missed.
   const after = training.last_event;

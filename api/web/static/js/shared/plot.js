@@ -1,6 +1,20 @@
-// What all charts share: the settings of Plotly, and who gets the wheel.
+// What all charts share: Plotly and its settings, and who gets the wheel.
 
-import { debounced } from "./dom.js";
+import { byId, debounced, element } from "./dom.js";
+
+let loading = null;
+
+/**
+ * Plotly, or null where it cannot be loaded. It is run when it is first asked for: that takes the page's thread for a second,
+ * which would hold up the first rows. A page with charts has it fetched early (`<link rel="preload" id="plotly">`).
+ */
+export function plotly() {
+  loading ??= new Promise((done) => {
+    const on = { load: () => done(window.Plotly ?? null), error: () => done(null) };
+    document.head.append(element("script", { src: byId("plotly").href, on }));
+  });
+  return loading;
+}
 
 const BUTTONS = {
   flat: [["toImage"], ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],

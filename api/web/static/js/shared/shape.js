@@ -17,6 +17,13 @@ export const kindTitle = ({ kind }) => KINDS[kind] ?? kind;
 /** The page of a CandidateView. */
 export const candidateAddress = ({ job_id: job, id }) => `/jobs/${encodeURIComponent(job)}/candidates/${encodeURIComponent(id)}`;
 
+/** "srupp", "transformer_xl", "encoder" or "gpt2": models that recipes train alike. */
+export function familyOf({ blocks, positions, causal }) {
+  if (blocks.some(({ kind }) => kind.startsWith("sru"))) return "srupp";
+  if (causal === false) return "encoder";
+  return positions?.kind === "relative" ? "transformer_xl" : "gpt2";
+}
+
 /** "6 layers × 512" where each is attention and feed-forward, else "2 attention, 9 feed-forward × 512". */
 export function shapeOf(architecture) {
   const blocks = (architecture && architecture.blocks) || [];

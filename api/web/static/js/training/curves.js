@@ -2,7 +2,7 @@
 
 import { colour, element } from "../shared/dom.js";
 import { figure, whole } from "../shared/format.js";
-import { plotSettings } from "../shared/plot.js";
+import { plotly, plotSettings } from "../shared/plot.js";
 import { lossText } from "./view.js";
 
 const MOST_POINTS = 4000; // Beyond, a line is drawn through evenly spread ones.
@@ -13,11 +13,6 @@ export class Curves {
     this.bits = bits; // Whether a validation is given in bits per character.
     this.lastDrawMs = 0;
     this.drawing = false;
-    if (!window.Plotly) {
-      this.message = "The chart could not be loaded. The JSON has every number.";
-      node.replaceChildren(element("p", { class: "empty", text: this.message }));
-      node.setAttribute("role", "note");
-    }
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.last && this.draw(...this.last));
     matchMedia("(max-width: 560px)").addEventListener("change", () => this.last && this.draw(...this.last));
   }
@@ -43,9 +38,11 @@ export class Curves {
       return;
     }
     this.drawing = true;
+    const loaded = await plotly();
+    if (!loaded) return this.#say("The chart could not be loaded. The JSON has every number.");
     const began = performance.now();
     try {
-      await window.Plotly.react(this.node, traces(metrics, axis, this.bits), layout(metrics, axis), SETTINGS);
+      await loaded.react(this.node, traces(metrics, axis, this.bits), layout(metrics, axis), SETTINGS);
     } finally {
       this.drawing = false;
     }
@@ -53,6 +50,12 @@ export class Curves {
     if (!this.waiting) return;
     this.waiting = false;
     await this.draw(...this.last);
+  }
+
+  #say(message) {
+    this.message = message;
+    this.node.replaceChildren(element("p", { class: "empty", text: message }));
+    this.node.setAttribute("role", "note");
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { byId, colour, element, setText } from "../shared/dom.js";
 import { figure, whole } from "../shared/format.js";
-import { plotSettings } from "../shared/plot.js";
+import { plotly, plotSettings } from "../shared/plot.js";
 
 const TITLES = { attention: "attention", feed_forward: "feed-forward", identity: "identity" };
 const COLOURS = { attention: "frontier", feed_forward: "baseline", identity: "line" };
@@ -34,7 +34,7 @@ export class Layers {
     this.#draw();
   }
 
-  #draw() {
+  async #draw() {
     const search = this.view?.searches.find((each) => String(each.seed) === byId("seed").value);
     for (const id of ["layer-bars", "layer-steps", "layer-numbers"]) byId(id).hidden = !search;
     byId("picture-png").parentElement.hidden = !search;
@@ -49,11 +49,12 @@ export class Layers {
       ...(search.expected_ms === null ? [] : [`${figure(search.expected_ms)} ms expected latency`]),
     ].join(" · "));
     this.#table(last.probabilities);
-    if (!window.Plotly) return;
+    const loaded = await plotly();
+    if (!loaded) return;
     const depth = last.probabilities.length;
-    window.Plotly.react(byId("layer-bars"), bars(last.probabilities, this.view.choices), layout("layer", "probability", depth, { barmode: "stack", showlegend: true }), SETTINGS);
+    loaded.react(byId("layer-bars"), bars(last.probabilities, this.view.choices), layout("layer", "probability", depth, { barmode: "stack", showlegend: true }), SETTINGS);
     const attention = this.view.choices.indexOf("attention");
-    window.Plotly.react(byId("layer-steps"), overSteps(search.records, attention), layout("step", "layer", depth, { title: "attention over the steps" }), SETTINGS);
+    loaded.react(byId("layer-steps"), overSteps(search.records, attention), layout("step", "layer", depth, { title: "attention over the steps" }), SETTINGS);
   }
 
   #table(rows) {

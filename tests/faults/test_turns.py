@@ -1,0 +1,229 @@
+"""What one owner or device asks for leaves room for the others: threads, long polls, exports, searches, scores,
+trainings."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any
+
+import httpx
+import pytest
+from running_api import Service, job, problem
+from simulated_agent import CLASS, SimulatedAgent, by_size, principal
+from simulated_pool import Pool, settings_for
+from simulated_service import Service as Searches
+from simulated_service import request
+from sqlalchemy import func, select
+
+from edgefront.api.candidates import tables
+from edgefront.api.jobs import endpoints
+from edgefront.api.live.waiting import OF_DEVICE
+from edgefront.core.errors import InvalidInput
+from edgefront.core.services.access import keys
+from edgefront.core.services.quality import scoring
+from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.claims import Machine
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Training, WebSession
+from edgefront.core.wire.jobs import JobView
+from edgefront.workers.searching import Searching, Work, next_compute_step
+from edgefront.workers.turns import Turns
+
+
+@pytest.fixture
+def service(sqlite_url: str, open_database: Callable[..., Database], start_service: Callable[..., Service]) -> Service:
+    return start_service(open_database(sqlite_url), slow_requests=3)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+# Requests ------------------------------------------------------------------------------------------------------------
+
+
+def test_short_requests_of_one_owner_leave_threads_for_others(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, begun, may_end = endpoints.jobs.list_jobs, threading.Semaphore(0), threading.Event()
+
+    def blocked(session: Any, person: Any, *given: Any, **named: Any) -> Any:
+        if person.owner == "eve":
+            begun.release()
+            assert may_end.wait(60)
+        return listed(session, person, *given, **named)
+
+    monkeypatch.setattr(endpoints.jobs, "list_jobs", blocked)
+    eve, bob, agent = service.client("user", "eve"), service.client("user", "bob", timeout=20), service.agent()
+    most = service.context.turns.of_owner
+    with ThreadPoolExecutor(40) as many:
+        sent = [many.submit(eve.get, "/v1/jobs") for _ in range(40)]
+        try:
+            for _ in range(most):
+                assert begun.acquire(timeout=60)
+            assert bob.get("/v1/jobs").status_code == 200
+            assert agent.post("/v1/leases", json={"wait_s": 0}, timeout=20).status_code == 200
+            assert not begun.acquire(blocking=False)
+        finally:
+            may_end.set()
+        assert {one.result().status_code for one in sent} == {200}
+
+
+def test_a_device_waits_in_few_requests(service: Service) -> None:
+    agent = service.agent()
+    body = {"wait_s": 20, "max_items": 1}
+    with ThreadPoolExecutor(12) as many:
+        sent = [many.submit(agent.post, "/v1/leases", json=body) for _ in range(12)]
+        until(lambda: sum(one.done() for one in sent) == 12 - OF_DEVICE)
+        assert service.context.room.size == OF_DEVICE
+        service.context.room.close()
+        assert {one.result().json()["lease_id"] for one in sent} == {None}
+
+
+def test_an_export_is_under_way_until_it_is_sent(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    files: list[IO[bytes]] = []
+    may_end = threading.Event()
+
+    def slowly(file: IO[bytes]) -> Iterator[bytes]:
+        files.append(file)
+        assert may_end.wait(60)
+        yield file.read()
+
+    monkeypatch.setattr(tables, "chunks", slowly)
+    service.enrol(device_class=CLASS)
+    eve, bob = service.client("user", "eve"), service.client("user", "bob")
+    path = f"/v1/jobs/{service.submit(eve)['id']}/candidates?format=csv"
+    with ThreadPoolExecutor(3) as many:
+        try:
+            sent = [many.submit(eve.get, path) for _ in range(3)]
+            until(lambda: len(files) == 3)
+            assert problem(eve.get(path), 429)["detail"].startswith("3 requests of 'eve'")
+            assert bob.post("/v1/jobs/estimate", json=job()).status_code == 200
+        finally:
+            may_end.set()
+        assert {one.result().status_code for one in sent} == {200}
+    until(lambda: all(file.closed for file in files))
+    assert eve.get(path).status_code == 200
+
+
+def test_browser_sessions_of_a_key_are_bounded(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "MOST_WEB_SESSIONS", 3)
+    key, nobody = service.key("user", "eve"), service.client(None)
+    cookies = []
+    for _ in range(5):
+        answer = nobody.post("/v1/session", json={"key": key})
+        assert answer.status_code == 201
+        cookies.append(answer.headers["set-cookie"].split(";")[0])
+    nobody.cookies.clear()
+    with service.database.read() as session:
+        assert session.scalar(select(func.count()).select_from(WebSession)) == 3
+    found = [nobody.get("/v1/me", headers={"Cookie": cookie}).status_code for cookie in cookies]
+    assert found == [401, 401, 200, 200, 200]
+
+
+# Work ----------------------------------------------------------------------------------------------------------------
+
+
+def test_who_had_no_turn_for_longest_comes_next() -> None:
+    turns, order = Turns(), []
+    for _ in range(5):
+        owner = turns.order(["ann", "bob", "ann"])[0]
+        turns.take(owner)
+        order.append(owner)
+    assert order == ["ann", "bob", "ann", "bob", "ann"]
+    assert turns.order(["ann", "bob", "cy"])[0] == "cy"
+
+
+def of(searches: Searches, owner: str) -> Searches:
+    """The same database as another user has it."""
+    other = Searches.__new__(Searches)
+    other.__dict__.update(searches.__dict__, user=principal(searches.database, owner))
+    return other
+
+
+def test_searches_of_owners_are_computed_in_turn(
+    sqlite_url: str, open_database: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = Searches(open_database(sqlite_url))
+    SimulatedAgent(ann.database, by_size())
+    bob = of(ann, "bob")
+    jobs = [ann.create(request(name=f"ann {number}", seed=number)) for number in range(3)]
+    jobs.append(bob.create(request(seed=9)))
+    steps = [next_compute_step(ann.database, one.targets[0].id) for one in jobs]
+    assert [one.owner for one in steps if one] == ["ann", "ann", "ann", "bob"]
+    at_work, order = Searching(ann.database, Settings()), []
+    at_work._held = [Work(one) for one in steps if one]
+
+    def computed(_database: Database, work: Work, _settings: Settings | None = None) -> None:
+        order.append(work.step.owner)
+
+    monkeypatch.setattr("edgefront.workers.searching.continue_work", computed)
+    at_work._run()
+    assert order == ["ann", "bob", "ann", "ann"]
+
+
+def test_scores_of_owners_are_computed_in_turn(database: Database) -> None:
+    ann = Searches(database)
+    SimulatedAgent(database, by_size())
+
+    def scored(searches: Searches, seed: int) -> JobView:
+        return searches.submit(
+            request(proxy="snip", proxy_settings={"rows": 2, "length": 4}, proxy_seed=seed, baseline_layers=[1, 2, 3])
+        )
+
+    jobs = {scored(ann, 1).id: "ann", scored(ann, 2).id: "ann", scored(of(ann, "bob"), 3).id: "bob"}
+    assert len(jobs) == 3
+    turns, order = Turns(), []
+    while True:
+        with database.write() as session:
+            held = scoring.claim(session, database.now(session), turns.order)
+        if held is None:
+            break
+        turns.take(held.owner)
+        order.append(held.owner)
+    assert order == ["ann", "bob"] * 3 + ["ann"] * 3
+
+
+def test_trainings_of_owners_start_in_turn(database: Database, tmp_path: Path) -> None:
+    pool = Pool(database, settings_for(database.url.render_as_string(hide_password=False), tmp_path))
+    owners = {pool.submit(f"ann {number}"): "ann" for number in range(4)}
+    pool.user = principal(database, "bob")
+    owners |= {pool.submit(f"bob {number}"): "bob" for number in range(2)}
+    pool.user = principal(database, "ann")
+    fourth, last = (next(id_ for id_ in reversed(owners) if owners[id_] == name) for name in ("ann", "bob"))
+    assert pool.get(fourth).note.startswith("5 before it in the queue")
+    pool.user = principal(database, "bob")
+    assert pool.get(last).note.startswith("3 before it in the queue")
+    order = []
+    for number in range(4):
+        claim = pool.claim(Machine(f"worker {number}", 1, 1 << 40))
+        assert claim is not None
+        order.append(owners[claim.training_id])
+    assert order == ["ann", "bob", "ann", "bob"]
+    with database.write() as session:  # all of bob's end
+        for row in session.scalars(select(Training).where(Training.owner == "bob")):
+            row.state = "done"
+    pool.user = principal(database, "bob")
+    pool.submit("bob again")
+    claim = pool.claim(Machine("another worker", 1, 1 << 40))
+    assert claim is not None
+    with database.read() as session:
+        assert session.get_one(Training, claim.training_id).owner == "bob"
+
+
+def test_one_generation_of_predictions_is_bounded(service: Service) -> None:
+    service.enrol(device_class=CLASS)
+    eve = service.client("user", "eve")
+    endless = {"name": "surrogate", "settings": {"population": 100_000, "steps": 1000}}
+    asked_: dict[str, Any] = job(algorithm=endless, proxy="decoder_parameters")
+    answer: httpx.Response = eve.post("/v1/jobs", json=asked_)
+    found = problem(answer, 422)
+    assert (found["field"], found["kind"]) == ("algorithm.settings.steps", InvalidInput.kind)
+    assert "at most 10" in found["allowed"]
