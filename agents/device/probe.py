@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import os
 import platform
 import re
 import shutil
@@ -106,7 +107,8 @@ class Tried(NamedTuple):
 
 def try_runtime(runtime: Runtime) -> Tried:
     """Tests this runtime, which is installed, in a separate process."""
-    command: Sequence[str] = [sys.executable, "-m", "edgefront.agents.measuring.runtimes.describe", runtime]
+    module = "edgefront.agents.measuring.runtimes.describe"
+    command: Sequence[str] = [sys.executable, "-m", module, runtime, str(os.getpid())]
     complete = False
     try:
         # If a test crashes the process or hangs, the last line contains the facts known before it.

@@ -6,11 +6,11 @@ All is on the logarithms of the launches' medians: a factor too much and a facto
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Literal, NamedTuple
+
+import numpy as np
 
 from edgefront.core.measurement.statistics import LaunchVariance
 from edgefront.core.units import MB, MIB
@@ -87,37 +87,51 @@ def from_prediction(of: Literal["latency", "memory"], value: float, low: float, 
     return Expected(of, value, max(far, 2 * half), "the predictor of this device")
 
 
-def latency_from_peers(work: float, peers: Sequence[tuple[float, float]]) -> Expected | None:
-    """By the work, from (work, latency in ms) of others measured there; None with fewer than `PEERS`.
+@dataclass(frozen=True)
+class PeerFit:
+    """What the others measured on a device took, as a power of their size, with which a new one is compared."""
+
+    of: Literal["latency", "memory"]
+    power: float
+    log_factor: float
+    tolerance: float
+
+    def expected(self, size: float) -> Expected | None:
+        """What one of this size should take; None if its size is not known."""
+        if size <= 0:
+            return None
+        value = math.exp(self.log_factor + self.power * math.log(size))
+        return Expected(self.of, value, self.tolerance, "the others measured there")
+
+
+def latency_fit(peers: Sequence[tuple[float, float]]) -> PeerFit | None:
+    """From (work, latency in ms) of others measured there; None with fewer than `PEERS`.
 
     Latency grows as a power of the work, of at most one: small models take as long as starting their operators does.
     """
-    return _from_peers("latency", work, peers, FAR_FROM_PEERS)
+    return _fit("latency", peers, FAR_FROM_PEERS)
 
 
-def memory_from_peers(weight_bytes: float, peers: Sequence[tuple[float, float]]) -> Expected | None:
-    """By the bytes of the weights, from (those, peak memory in bytes) of others measured there, as latency by work."""
-    return _from_peers("memory", weight_bytes, peers, FAR_IN_MEMORY)
+def memory_fit(peers: Sequence[tuple[float, float]]) -> PeerFit | None:
+    """From (bytes of the weights, peak memory in bytes) of others measured there, as latency by work."""
+    return _fit("memory", peers, FAR_IN_MEMORY)
 
 
-def _from_peers(
-    of: Literal["latency", "memory"], size: float, peers: Sequence[tuple[float, float]], far: float
-) -> Expected | None:
+def _fit(of: Literal["latency", "memory"], peers: Sequence[tuple[float, float]], far: float) -> PeerFit | None:
     """The power is the median over pairs (Theil 1950, Sen 1968), so lies among the others hardly move it."""
-    points = [(math.log(one), math.log(value)) for one, value in peers if one > 0 and value > 0]
-    if len(points) < PEERS or size <= 0:
+    points = np.log([pair for pair in peers if min(pair) > 0] or [(1.0, 1.0)])
+    if len(points) < PEERS:
         return None
-    slopes = [
-        (value - other) / (one - others)
-        for (one, value), (others, other) in combinations(points, 2)
-        if abs(one - others) > APART_ENOUGH
-    ]
-    power = min(1.0, max(0.0, statistics.median(slopes))) if slopes else 1.0
-    rests = [value - power * one for one, value in points]
-    middle = statistics.median(rests)
-    spread = _TO_DEVIATION * statistics.median(abs(rest - middle) for rest in rests)
-    expected = math.exp(middle + power * math.log(size))
-    return Expected(of, expected, max(far, PEER_SPREADS * spread), "the others measured there")
+    sizes, values = points.T
+    one, other = np.triu_indices(len(points), 1)
+    apart = np.abs(sizes[one] - sizes[other]) > APART_ENOUGH
+    one, other = one[apart], other[apart]
+    slopes = (values[one] - values[other]) / (sizes[one] - sizes[other])
+    power = min(1.0, max(0.0, float(np.median(slopes)))) if len(slopes) else 1.0
+    rests = values - power * sizes
+    middle = float(np.median(rests))
+    spread = _TO_DEVIATION * float(np.median(np.abs(rests - middle)))
+    return PeerFit(of, power, middle, max(far, PEER_SPREADS * spread))
 
 
 def apart(variance: LaunchVariance) -> float:

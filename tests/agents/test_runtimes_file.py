@@ -24,7 +24,7 @@ if os.environ.get("CRASHES"):
     import atexit
     atexit.register(os._exit, 3)
 """
-_LLAMA = "-m edgefront.agents.measuring.runtimes.describe llamacpp\n"
+_LLAMA = f"-m edgefront.agents.measuring.runtimes.describe llamacpp {os.getpid()}\n"
 
 
 @pytest.fixture

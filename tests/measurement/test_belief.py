@@ -15,8 +15,8 @@ from edgefront.core.measurement.belief import (
     agreement,
     apart,
     from_prediction,
-    latency_from_peers,
-    memory_from_peers,
+    latency_fit,
+    memory_fit,
 )
 from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, MAX_MHZ, ceiling
 from edgefront.core.measurement.drift import drift
@@ -79,20 +79,27 @@ def test_the_more_is_known_of_the_spread_the_closer_launches_must_be() -> None:
 
 def test_a_result_far_from_its_peers_is_doubted() -> None:
     peers = [(1e9 * size, 10.0 * size) for size in (1.0, 2.0, 3.0, 4.0, 5.0)]
-    expected = latency_from_peers(1e9, peers)
+    fit = latency_fit(peers)
+    assert fit is not None
+    expected = fit.expected(1e9)
     assert expected is not None
     assert expected.value == pytest.approx(10.0)
     assert expected.doubt(25.0) is None
     assert "40 times faster than expected" in (expected.doubt(0.25) or "")
     assert "slower" in (expected.doubt(100.0) or "")
-    assert latency_from_peers(1e9, peers[:4]) is None
+    assert fit.expected(0.0) is None
+    assert latency_fit(peers[:4]) is None
+    assert latency_fit([*peers[:4], (0.0, 10.0), (1e9, 0.0)]) is None
+    assert latency_fit([]) is None
 
 
 def test_small_models_take_as_long_as_their_operators_do() -> None:
     """Latency 5 ms and 1 ms for each 10⁹ operations: nothing in proportion, and nothing doubted."""
     peers = [(1e9 * size, 5.0 + size) for size in (0.01, 0.05, 0.1, 0.5, 1.0, 3.0, 10.0)]
+    fit = latency_fit(peers)
+    assert fit is not None
     for size in (0.02, 0.2, 5.0):
-        expected = latency_from_peers(1e9 * size, peers)
+        expected = fit.expected(1e9 * size)
         assert expected is not None
         assert expected.doubt(5.0 + size) is None
         assert expected.doubt((5.0 + size) / 20) is not None
@@ -105,7 +112,9 @@ def test_a_wide_prediction_doubts_less() -> None:
 
 def test_half_of_the_peak_memory_is_doubted() -> None:
     peers = [(MB * size, MB * (20.0 + 1.4 * size)) for size in (20.0, 30.0, 40.0, 55.0, 70.0)]
-    expected = memory_from_peers(50.0 * MB, peers)
+    fit = memory_fit(peers)
+    assert fit is not None
+    expected = fit.expected(50.0 * MB)
     assert expected is not None
     assert expected.doubt(90.0 * MB) is None
     assert "a peak memory of 48 MB, 1.89 times less" in (expected.doubt(48.0 * MB) or "")

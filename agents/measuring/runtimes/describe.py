@@ -1,8 +1,9 @@
-"""`python -m edgefront.agents.measuring.runtimes.describe RUNTIME`: the facts of a runtime on this device, as JSON. It
-fails if the runtime is missing, or a provider does not compute in float32.
+"""`python -m edgefront.agents.measuring.runtimes.describe RUNTIME PARENT`: the facts of a runtime on this device, as
+JSON. It fails if the runtime is missing, or a provider does not compute in float32.
 
-Run in a separate process, since it loads the runtime and tests its providers. It prints a line of facts after every
-test of a number format: if a test crashes the process, the last line is valid.
+Run in a separate process, since it loads the runtime and tests its providers; it ends with its parent, whose process id
+is `PARENT`. It prints a line of facts after every test of a number format: if a test crashes the process, the last line
+is valid.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, get_args
 from edgefront.agents.measuring.runtimes import library
 from edgefront.core.measurement.runtimes import Runtime, not_installed
 from edgefront.core.number_formats import NumberFormat
+from edgefront.core.processes.child import die_with_parent
 from edgefront.core.validation import one_of
 
 # Providers that take minutes for each new graph: for these float32 only is assumed.
@@ -52,4 +54,5 @@ def _say(facts: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    die_with_parent(int(sys.argv[2]))
     sys.exit(main(one_of("runtime", sys.argv[1], get_args(Runtime))))

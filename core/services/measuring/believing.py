@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal
 
 from sqlalchemy.orm import Session
@@ -34,6 +35,21 @@ AUDITED_FROM = 4
 
 
 @dataclass
+class _Known:
+    """What was measured on a device with a protocol, without what is settled now."""
+
+    peers: Sequence[belief.Peer]
+
+    @cached_property
+    def latency(self) -> rules.PeerFit | None:
+        return rules.latency_fit([(one.flops, one.latency_ms) for one in self.peers])
+
+    @cached_property
+    def memory(self) -> rules.PeerFit | None:
+        return rules.memory_fit([(one.weight_bytes, one.memory_bytes) for one in self.peers])
+
+
+@dataclass
 class Beliefs:
     """What the launches of a batch come to."""
 
@@ -48,7 +64,7 @@ class Beliefs:
     unlikely_ends: set[str] = field(default_factory=set)
     """Infeasible launches of models that take less than others that were measured there."""
     _variances: dict[tuple[str, str], LaunchVariance] = field(default_factory=dict)
-    _peers: dict[tuple[str, str], list[belief.Peer]] = field(default_factory=dict)
+    _known: dict[tuple[str, str], _Known] = field(default_factory=dict)
 
     def believed(
         self, measurement: Measurement, done: Sequence[Any], fresh: set[str]
@@ -143,7 +159,7 @@ class Beliefs:
         it needs a second launch that agrees.
         """
         expected = self._expected(measurement)
-        peers = self._known(measurement)
+        peers = self._known_at(measurement).peers
         if expected is None or not peers:
             return False
         if launch.result["reason"] == "out_of_memory":
@@ -169,20 +185,19 @@ class Beliefs:
             _predicted(subject.predicted or {}, *one) for one in (("latency", "ms"), ("memory", "bytes"))
         )
         if latency is None:
-            known = [(one.flops, one.latency_ms) for one in self._known(measurement)]
-            latency = rules.latency_from_peers(float(subject.flops or 0), known)
+            fit = self._known_at(measurement).latency
+            latency = None if fit is None else fit.expected(float(subject.flops or 0))
         if memory is None:
-            known = [(one.weight_bytes, one.memory_bytes) for one in self._known(measurement)]
-            memory = rules.memory_from_peers(float(subject.weight_bytes or 0), known)
+            fit = self._known_at(measurement).memory
+            memory = None if fit is None else fit.expected(float(subject.weight_bytes or 0))
         found = rules.Expectation(latency, memory)
         return found if found.is_known else None
 
-    def _known(self, measurement: Measurement) -> list[belief.Peer]:
-        """What was measured there, without what is settled now."""
+    def _known_at(self, measurement: Measurement) -> _Known:
         place = (measurement.device_key, measurement.protocol_digest)
-        if place not in self._peers:
-            self._peers[place] = belief.peers(self.session, *place, but=self.subjects.keys())
-        return self._peers[place]
+        if place not in self._known:
+            self._known[place] = _Known(belief.peers(self.session, *place, but=self.subjects.keys()))
+        return self._known[place]
 
     def _variance(self, measurement: Measurement) -> LaunchVariance:
         place = (measurement.device_key, measurement.protocol_digest)
