@@ -1,7 +1,7 @@
 """The last lines of the agents' logs.
 
 Revision: 0019
-Follows: 0017
+Follows: 0018
 """
 
 from __future__ import annotations

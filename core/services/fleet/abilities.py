@@ -17,8 +17,8 @@ from edgefront.core.spaces.versions import fields_of
 KEPT = 50_000
 
 _lock = threading.Lock()
-_known: OrderedDict[tuple[str, str, str], int] = OrderedDict()
-"""Device id, digest of its facts, and the question: the digest of a protocol, or which descriptions it reads."""
+_known: OrderedDict[tuple[str, str | None, str], int] = OrderedDict()
+"""Device id, digest of its facts (None of facts that an old release stored), and the question: the digest of a protocol, or which descriptions it reads."""
 
 
 def can_run_on(session: Session, device: OwnDevice, protocol: MeasurementProtocol) -> bool:
@@ -32,8 +32,6 @@ def can_read_on(session: Session, device: OwnDevice, description: Mapping[str, A
 
 
 def _kept(session: Session, device: OwnDevice, question: str, answer: Callable[[Mapping[str, Any]], int]) -> int:
-    if device.facts_digest is None:  # of a release that kept none, until its agent reports facts again
-        return answer(facts_of(session, device.id))
     key = (device.id, device.facts_digest, question)
     with _lock:
         found = _known.get(key)

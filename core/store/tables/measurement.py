@@ -17,7 +17,7 @@ class Measurement(Base):
     __tablename__ = "measurement"
     __table_args__ = (
         UniqueConstraint("digest", "device_key", "protocol_digest", "seed"),
-        Index("ix_measurement_device", "device_key", "protocol_digest"),
+        Index("ix_measurement_device", "device_key", "protocol_digest", "state"),
         # Launch variance is pooled over the measurements that have at least two launches.
         Index(
             "ix_measurement_pooled",

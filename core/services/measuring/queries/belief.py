@@ -67,21 +67,24 @@ class Peer(NamedTuple):
     memory_bytes: float
 
 
+_PEERS = (
+    select(Candidate.flops, Candidate.weight_bytes, Measurement.latency_ms, Measurement.memory_bytes)
+    .select_from(Measurement)
+    .join(Candidate, Candidate.id == _OF_ONE)
+    .where(
+        Measurement.device_key == bindparam("device_key"),
+        Measurement.protocol_digest == bindparam("protocol"),
+        Measurement.state == "measured",
+        ~any_of(Measurement.id, texts("but")),
+    )
+    .limit(PEERS_READ)
+)
+
+
 def peers(session: Session, device_key: str, protocol_digest: str, but: Collection[str]) -> list[Peer]:
     """Measurements there that are believed, without the ones named."""
-    rows = session.execute(
-        select(Candidate.flops, Candidate.weight_bytes, Measurement.latency_ms, Measurement.memory_bytes)
-        .select_from(Measurement)
-        .join(Candidate, Candidate.id == _OF_ONE)
-        .where(
-            Measurement.device_key == device_key,
-            Measurement.protocol_digest == protocol_digest,
-            Measurement.state == "measured",
-            Measurement.id.not_in(but),
-        )
-        .limit(PEERS_READ)
-    )
-    return [Peer(*(float(value) for value in row if value is not None)) for row in rows if None not in row]
+    rows = session.execute(_PEERS, {"device_key": device_key, "protocol": protocol_digest, "but": list(but)})
+    return [Peer(*(float(value) for value in row)) for row in rows if None not in row]
 
 
 def done_launches(session: Session, measurement_ids: Collection[str]) -> dict[str, list[Any]]:

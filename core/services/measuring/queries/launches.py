@@ -186,10 +186,13 @@ def lock_for_report(session: Session, launch_ids: Collection[str]) -> Rows:
     return session.execute(_FOR_REPORT, {"ids": list(launch_ids)}).all()
 
 
+# Not EXISTS, for which Postgres would read all candidates of the target; few launches wait at a time.
 _WAITS_FOR_IT = (
     select(Candidate.id)
     .where(Candidate.target_id == bindparam("target"), Candidate.measurement_id == Launch.measurement_id)
-    .exists()
+    .limit(1)
+    .scalar_subquery()
+    .is_not(None)
 )
 
 
