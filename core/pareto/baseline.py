@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -30,16 +31,22 @@ class Baseline:
         rows = _rows(points)
         if not len(rows):
             raise ValueError("a baseline needs at least one measured depth")
-        self._proxies, place = np.unique(rows[:, 0], return_inverse=True)
+        proxies, place = np.unique(rows[:, 0], return_inverse=True)
         counts = np.bincount(place)
-        self._latency = np.bincount(place, weights=rows[:, 1]) / counts
-        self._memory = np.bincount(place, weights=rows[:, 2]) / counts
-        self._half_widths = np.bincount(place, weights=_half_widths(half_widths_ms, len(rows))) / counts
+
+        def averaged(values: NDArray[np.float64]) -> list[float]:
+            average: list[float] = (np.bincount(place, weights=values) / counts).tolist()
+            return average
+
+        # Lists: one value is looked up at a time, which takes numpy ten times as long.
+        self._proxies: list[float] = proxies.tolist()
+        self._latency, self._memory = averaged(rows[:, 1]), averaged(rows[:, 2])
+        self._half_widths = averaged(_half_widths(half_widths_ms, len(rows)))
 
     @property
     def proxies(self) -> tuple[float, float]:
         """The least and the highest proxy that was measured."""
-        return float(self._proxies[0]), float(self._proxies[-1])
+        return self._proxies[0], self._proxies[-1]
 
     def at(self, proxy: float) -> tuple[float, float, bool]:
         """Latency (ms) and peak memory (bytes) of the baseline at this proxy, and whether it is extrapolated.
@@ -54,28 +61,37 @@ class Baseline:
 
     def latency(self, proxy: float) -> Figure:
         """Its latency at this proxy in ms, with its interval: that of the depths beside, weighted as they are."""
-        half = float(np.interp(proxy, self._proxies, self._half_widths))
+        half = self._between(self._half_widths, min(max(proxy, self._proxies[0]), self._proxies[-1]))
         return Figure.plus_minus(self.at(proxy)[0], half if math.isfinite(half) else None)
 
-    def _curve(self, values: NDArray[np.float64], wanted: float) -> float:
+    def _between(self, values: list[float], wanted: float) -> float:
+        """Linear between the two depths beside, within the measured range."""
+        known = self._proxies
+        right = bisect_left(known, wanted)
+        if known[right] == wanted:
+            return values[right]
+        share = (wanted - known[right - 1]) / (known[right] - known[right - 1])
+        return values[right - 1] + share * (values[right] - values[right - 1])
+
+    def _curve(self, values: list[float], wanted: float) -> float:
         known = self._proxies
         if known[0] <= wanted <= known[-1]:
-            return float(np.interp(wanted, known, values))
+            return self._between(values, wanted)
         near, far = (0, 1) if wanted < known[0] else (-1, -2)
         slope = (values[near] - values[far]) / (known[near] - known[far]) if len(known) > 1 else 0.0
         continued = values[near] + slope * (wanted - known[near])
         sure = values[-1] if wanted > known[-1] else values[0] * self._share(wanted)
-        return float(max(continued, sure))
+        return max(continued, sure)
 
     def knots(self, values: Literal["latency", "memory"]) -> list[tuple[float, float]]:
         """The measured depths of one of its curves: rows of (proxy, ms or bytes), rising."""
         own = self._latency if values == "latency" else self._memory
-        return list(zip(self._proxies.tolist(), own.tolist(), strict=True))
+        return list(zip(self._proxies, own, strict=True))
 
     def _share(self, wanted: float) -> float:
         """Of what the smallest depth costs, what is sure of a model below it."""
         least = self._proxies[0]
-        return float(max(wanted, min(1.0, least / 2)) / least) if least > 0 else 1.0
+        return max(wanted, min(1.0, least / 2)) / least if least > 0 else 1.0
 
 
 def reference(points: ArrayLike) -> dict[str, float]:

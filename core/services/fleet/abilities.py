@@ -18,7 +18,8 @@ KEPT = 50_000
 
 _lock = threading.Lock()
 _known: OrderedDict[tuple[str, str | None, str], int] = OrderedDict()
-"""Device id, digest of its facts (None of facts that an old release stored), and the question: the digest of a protocol, or which descriptions it reads."""
+"""Device id, digest of its facts (None of facts that an old release stored), and the question: the digest of a
+protocol, or which descriptions it reads."""
 
 
 def can_run_on(session: Session, device: OwnDevice, protocol: MeasurementProtocol) -> bool:

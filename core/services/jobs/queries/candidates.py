@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from sqlalchemy import ColumnElement, Row, and_, case, false, func, insert, literal, or_, select, true, update
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    Table,
+    and_,
+    bindparam,
+    case,
+    false,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    true,
+    update,
+)
 from sqlalchemy.orm import Session, defer
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -202,14 +217,15 @@ def write(session: Session, changed: Sequence[Candidate]) -> None:
     write_back(session, changed, _NEWS)
 
 
+_TABLE = cast(Table, Candidate.__table__)
+_MOVE = update(_TABLE).where(any_of(_TABLE.c.id, texts("ids"))).values(on_frontier=bindparam("value"))
+
+
 def move_frontier(session: Session, joined: Collection[str], left: Collection[str]) -> None:
     """Sets `on_frontier` in the rows, and in candidates that the session has loaded."""
     for ids, value in ((joined, True), (left, False)):
         if ids:
-            session.execute(
-                update(Candidate).where(any_of(Candidate.id, ids)).values(on_frontier=value),
-                execution_options={"synchronize_session": False},
-            )
+            session.execute(_MOVE, {"ids": list(ids), "value": value})
             for id_ in ids:
                 loaded = session.identity_map.get(session.identity_key(Candidate, id_))
                 if loaded is not None:

@@ -14,7 +14,7 @@ from edgefront.core.states import LIVE_LAUNCHES
 from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.tables import Candidate, Device, Launch, Measurement, random_ids
 
-PEERS_READ = 100
+PEERS_READ = 50
 """Other measurements whose speed is looked at: which ones does not matter."""
 
 _other = aliased(Candidate)
