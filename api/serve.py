@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import sys
+import threading
 from typing import Any
 
 import uvicorn
@@ -14,6 +15,7 @@ from edgefront.api.app import create_app
 from edgefront.api.binding import check_bind
 from edgefront.api.context import Context
 from edgefront.api.http.connections import SPARE, bounded_protocol
+from edgefront.api.web import pages
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.objects import check_store
 from edgefront.core.services.trainings.files.removal import finish_deletions
@@ -34,7 +36,13 @@ _log = logging.getLogger("edgefront.api")
 
 
 class Server(uvicorn.Server):
-    """Ends long polls and event streams first; otherwise shutdown would wait for them."""
+    """Prepares the pages once it listens. Ends long polls and event streams first; otherwise shutdown would wait for
+    them.
+    """
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        threading.Thread(target=pages.warm_up, name="warm-up", daemon=True).start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         application = self.config.app

@@ -137,6 +137,14 @@ def favicon() -> Response:
     return RedirectResponse(own_address("icon.svg"), headers={"Cache-Control": "no-cache"})
 
 
+def warm_up() -> None:
+    """Prepares what the first visitor would wait for: compiles the pages and compresses their scripts."""
+    for template in _templates.list_templates():
+        _templates.get_template(template)
+    for asset in (*own_assets().values(), *map(packaged_asset, PACKAGED)):
+        asset.compressed  # noqa: B018 - kept by the asset
+
+
 def missing_page(request: Request) -> Response | None:
     """What a browser gets at an address where there is nothing; None for any other client."""
     if not wants_page(request.scope):

@@ -105,10 +105,11 @@ function bars(points, { quality, limits }, ink) {
 
 export function layout({ quality, limits }) {
   const [ink, soft, line] = [colour("ink"), colour("soft"), colour("line")];
-  const [large, small] = matchMedia("(max-width: 560px)").matches ? [11, 10] : [13, 11];
+  const isNarrow = matchMedia("(max-width: 560px)").matches;
+  const [large, small] = isNarrow ? [11, 10] : [13, 11];
   const axis = (text) => ({
     title: { text, font: { size: large, color: ink }, standoff: 8 }, tickfont: { size: small, color: soft },
-    gridcolor: line, zeroline: false, automargin: true,
+    gridcolor: line, zeroline: false,
   });
   const limit = limits.latency_ms;
   const dash = { width: 1.5, dash: "dash", color: colour("outside") };
@@ -117,7 +118,8 @@ export function layout({ quality, limits }) {
     showlegend: false,
     hovermode: "closest",
     dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom", // A finger scrolls the page.
-    margin: { l: 8, r: 14, t: 26, b: 8 },
+    // Fixed, with room for seven characters at an axis: for margins that it finds itself Plotly draws everything twice.
+    margin: { l: isNarrow ? 56 : 70, r: 14, t: 26, b: isNarrow ? 44 : 50 },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", color: ink },
