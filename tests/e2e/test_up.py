@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -174,13 +175,32 @@ def test_the_printed_link_opens_the_page(tmp_path: Path, mark: str) -> None:
 
 def test_the_agent_ends_when_its_parent_does(tmp_path: Path) -> None:
     """Without a service: the hidden option alone, on a closed pipe."""
-    token = tmp_path / "token"
-    token.write_text("efe_" + "x" * 43, encoding="utf-8")
-    command = ["agent", "--server", "http://127.0.0.1:9", "--token-file", str(token), "--data-dir", str(tmp_path / "a")]
-    log = tmp_path / "agent.log"
-    with started(*command, "--end-with-parent", mark=str(tmp_path), log=log) as agent:
+    with started(*_agent(tmp_path), "--end-with-parent", mark=str(tmp_path), log=tmp_path / "agent.log") as agent:
         try:
-            agent.wait(200)  # it tries its runtimes first
+            agent.wait(200)
         except subprocess.TimeoutExpired:
-            pytest.fail(said(log))
-    assert marked(str(tmp_path)) == {}
+            pytest.fail(said(tmp_path / "agent.log"))
+        until(lambda: not marked(str(tmp_path)), 10)
+
+
+def test_the_tests_of_its_runtimes_end_with_the_agent(tmp_path: Path) -> None:
+    def stopped() -> bool:
+        """Whether one that loads a runtime is stopped now: it would soon end by itself."""
+        for pid, command in marked(str(tmp_path)).items():
+            with suppress(OSError):
+                if "runtimes.describe" in command and "onnxruntime" in Path(f"/proc/{pid}/maps").read_text():
+                    os.kill(pid, signal.SIGSTOP)
+                    return True
+        return False
+
+    with started(*_agent(tmp_path), mark=str(tmp_path), log=tmp_path / "agent.log") as agent:
+        until(stopped, pause_s=0.02)
+        agent.kill()
+        agent.wait()
+        until(lambda: not marked(str(tmp_path)), 20)
+
+
+def _agent(folder: Path) -> list[str]:
+    token = folder / "token"
+    token.write_text("efe_" + "x" * 43, encoding="utf-8")
+    return ["agent", "--server", "http://127.0.0.1:9", "--token-file", str(token), "--data-dir", str(folder / "a")]
