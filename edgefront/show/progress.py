@@ -34,21 +34,25 @@ def _live(jobs: Iterable[JobView], console: Console) -> JobView | None:
 
 
 def _lines(jobs: Iterable[JobView], console: Console) -> JobView | None:
-    said: dict[str, tuple[float, str]] = {}
+    said: dict[str, tuple[float, str, str]] = {}
     last: JobView | None = None
     for last in jobs:
         for target in last.targets:
             line = progress_line(target, last.request.goal)
-            before, words = said.get(target.id, (float("-inf"), ""))
+            before, words, note = said.get(target.id, (float("-inf"), "", ""))
             state_is_new = not words.startswith(f"{target.name}: {target.state}")
-            if line != words and (state_is_new or time.monotonic() - before >= _LINE_EVERY_S):
-                said[target.id] = (time.monotonic(), line)
-                console.print(line, markup=False, soft_wrap=True)
+            is_new = line != words or target.note != note
+            if is_new and (state_is_new or time.monotonic() - before >= _LINE_EVERY_S):
+                said[target.id] = (time.monotonic(), line, target.note)
+                news = f", {target.note}" if target.note not in ("", note) else ""
+                console.print(line + news, markup=False, soft_wrap=True)
     return last
 
 
 def progress_line(target: TargetView, goal: Goal = "frontier") -> str:
-    """One target in one line of text. A hypervolume says nothing of a search for the best within limits."""
+    """One target in one line of text, without its note. A hypervolume says nothing of a search for the best within
+    limits.
+    """
     parts = [
         f"{target.settled} of {target.planned or target.candidates} measured",
         f"frontier {target.frontier_size}",
@@ -57,8 +61,6 @@ def progress_line(target: TargetView, goal: Goal = "frontier") -> str:
     ]
     if target.seconds_left is not None and target.state != "finished":
         parts.append(f"about {duration(target.seconds_left)} left")
-    if target.note:
-        parts.append(target.note)
     return f"{target.name}: {target.state}: " + ", ".join(parts)
 
 

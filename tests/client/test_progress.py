@@ -1,0 +1,40 @@
+"""A job's progress where there is no terminal: lines that say what is new."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from edgefront.api.docs import examples
+from edgefront.core.wire.jobs import JobView
+from edgefront.show import progress
+
+JOB = JobView.model_validate(examples.JOB)
+
+
+def job(state: str, settled: int, note: str) -> JobView:
+    target = JOB.targets[0].model_copy(update={"state": state, "settled": settled, "note": note})
+    return JOB.model_copy(update={"targets": (target,)})
+
+
+def test_a_note_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = StringIO()
+    shown = Console(file=written, width=80)
+    views = [
+        job("baselines", 1, ""),
+        job("searching", 5, "The search went on."),
+        job("searching", 6, "The search went on."),
+        job("finished", 8, "The search went on."),
+        job("finished", 8, "The search went on. It ended."),
+        job("finished", 8, "The search went on. It ended."),
+    ]
+    monkeypatch.setattr(progress, "_LINE_EVERY_S", 0.0)
+    assert progress.show(views, shown) == views[-1]
+    lines = written.getvalue().splitlines()
+    assert [line.split(" of ")[0].rsplit(": ", 1)[1] for line in lines] == ["1", "5", "6", "8", "8"]
+    assert [line.rpartition(", ")[2] for line in lines if "went on" in line] == [
+        "The search went on.",
+        "The search went on. It ended.",
+    ]
