@@ -26,7 +26,7 @@ from edgefront.api.http.guard import BodyBound, Guard
 from edgefront.api.http.metrics import Fresh, Metrics
 from edgefront.api.http.rates import RateBound
 from edgefront.api.http.slow import SlowWork
-from edgefront.api.http.turns import Turns
+from edgefront.api.http.turns import Shares
 from edgefront.api.http.wrong_keys import WrongKeys
 from edgefront.api.identifiers import endpoints as identifiers
 from edgefront.api.jobs import endpoints as jobs
@@ -192,7 +192,7 @@ def _context(settings: Settings, database: Database) -> Context:
         credentials=Credentials(database, changed=recheck, needed=lambda: feeds.readers + training_feeds.readers > 0),
         rates=RateBound(settings.http.requests_per_minute),
         wrong_keys=WrongKeys(WRONG_KEYS_PER_MINUTE),
-        turns=Turns(settings.database.pool_size),
+        shares=Shares(settings.database.pool_size),
         room=room,
         feeds=feeds,
         training_feeds=training_feeds,

@@ -13,7 +13,7 @@ from edgefront.api.http.credentials import Credentials
 from edgefront.api.http.metrics import Fresh, Metrics
 from edgefront.api.http.rates import RateBound
 from edgefront.api.http.slow import SlowWork
-from edgefront.api.http.turns import Turns, in_turn
+from edgefront.api.http.turns import Shares, in_turn
 from edgefront.api.http.wrong_keys import WrongKeys
 from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.waiting import WaitingRoom
@@ -33,7 +33,7 @@ class Context:
     rates: RateBound
     """Rate limit of each key."""
     wrong_keys: WrongKeys
-    turns: Turns
+    shares: Shares
     """Who may run how much in threads."""
     room: WaitingRoom
     feeds: Feeds

@@ -81,7 +81,7 @@ class Authenticate:
         if principal.role == "viewer" and scope["method"] not in _SAFE_METHODS and scope["path"] not in _FOR_VIEWERS:
             raise Forbidden(f"{principal.name!r} has the role viewer, which reads everything and changes nothing")
         state["principal"] = principal
-        asked_by(context.turns, owner=principal.owner, device_id=principal.device_id)
+        asked_by(context.shares, owner=principal.owner, device_id=principal.device_id)
 
 
 def is_public(method: str, path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,11 +16,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgefront.api.context import Context
 from edgefront.api.http import problems
-from edgefront.api.http.auth import is_public
+from edgefront.api.http.auth import ENROL_PATH, is_public
+from edgefront.api.http.turns import Shares, sender
 from edgefront.core.errors import EdgefrontError, TooLarge
 
 PUBLIC_BYTES = 16 << 10
 """Largest body where no key is asked for: that of a sign-in has some hundred bytes."""
+ENROL_BYTES = 128 << 10
+"""Largest body of an enrolment, whose token is looked up after it: a device's facts have at most half as many."""
 
 _log = logging.getLogger("edgefront.api")
 
@@ -84,8 +88,7 @@ class BodyBound:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        public = is_public(scope["method"], scope["path"])
-        most = min(PUBLIC_BYTES, self.max_bytes) if public else self.max_bytes
+        most = min(self.max_bytes, _most_bytes(scope["method"], scope["path"]))
         headers = Headers(scope=scope)
         if "content-length" in headers and "transfer-encoding" in headers:
             await _ambiguous(scope, receive, send)
@@ -108,12 +111,19 @@ class BodyBound:
                     principal = scope.get("state", {}).get("principal")
                     if size and principal is not None:
                         if count is None:
-                            turns = scope["app"].state.context.turns
-                            count = ending.enter_context(turns.body(principal.device_id or f"owner {principal.owner}"))
+                            shares: Shares = scope["app"].state.context.shares
+                            count = ending.enter_context(shares.body(sender(principal.owner, principal.device_id)))
                         count(size)
                 return message
 
             await self.app(scope, bounded, send)
+
+
+def _most_bytes(method: str, path: str) -> float:
+    """Largest body, whatever the settings permit: small where anybody may send one."""
+    if is_public(method, path):
+        return PUBLIC_BYTES
+    return ENROL_BYTES if path == ENROL_PATH else math.inf
 
 
 _ambiguous = problems.respond(
@@ -125,8 +135,8 @@ _ambiguous = problems.respond(
 """A proxy in front may have believed the other one (RFC 9112, section 6.1): what follows is nobody's request."""
 
 
-def _too_large(most: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {most} bytes, the limit here")
+def _too_large(most: float) -> TooLarge:
+    return TooLarge(f"the body is larger than {most:.0f} bytes, the limit here")
 
 
 def route_of(scope: Scope) -> str:

@@ -26,7 +26,7 @@ class HotRoute(JsonRoute):
     It must return a `Response`. Functions that are not coroutines run in a thread, as usual.
     """
 
-    in_turn = False  # done below
+    waits = False  # done below
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint: Callable[..., Any] = self.endpoint

@@ -7,12 +7,15 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import anyio
 import anyio.to_thread
 from fastapi import Header, Request, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
+
+from edgefront.core.errors import Unavailable
 
 _RANGE = re.compile(r"^bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))$")
 
@@ -87,7 +90,7 @@ async def streamed(chunks: Iterator[bytes], limiter: anyio.CapacityLimiter | Non
 
 
 class _WholeOrPart(FileResponse):
-    """A file with its hash. `whole` sends all of it, ignoring Range."""
+    """A file with its hash. `whole` sends all of it, ignoring Range. `Unavailable` if the file is gone by then."""
 
     chunk_size = 1 << 20
 
@@ -98,6 +101,8 @@ class _WholeOrPart(FileResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.whole:
             scope = {**scope, "headers": [item for item in scope["headers"] if item[0] != b"range"]}
+        if not await anyio.Path(self.path).is_file():
+            raise Unavailable("the file has just been removed to make room for others: ask for it again")
         await super().__call__(scope, receive, send)
 
 

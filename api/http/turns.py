@@ -1,8 +1,9 @@
-"""Threads in turn: no owner and no device takes all threads, or all database connections, that requests run in.
+"""Threads in turn: no owner and no device takes all threads that requests run in.
 
-Each may have so many requests in threads at once; its further ones wait, and those of others do not. Requests that
-wait for work, follow events or are sent a file hold no thread, so they do not count. What takes seconds has threads of
-its own (`api.http.slow`). Bodies are bounded alike: in bytes, and large ones in the time that parsing them takes.
+Each may have so many requests in threads at once; its further ones wait, and those of others do not. A device counts
+apart from its owner: agents have their own, smaller, share. Requests that wait for work, follow events or are sent a
+file hold no thread, so they do not count. What takes seconds has threads of its own (`api.http.slow`). Bodies are
+bounded alike: in bytes, and large ones in the time that parsing them takes.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import functools
 import inspect
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar
 
 import anyio
+from fastapi import Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from pydantic_core import to_json
 from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.http.sending import send_view
@@ -28,11 +31,10 @@ from edgefront.core.errors import TooManyRequests
 OF_DEVICE = 4
 """Requests of one device in threads at once. An agent sends one or two."""
 OF_OWNER = 3 / 8
-"""Share of the database connections that short requests of one owner use at once: what takes seconds may hold two more.
-"""
+"""Share of the database connections that short requests of one owner use at once."""
 LARGE_BYTES = 64 << 10
 REST = 4.0
-"""After a large body of an owner was parsed, for so many times as long the next one waits."""
+"""After a large body of a sender was parsed, its next one waits for so many times as long."""
 BODIES_BYTES = 32 << 20
 """Of bodies of one owner, or one device, that are read or answered at once."""
 
@@ -41,14 +43,14 @@ Result = TypeVar("Result")
 
 
 class Queues:
-    """A queue of each owner or device, as long as anybody is in it. Used from the event loop only."""
+    """A queue of each owner, device or address, as long as anybody is in it. Used from the event loop only."""
 
     def __init__(self) -> None:
-        self._limits: dict[str, anyio.CapacityLimiter] = {}
-        self._users: Counter[str] = Counter()
+        self._limits: dict[Hashable, anyio.CapacityLimiter] = {}
+        self._users: Counter[Hashable] = Counter()
 
     @asynccontextmanager
-    async def turn(self, who: str, most: int) -> AsyncIterator[None]:
+    async def turn(self, who: Hashable, most: int) -> AsyncIterator[None]:
         """Waits until fewer than `most` of `who` have a turn, and has one until it ends."""
         self._users[who] += 1
         try:
@@ -60,8 +62,8 @@ class Queues:
                 del self._users[who], self._limits[who]
 
 
-class Turns(Queues):
-    """Who may run how much in threads, and send how many bytes.
+class Shares(Queues):
+    """How much each sender may run in threads, and how many bytes it may send.
 
     Args:
         connections: database connections of this process.
@@ -71,6 +73,18 @@ class Turns(Queues):
         super().__init__()
         self.of_owner = max(1, int(connections * OF_OWNER))
         self._bodies: Counter[str] = Counter()
+        self._rested_at: dict[str, float] = {}
+
+    async def rest(self, who: str) -> None:
+        """Waits until the rest that `tired` asked of this sender is over."""
+        wait_s = self._rested_at.pop(who, 0.0) - time.monotonic()
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+
+    def tired(self, who: str, rest_s: float) -> None:
+        """Asks this sender to rest before its next large body."""
+        now = time.monotonic()
+        self._rested_at = {other: end for other, end in self._rested_at.items() if end > now} | {who: now + rest_s}
 
     @contextmanager
     def body(self, who: str) -> Iterator[Callable[[int], None]]:
@@ -96,13 +110,18 @@ class Turns(Queues):
                 del self._bodies[who]
 
 
-_asker: ContextVar[tuple[Turns, str, int] | None] = ContextVar("asker", default=None)
+_asker: ContextVar[tuple[Shares, str, int] | None] = ContextVar("asker", default=None)
 """Who sent the request that this task answers."""
 
 
-def asked_by(turns: Turns, *, owner: str, device_id: str | None) -> None:
+def sender(owner: str, device_id: str | None) -> str:
+    """Who a request is counted for."""
+    return f"owner {owner}" if device_id is None else device_id
+
+
+def asked_by(shares: Shares, *, owner: str, device_id: str | None) -> None:
     """Says who sends the request that is handled in this task."""
-    _asker.set((turns, f"owner {owner}", turns.of_owner) if device_id is None else (turns, device_id, OF_DEVICE))
+    _asker.set((shares, sender(owner, device_id), shares.of_owner if device_id is None else OF_DEVICE))
 
 
 async def in_turn(work: Callable[Given, Result], *given: Given.args, **named: Given.kwargs) -> Result:
@@ -110,23 +129,24 @@ async def in_turn(work: Callable[Given, Result], *given: Given.args, **named: Gi
     asker = _asker.get()
     if asker is None:
         return await run_in_threadpool(work, *given, **named)
-    turns, who, most = asker
-    async with turns.turn(who, most):
+    shares, who, most = asker
+    async with shares.turn(who, most):
         return await run_in_threadpool(work, *given, **named)
 
 
 async def parsed(body: bytes, parse: Callable[[bytes], Result]) -> Result:
-    """What `parse` makes of a body, in the event loop. Large ones of one sender come one at a time, with rests."""
+    """What `parse` makes of a body, in the event loop. Large ones of one sender come one by one, with rests."""
     asker = _asker.get()
     if asker is None or len(body) <= LARGE_BYTES:
         return parse(body)
-    turns, who, _ = asker
-    async with turns.turn(f"{who}'s body", 1):
-        begun = time.perf_counter()
+    shares, who, _ = asker
+    async with shares.turn(f"{who}'s body", 1):
+        await shares.rest(who)
+        begun = time.monotonic()
         try:
             return parse(body)
         finally:
-            await asyncio.sleep(REST * (time.perf_counter() - begun))
+            shares.tired(who, REST * (time.monotonic() - begun))
 
 
 class FairRoute(APIRoute):
@@ -134,10 +154,11 @@ class FairRoute(APIRoute):
     in the event loop a large one would hold up everybody.
     """
 
-    in_turn = True
+    waits = True
+    """False where the handler does so itself."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        if self.in_turn and not inspect.iscoroutinefunction(endpoint):
+        if self.waits and not inspect.iscoroutinefunction(endpoint):
             endpoint = _in_turn(endpoint, encode=options.get("status_code") in (None, 200))
         super().__init__(path, endpoint, **options)
 
@@ -145,9 +166,9 @@ class FairRoute(APIRoute):
 def _in_turn(endpoint: Callable[..., Any], *, encode: bool) -> Callable[..., Awaitable[Any]]:
     def work(**values: Any) -> Any:
         found = endpoint(**values)
-        if not encode or not isinstance(found, BaseModel):
-            return found
-        return send_view(found)
+        if encode and isinstance(found, list):
+            return Response(to_json(found), media_type="application/json")
+        return send_view(found) if encode and isinstance(found, BaseModel) else found
 
     @functools.wraps(endpoint)
     async def call(**values: Any) -> Any:

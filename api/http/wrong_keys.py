@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TypeVar
 
-import anyio
-
 from edgefront.api.http.rates import RateBound
+from edgefront.api.http.turns import Queues
 from edgefront.core.errors import TooManyRequests, Unauthenticated
 
 Found = TypeVar("Found")
@@ -30,8 +29,7 @@ class WrongKeys:
     def __init__(self, per_minute: float, *, delay_s: float = DELAY_S) -> None:
         self._bound = RateBound(per_minute)
         self._delay_s = delay_s
-        self._users: Counter[Hashable] = Counter()
-        self._one: dict[Hashable, anyio.CapacityLimiter] = {}
+        self._queues = Queues()
         self._delayed: Counter[Hashable] = Counter()
 
     async def look_up(self, address: Hashable, find: Callable[[], Awaitable[Found]]) -> Found:
@@ -39,7 +37,8 @@ class WrongKeys:
         try:
             if self._bound.has_room(address):
                 return await find()
-            return await self._in_turn(address, find)
+            async with self._queues.turn(address, 1):
+                return await find()
         except Unauthenticated:
             try:
                 self._bound.take(address)
@@ -49,16 +48,6 @@ class WrongKeys:
                     "too many wrong keys came from this address: check yours (edgefront key list)", **error.extra
                 ) from None
             raise
-
-    async def _in_turn(self, address: Hashable, find: Callable[[], Awaitable[Found]]) -> Found:
-        self._users[address] += 1
-        try:
-            async with self._one.setdefault(address, anyio.CapacityLimiter(1)):
-                return await find()
-        finally:
-            self._users[address] -= 1
-            if not self._users[address]:
-                del self._users[address], self._one[address]
 
     async def _delay(self, address: Hashable) -> None:
         if self._delayed[address] >= DELAYED:

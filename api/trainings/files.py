@@ -120,7 +120,8 @@ async def download_training_archive(training_id: TrainingId, person: Reader, her
     """The files of the list below `result/` under their own names, in a folder that has the training's id as its name:
     what `edgefront train download` writes.
 
-    It is made while it is sent. A file that is missing or damaged aborts the download: no archive then looks whole.
+    It is made while it is sent. A file that is missing or changes its size aborts the download, and in an object store
+    one that is damaged: no archive then looks whole.
     """
 
     def begin() -> Iterator[bytes]:

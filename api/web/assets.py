@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 STATIC = Path(__file__).parent / "static"
 MEDIA_TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
-_IMPORT = re.compile(r'^import .* from "(\..*)";$', re.MULTILINE)
+_IMPORT = re.compile(r'^(?:import .*|\}) from "(\..*)";$', re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ def memory_fit(peers: Sequence[tuple[float, float]]) -> PeerFit | None:
 
 def _fit(of: Literal["latency", "memory"], peers: Sequence[tuple[float, float]], far: float) -> PeerFit | None:
     """The power is the median over pairs (Theil 1950, Sen 1968), so lies among the others hardly move it."""
-    points = np.log([pair for pair in peers if min(pair) > 0] or [(1.0, 1.0)])
+    points = np.log([pair for pair in peers if min(pair) > 0])
     if len(points) < PEERS:
         return None
     sizes, values = points.T

@@ -28,7 +28,7 @@ Milliseconds = Annotated[float, Field(strict=True, ge=1e-6, le=3.6e6, allow_inf_
 Bytes = Annotated[int, Field(strict=True, ge=0, le=1 << 50)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
 Text = AfterValidator(lambda text: printable(text, keep="\n"))
-"""Devices say it, and terminals show it."""
+"""Of several lines: devices say it, and terminals show it."""
 Fact = Annotated[str, Field(max_length=8000), Text] | bool | int | Annotated[float, Field(allow_inf_nan=False)] | None
 MAX_ENVIRONMENT_BYTES = 32 << 10
 

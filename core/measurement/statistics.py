@@ -134,12 +134,12 @@ def _narrowing(launches: int) -> float:
     return math.sqrt(excess / launches)
 
 
-def launches_needed(width: float, precision: float, most: int) -> int:
-    """Launches, at most `most`, after which half of an interval is no wider than `precision`; both relative to the
-    latency. `width` is that of one launch.
+def launches_needed(width: float, precision: float, most: int) -> int | None:
+    """Launches after which half of an interval is no wider than `precision`; both relative to the latency. `width` is
+    that of one launch. None if it would be wider after `most`.
     """
     half = math.asinh(width)
-    return next((count for count in range(1, most) if math.sinh(half * _narrowing(count)) <= precision), most)
+    return next((count for count in range(1, most + 1) if math.sinh(half * _narrowing(count)) <= precision), None)
 
 
 def interval_ms(median_ms: float, launches: int, variance: LaunchVariance) -> tuple[float, float] | None:

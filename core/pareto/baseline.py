@@ -67,6 +67,8 @@ class Baseline:
     def _between(self, values: list[float], wanted: float) -> float:
         """Linear between the two depths beside, within the measured range."""
         known = self._proxies
+        if math.isnan(wanted):
+            return math.nan
         right = bisect_left(known, wanted)
         if known[right] == wanted:
             return values[right]

@@ -88,14 +88,23 @@ def make(
         problem: goal, limits, budget and proxy, for those algorithms that can use them.
 
     Raises:
+        InvalidInput: as `settings_of`.
+    """
+    parsed = settings_of(name, settings)
+    return _ENTRIES[name].build(parsed, space, accept or (lambda _: True), problem)
+
+
+def settings_of(name: str, settings: Mapping[str, Any]) -> BaseModel:
+    """The settings of an algorithm, with its defaults.
+
+    Raises:
         InvalidInput: names the algorithm or the setting that is wrong (`settings.mutants`).
     """
     if name not in _ENTRIES:
         allowed = ", ".join(_ENTRIES)
         raise InvalidInput(f"no algorithm {name!r}; there are {allowed}", field="name", value=name, allowed=allowed)
-    entry = _ENTRIES[name]
+    model = _ENTRIES[name].settings
     try:
-        parsed = entry.settings.model_validate(dict(settings))
+        return model.model_validate(dict(settings))
     except ValidationError as error:
-        raise invalid_input(error, InvalidInput, model=entry.settings).under("settings") from None
-    return entry.build(parsed, space, accept or (lambda _: True), problem)
+        raise invalid_input(error, InvalidInput, model=model).under("settings") from None

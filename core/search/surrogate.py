@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
@@ -64,8 +64,8 @@ class SurrogateSettings(BaseModel):
     population: Annotated[int, Field(ge=16, le=100_000, description="Predicted in each step of the evolution.")] = 4000
     steps: Annotated[int, Field(ge=1, le=1000, description="Of the evolution over predictions.")] = 30
 
-    @model_validator(mode="after")
-    def _predicts_at_most(self) -> SurrogateSettings:
+    def check_predictions(self) -> None:
+        """Refuses what would take too long; not part of reading them, since stored jobs may hold more."""
         predicted = self.population * self.steps
         if predicted > MOST_PREDICTED:
             raise InvalidInput(
@@ -75,7 +75,6 @@ class SurrogateSettings(BaseModel):
                 value=self.steps,
                 allowed=f"at most {MOST_PREDICTED // self.population}, or a smaller population",
             )
-        return self
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ Name = Annotated[
     ),
 ]
 Printable = AfterValidator(printable)
-"""Devices say it, and terminals show it."""
+"""Of one line: devices say it, and terminals show it."""
 FactName = Annotated[str, Field(max_length=64), Printable]
 
 

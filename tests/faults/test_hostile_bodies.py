@@ -14,9 +14,10 @@ from running_api import Service, problem
 
 from edgefront.api.docs import examples
 from edgefront.api.http import turns
-from edgefront.api.http.guard import PUBLIC_BYTES
+from edgefront.api.http.auth import ENROL_PATH
+from edgefront.api.http.guard import ENROL_BYTES, PUBLIC_BYTES
 from edgefront.api.http.json_body import MAX_FIELDS
-from edgefront.core.errors import ArchitectureError
+from edgefront.core.errors import ArchitectureError, TooManyRequests
 from edgefront.core.measurement.record import MAX_ENVIRONMENT_BYTES, LaunchResult
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
@@ -80,6 +81,9 @@ def test_without_a_key_a_body_is_small(service: Service) -> None:
     chunks = (b" " * 4096 for _ in range(8))
     answer = nobody.post("/v1/session", content=chunks, headers={"Content-Type": "application/json"})
     assert problem(answer, 413)["kind"] == "too-large"
+    unknown = service.client(None)
+    unknown.headers["Authorization"] = f"Bearer efe_{'x' * 43}"
+    assert problem(send(unknown, ENROL_PATH, " " * (ENROL_BYTES + 1)), 413)["kind"] == "too-large"
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1E+400", "10.0e308", "9" * 310 + ".5"])
@@ -143,11 +147,53 @@ def test_bodies_of_one_sender_are_bounded_together(service: Service, monkeypatch
         assert problem(send(client, path, "{}"), 422)
 
 
+def test_bodies_that_are_under_way_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "BODIES_BYTES", 20_000)
+    shares = turns.Shares(8)
+    with shares.body("eve") as first:
+        first(15_000)
+        with shares.body("eve") as second, shares.body("bob") as other:
+            other(20_000)
+            with pytest.raises(TooManyRequests):
+                second(5_001)
+    with shares.body("eve") as third:
+        third(20_000)
+
+
+def test_the_next_large_body_of_a_sender_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four times as long as it took to parse the last; the answer to that one does not wait."""
+    clock, slept = [100.0], []
+    sleep = asyncio.sleep
+
+    async def rest(seconds: float) -> None:
+        slept.append(seconds)
+        clock[0] += seconds
+        await sleep(0)
+
+    def parse(_: bytes) -> None:
+        clock[0] += 0.5
+
+    async def two_and_one_later() -> None:
+        turns.asked_by(turns.Shares(8), owner="eve", device_id=None)
+        large = b" " * (turns.LARGE_BYTES + 1)
+        await turns.parsed(large, parse)
+        assert slept == []
+        await turns.parsed(large, parse)
+        assert slept == [pytest.approx(turns.REST * 0.5)]
+        clock[0] += 10.0
+        await turns.parsed(large, parse)
+        assert len(slept) == 1
+
+    monkeypatch.setattr(turns.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(turns.asyncio, "sleep", rest)
+    asyncio.run(two_and_one_later())
+
+
 def test_others_come_between_large_bodies_of_one_sender() -> None:
     order: list[str] = []
 
     async def bodies() -> None:
-        turns.asked_by(turns.Turns(8), owner="eve", device_id=None)
+        turns.asked_by(turns.Shares(8), owner="eve", device_id=None)
         large = b" " * (turns.LARGE_BYTES + 1)
         await asyncio.gather(*(turns.parsed(large, lambda _: order.append("eve")) for _ in range(5)))
 

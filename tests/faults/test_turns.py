@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,10 +24,12 @@ from edgefront.api.candidates import tables
 from edgefront.api.jobs import endpoints
 from edgefront.api.live.waiting import OF_DEVICE
 from edgefront.core.errors import InvalidInput
+from edgefront.core.search.registry import make
 from edgefront.core.services.access import keys
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.claims import Machine
+from edgefront.core.spaces.catalogue import space
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training, WebSession
 from edgefront.core.wire.jobs import JobView
@@ -62,7 +65,7 @@ def test_short_requests_of_one_owner_leave_threads_for_others(
 
     monkeypatch.setattr(endpoints.jobs, "list_jobs", blocked)
     eve, bob, agent = service.client("user", "eve"), service.client("user", "bob", timeout=20), service.agent()
-    most = service.context.turns.of_owner
+    most = service.context.shares.of_owner
     with ThreadPoolExecutor(40) as many:
         sent = [many.submit(eve.get, "/v1/jobs") for _ in range(40)]
         try:
@@ -218,6 +221,26 @@ def test_trainings_of_owners_start_in_turn(database: Database, tmp_path: Path) -
         assert session.get_one(Training, claim.training_id).owner == "bob"
 
 
+def test_a_turn_is_taken_by_whatever_starts_and_outlives_it(database: Database, tmp_path: Path) -> None:
+    """Of one slot: ann's trainings are resumed, and deleted when they have ended."""
+    pool = Pool(database, settings_for(database.url.render_as_string(hide_password=False), tmp_path))
+    owners = {pool.submit(f"ann {number}"): "ann" for number in range(3)}
+    with database.write() as session:  # they ran, were paused, and are resumed
+        now = database.now(session)
+        for row in session.scalars(select(Training)):
+            row.started_at = now - timedelta(hours=1)
+    pool.user = principal(database, "bob")
+    owners |= {pool.submit(f"bob {number}"): "bob" for number in range(3)}
+    order = []
+    for _ in range(6):
+        claim = pool.claim(Machine("worker", 1, 1 << 40))
+        assert claim is not None
+        order.append(owners[claim.training_id])
+        with database.write() as session:
+            session.delete(session.get_one(Training, claim.training_id))
+    assert order == ["ann", "bob"] * 3
+
+
 def test_one_generation_of_predictions_is_bounded(service: Service) -> None:
     service.enrol(device_class=CLASS)
     eve = service.client("user", "eve")
@@ -227,3 +250,5 @@ def test_one_generation_of_predictions_is_bounded(service: Service) -> None:
     found = problem(answer, 422)
     assert (found["field"], found["kind"]) == ("algorithm.settings.steps", InvalidInput.kind)
     assert "at most 10" in found["allowed"]
+    # A stored job that asks for more goes on.
+    assert make("surrogate", endless["settings"], space("lts-gpt2"))

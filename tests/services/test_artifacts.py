@@ -213,6 +213,37 @@ def test_the_oldest_files_make_room_for_new_ones(tiny: tuple[Service, CandidateV
         assert session.scalars(select(Artifact.format)).all() == ["safetensors"]
 
 
+def test_making_room_spares_what_was_built_and_forgets_only_what_it_removed(
+    tiny: tuple[Service, CandidateView], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, candidate = tiny
+
+    def made(format_: ModelFormat, most: int) -> artifacts.ArtifactFile:
+        return artifact_for(service.database, service.user, candidate.id, format_, tmp_path, "float32", most)
+
+    def kept() -> set[str]:
+        with service.database.read() as session:
+            return set(session.scalars(select(Artifact.format)))
+
+    oldest = made("safetensors", 1 << 30)
+    newer = made("onnx", 1 << 30)
+    oldest.path.unlink()
+    again = made("safetensors", oldest.size)
+    assert (again.path.exists(), newer.path.exists(), kept()) == (True, False, {"safetensors"})
+
+    unlink = Path.unlink
+
+    def held(path: Path, *, missing_ok: bool = False) -> None:
+        if path == again.path:
+            raise PermissionError(f"{path} is open elsewhere")
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", held)
+        made("onnx", oldest.size)
+    assert kept() == {"safetensors", "onnx"}
+
+
 def test_a_model_beyond_what_is_kept_is_not_built(
     tiny: tuple[Service, CandidateView], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

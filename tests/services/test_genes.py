@@ -13,6 +13,7 @@ from edgefront.core.errors import NotFound
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import genes
 from edgefront.core.services.jobs.queries import candidates as rows
+from edgefront.core.services.trainings.queries import trainings
 from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.genes import GenesView
 from edgefront.core.wire.jobs import JobRequest, JobView
@@ -80,7 +81,7 @@ def test_of_many_an_even_spread_and_the_whole_frontier(sqlite_service: Service) 
     job = searched(sqlite_service)
     with sqlite_service.database.read() as session:
         measured, found = rows.measured_genomes(session, job.targets[0].id, 10)
-        frontier = {one.id for one in rows.frontier(session, job.targets[0].id)}
+        frontier = {one.id for one in trainings.frontier(session, job.targets[0].id)}
     assert measured == 40
     assert frontier <= {one.id for one in found}
     spread = [one.number for one in found if one.id not in frontier]

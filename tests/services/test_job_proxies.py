@@ -45,7 +45,7 @@ def by_hand(service: Service, value: Callable[[str], tuple[float | None, str | N
     made = 0
     while True:
         with service.database.write() as session:
-            held = scoring.claim(session, service.database.now(session))
+            held = scoring.claim(session, service.database.now(session), sorted)
         if held is None:
             return made
         digest = Architecture.parse(held.architecture).digest
@@ -218,20 +218,20 @@ def test_a_lost_worker_costs_an_attempt_and_no_score(service: Service) -> None:
     service.submit(asking("snip", proxy_settings=TINY))
     with service.database.write() as session:
         now = service.database.now(session)
-        first = scoring.claim(session, now)
+        first = scoring.claim(session, now, sorted)
         assert first is not None
-        other = scoring.claim(session, now)
+        other = scoring.claim(session, now, sorted)
         assert other is not None
         assert other.id != first.id
-        assert scoring.claim(session, now) is None
+        assert scoring.claim(session, now, sorted) is None
         later = now + scoring.CLAIM + timedelta(seconds=1)
         assert scoring.extend(session, other, later - timedelta(seconds=2))
-        second = scoring.claim(session, later)
+        second = scoring.claim(session, later, sorted)
         assert second is not None
         assert (second.id, second.attempt) == (first.id, 2)
         assert not scoring.extend(session, first, later)
         scoring.give_back(session, first, "late", later)  # no longer its to give
-        assert scoring.claim(session, later) is None
+        assert scoring.claim(session, later, sorted) is None
         # What the lost one found is true all the same; the first answer stands.
         scoring.settle(session, first.id, 5.0, None, later)
         scoring.settle(session, first.id, 6.0, None, later)
@@ -245,7 +245,7 @@ def test_a_model_whose_scoring_always_fails_has_no_score(sqlite_service: Service
     for attempt in range(1, 7):
         with service.database.write() as session:
             now = service.database.now(session)
-            held = scoring.claim(session, now)
+            held = scoring.claim(session, now, sorted)
             assert held is not None, attempt
             scoring.give_back(session, held, "the process was killed", now)
     with service.database.read() as session:

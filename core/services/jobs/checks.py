@@ -12,7 +12,9 @@ import numpy as np
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import EdgefrontError, InvalidInput, SpaceError, within
 from edgefront.core.quality.law import QualityLaw
+from edgefront.core.search.registry import settings_of
 from edgefront.core.search.smallest import smallest
+from edgefront.core.search.surrogate import SurrogateSettings
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.defaults import with_defaults
 from edgefront.core.services.jobs.plan import SearchPlan, plan_for
@@ -85,6 +87,7 @@ def _checks(
     yield partial(_check_none_added, request)
     yield partial(_check_model, request)
     yield partial(scoring.proxy_of, request)
+    yield partial(_check_predictions, request)
     for index, target in enumerate(request.targets):
         yield partial(_check_limited, request, target, index)
         yield partial(_check_search, request, target, index, refined)
@@ -167,6 +170,14 @@ def _check_narrowing(request: JobRequest) -> None:
                     allowed="each value once",
                 )
             seen.add(repr(value))
+
+
+def _check_predictions(request: JobRequest) -> None:
+    with within("algorithm"):
+        settings = settings_of(request.algorithm.name, request.algorithm.settings)
+        if isinstance(settings, SurrogateSettings):
+            with within("settings"):
+                settings.check_predictions()
 
 
 def _check_search(request: JobRequest, target: TargetRequest, index: int, refined: QualityLaw | None) -> None:

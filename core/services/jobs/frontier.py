@@ -30,6 +30,7 @@ from edgefront.core.services.jobs.views import candidate_news, candidate_view, t
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
 from edgefront.core.services.stored import JOB_REQUEST
+from edgefront.core.services.trainings.queries.trainings import frontier as frontier_of
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import FrontierView, ProxyTrust, Quality
@@ -223,7 +224,7 @@ def frontier_view(
     """
     job = job_of(session, principal, job_id)
     row = target_of(session, job, target)
-    members = repository.frontier(session, row.id)
+    members = frontier_of(session, row.id)
     trained = trained_of(session, row.id, dataset)
     request = JOB_REQUEST.read_or(job.request, None)
     epsilon = 0.0 if request is None else request.epsilon

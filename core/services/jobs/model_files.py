@@ -31,13 +31,20 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 from edgefront.core.units import GIB
 
-MOST_BYTES = 32 * GIB
-"""Of all files together, unless the settings say otherwise (`data.max_model_bytes`)."""
-
 _MEDIA_TYPES = {".onnx": "application/onnx", ".json": "application/json", ".tar": "application/x-tar"}
 _BINARY = "application/octet-stream"
 # Number formats in the names of cached files: a new layout of one would have a new name.
 _KEPT_AS = {**OF_DTYPE, "int8": "s7", "int4": "u4"}
+_SHARE_AT_LEAST: dict[NumberFormat, float] = {
+    "float32": 1.0,
+    "float16": 0.5,
+    "bfloat16": 0.5,
+    "int8": 0.25,
+    "q8_0": 0.25,
+    "int4": 0.125,
+    "q4_0": 0.125,
+}
+"""Of the bytes of float32, that a file has in any case: quantised formats keep some matrices as they are."""
 _ABANDONED_S = 24 * 3600.0
 _CHUNK = 1 << 20
 _PART = ".part-"
@@ -63,10 +70,10 @@ def artifact_for(
     format_: ModelFormat,
     folder: Path,
     number_format: NumberFormat = "float32",
-    most: int = MOST_BYTES,
+    most: int | None = None,
 ) -> ArtifactFile:
     """The file, built once per (architecture, seed, format, number format) and again if it is missing from the disk.
-    Of those that were built before, the oldest are removed so that all together have at most `most` bytes.
+    Of those that were built before, the oldest are removed so that all together have at most `most` bytes (None: any).
 
     Takes the database, not a session: building can take seconds and holds no transaction. Concurrent requests are
     safe; a partially written file is never visible.
@@ -95,18 +102,19 @@ def artifact_for(
         if format_ != "architecture":
             _check_room(folder, costs(architecture, sequence_length=1).weight_bytes, number_format, most)
         sha256, size = _build(architecture, seed, format_, path, number_format)
-        _make_room(database, folder, most - size)
         relative = str(path.relative_to(folder))
         with database.write() as session:
             now = database.now(session)
             rows.save(session, digest, seed, kept_as, path=relative, size=size, sha256=sha256, now=now)
+        if most is not None:
+            _make_room(database, folder, most, but=relative)
     return ArtifactFile(path, path.name, _MEDIA_TYPES.get(path.suffix, _BINARY), size, sha256)
 
 
-def _check_room(folder: Path, float32_bytes: int, number_format: NumberFormat, most: int) -> None:
+def _check_room(folder: Path, float32_bytes: int, number_format: NumberFormat, most: int | None) -> None:
     """Raises unless a file with so many bytes of weights may be written, and the disk has room for it."""
-    size = float32_bytes if number_format == "float32" else float32_bytes // 2
-    if size > most:
+    size = int(float32_bytes * _SHARE_AT_LEAST[number_format])
+    if most is not None and size > most:
         raise TooLarge(
             f"the model has {size / GIB:.1f} GiB, above the {most / GIB:.1f} GiB of models that this service keeps for "
             "download (data.max_model_bytes): take its architecture, and build it where it is needed"
@@ -120,17 +128,18 @@ def _check_room(folder: Path, float32_bytes: int, number_format: NumberFormat, m
         raise Unavailable(f"the server's disk has no room for a model of {size / GIB:.1f} GiB: an admin can free some")
 
 
-def _make_room(database: Database, folder: Path, most: int) -> None:
-    """Removes the oldest files until all have at most so many bytes."""
+def _make_room(database: Database, folder: Path, most: int, but: str) -> None:
+    """Removes the oldest files, except one, until all have at most so many bytes."""
     with database.read() as session:
-        oldest = [(row.id, row.path) for row in rows.oldest_beyond(session, max(0, most))]
-    if not oldest:
-        return
-    for _, path in oldest:  # before their records: of a file without a record nobody would know
+        oldest = [(row.id, row.path) for row in rows.oldest_beyond(session, most, but)]
+    removed = []
+    for id_, path in oldest:  # before their records: of a file without a record nobody would know
         with contextlib.suppress(OSError):
             (folder / path).unlink(missing_ok=True)
-    with database.write() as session:
-        rows.forget(session, [id_ for id_, _ in oldest])
+            removed.append(id_)
+    if removed:
+        with database.write() as session:
+            rows.forget(session, removed)
 
 
 def _ready(database: Database, digest: str, seed: int, kept_as: str, path: Path) -> ArtifactFile | None:

@@ -105,8 +105,9 @@ class Known:
         further, end = 1, "say how far its latency may be off"
         if best.latency_half_width_ms is not None:
             width = best.latency_half_width_ms / best.latency_ms
-            further = launches_needed(width, self.protocol.precision, self.protocol.max_launches) - 1
-            end = "confirm its latency"
+            needed = launches_needed(width, self.protocol.precision, self.protocol.max_launches)
+            further = (needed or self.protocol.max_launches) - 1
+            end = "say its latency more precisely" if needed is None else "confirm its latency"
         if further < 1:
             return ""
         launches = "1 further launch" if further == 1 else f"{further} further launches"

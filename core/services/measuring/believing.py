@@ -35,18 +35,18 @@ AUDITED_FROM = 4
 
 
 @dataclass
-class _Known:
+class _Peers:
     """What was measured on a device with a protocol, without what is settled now."""
 
-    peers: Sequence[belief.Peer]
+    measured: Sequence[belief.Peer]
 
     @cached_property
     def latency(self) -> rules.PeerFit | None:
-        return rules.latency_fit([(one.flops, one.latency_ms) for one in self.peers])
+        return rules.latency_fit([(one.flops, one.latency_ms) for one in self.measured])
 
     @cached_property
     def memory(self) -> rules.PeerFit | None:
-        return rules.memory_fit([(one.weight_bytes, one.memory_bytes) for one in self.peers])
+        return rules.memory_fit([(one.weight_bytes, one.memory_bytes) for one in self.measured])
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Beliefs:
     unlikely_ends: set[str] = field(default_factory=set)
     """Infeasible launches of models that take less than others that were measured there."""
     _variances: dict[tuple[str, str], LaunchVariance] = field(default_factory=dict)
-    _known: dict[tuple[str, str], _Known] = field(default_factory=dict)
+    _peers: dict[tuple[str, str], _Peers] = field(default_factory=dict)
 
     def believed(
         self, measurement: Measurement, done: Sequence[Any], fresh: set[str]
@@ -159,7 +159,7 @@ class Beliefs:
         it needs a second launch that agrees.
         """
         expected = self._expected(measurement)
-        peers = self._known_at(measurement).peers
+        peers = self._peers_of(measurement).measured
         if expected is None or not peers:
             return False
         if launch.result["reason"] == "out_of_memory":
@@ -185,19 +185,19 @@ class Beliefs:
             _predicted(subject.predicted or {}, *one) for one in (("latency", "ms"), ("memory", "bytes"))
         )
         if latency is None:
-            fit = self._known_at(measurement).latency
+            fit = self._peers_of(measurement).latency
             latency = None if fit is None else fit.expected(float(subject.flops or 0))
         if memory is None:
-            fit = self._known_at(measurement).memory
+            fit = self._peers_of(measurement).memory
             memory = None if fit is None else fit.expected(float(subject.weight_bytes or 0))
         found = rules.Expectation(latency, memory)
         return found if found.is_known else None
 
-    def _known_at(self, measurement: Measurement) -> _Known:
+    def _peers_of(self, measurement: Measurement) -> _Peers:
         place = (measurement.device_key, measurement.protocol_digest)
-        if place not in self._known:
-            self._known[place] = _Known(belief.peers(self.session, *place, but=self.subjects.keys()))
-        return self._known[place]
+        if place not in self._peers:
+            self._peers[place] = _Peers(belief.peers(self.session, *place, but=self.subjects.keys()))
+        return self._peers[place]
 
     def _variance(self, measurement: Measurement) -> LaunchVariance:
         place = (measurement.device_key, measurement.protocol_digest)

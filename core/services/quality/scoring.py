@@ -204,11 +204,9 @@ def stored_scores(
     }
 
 
-def claim(
-    session: Session, now: datetime, in_turn: Callable[[Iterable[str]], Iterable[str]] = sorted
-) -> ScoreClaim | None:
-    """The next score to compute, held for `CLAIM`; None if there is none. `in_turn` orders the owners that wait."""
-    for owner in in_turn(rows.owners_waiting(session, now)):
+def claim(session: Session, now: datetime, order: Callable[[Iterable[str]], Iterable[str]]) -> ScoreClaim | None:
+    """The next score to compute, held for `CLAIM`; None if there is none. `order` says which owner comes first."""
+    for owner in order(rows.owners_waiting(session, now)):
         while (row := rows.next_open(session, now, owner)) is not None:
             if row.attempts >= ATTEMPTS:
                 settle(session, row.id, None, f"{ATTEMPTS} attempts to score it by {row.proxy} did not finish", now)

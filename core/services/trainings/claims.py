@@ -121,6 +121,7 @@ def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: 
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
     training.running_since = None
     training.started_at = training.started_at or now
+    rows.take_turn(session, training, now)
     change_state(session, training, "starting", now)
     return TrainingClaim(training.id, training.fence)
 

@@ -10,7 +10,7 @@ from edgefront.core.store.tables.job import Generation, Job, Target
 from edgefront.core.store.tables.measurement import Launch, Lease, Measurement
 from edgefront.core.store.tables.proxy import ProxyScore, ProxyWait
 from edgefront.core.store.tables.quality import LawVersion, WantedRefit
-from edgefront.core.store.tables.training import Evaluation, Training, TrainingEvent, TrainingMetric
+from edgefront.core.store.tables.training import Evaluation, Training, TrainingEvent, TrainingMetric, TrainingTurn
 
 __all__ = [
     "AccessVersion",
@@ -36,6 +36,7 @@ __all__ = [
     "Training",
     "TrainingEvent",
     "TrainingMetric",
+    "TrainingTurn",
     "WantedRefit",
     "WebSession",
     "new_id",

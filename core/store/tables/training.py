@@ -80,6 +80,16 @@ class Training(Base):
     last_event: Mapped[int] = mapped_column(default=0)
 
 
+class TrainingTurn(Base):
+    """When a training of an owner was last started from a queue: owners take turns."""
+
+    __tablename__ = "training_turn"
+
+    owner: Mapped[str] = mapped_column(String(100), primary_key=True)
+    queue: Mapped[str] = mapped_column(String(10), primary_key=True)
+    taken_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
 class TrainingEvent(Base):
     """The log of a training: numbered from 1 without gaps, in commit order."""
 

@@ -25,7 +25,6 @@ from sqlalchemy.orm import Session, defer
 from sqlalchemy.orm.attributes import set_committed_value
 
 from edgefront.core.measurement.generation import MEASURED as TIMES
-from edgefront.core.services.trainings.queries.trainings import frontier as frontier
 from edgefront.core.states import MEASURED_CANDIDATES
 from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.bulk import write_back

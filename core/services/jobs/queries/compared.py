@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from edgefront.core.services.jobs.queries.candidates import frontier, measured_baselines
+from edgefront.core.services.jobs.queries.candidates import measured_baselines
+from edgefront.core.services.trainings.queries.trainings import frontier
 from edgefront.core.states import MEASURED_CANDIDATES
 from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import Candidate, Measurement

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
+from edgefront.core.errors import Unavailable
+
 _EARLIEST = (1980, 1, 1, 0, 0, 0)  # a zip has no date before
 _READABLE = 0o644 << 16
 
@@ -44,15 +46,21 @@ class _Pipe(io.RawIOBase):
 
 
 def zipped(members: Iterable[Member]) -> Iterator[bytes]:
-    """The archive in chunks. What reading a file raises is raised here: the archive then has no end."""
+    """The archive in chunks. What reading a file raises is raised here: the archive then has no end.
+
+    Unavailable: a file has another size than its member says.
+    """
     pipe = _Pipe()
     with ZipFile(pipe, "w", ZIP_STORED) as archive:
         for member in members:
             info = ZipInfo(member.name, max(_EARLIEST, member.modified_at.timetuple()[:6]))
             info.external_attr = _READABLE
             info.file_size = member.size  # from 2 GiB on its entry has the long form
+            sent = 0
             with archive.open(info, "w") as entry:
                 for chunk in member.chunks:
-                    entry.write(chunk)
+                    sent += entry.write(chunk)
                     yield pipe.take()
+            if sent != member.size:
+                raise Unavailable(f"{member.name} has {sent} bytes, and had {member.size} when the archive was begun")
     yield pipe.take()

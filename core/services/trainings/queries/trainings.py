@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from sqlalchemy import delete, func, or_, select, text, true
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import and_, delete, func, or_, select, text, true
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
 
 from edgefront.core.states import ENDED_TRAININGS, LIVE_TRAININGS, MEASURED_CANDIDATES
 from edgefront.core.store.any_of import any_of
-from edgefront.core.store.tables import Candidate, Job, Target, Training
+from edgefront.core.store.tables import Candidate, Job, Target, Training, TrainingTurn
 
 _LOCK = text("SELECT pg_advisory_xact_lock(hashtext('edgefront/worker'), hashtext(:worker))")
 
@@ -117,26 +118,38 @@ def claimable(session: Session, queue: str, memory_bytes: int, gpus: int) -> Tra
     """The next waiting training of the queue that needs no more than this, locked; rows that others have locked are
     skipped.
 
-    Owners take turns: first comes who has the fewest that run, of these who has had none started for longest, and of
-    one owner's the oldest.
+    Owners take turns: first comes who has the fewest that run, of these who has had none started for longest
+    (`take_turn`), and of one owner's the oldest.
     """
-    other = aliased(Training)
-    of_owner = (other.owner == Training.owner, other.queue == queue)
-    running = select(func.count()).where(*of_owner, other.state.in_(LIVE_TRAININGS)).scalar_subquery()
-    last = select(func.max(other.started_at)).where(*of_owner).scalar_subquery()
+    running = (
+        select(Training.owner, func.count().label("trainings"))
+        .where(Training.queue == queue, Training.state.in_(LIVE_TRAININGS))
+        .group_by(Training.owner)
+        .subquery()
+    )
+    turn = and_(TrainingTurn.owner == Training.owner, TrainingTurn.queue == Training.queue)
     query = (
         select(Training)
+        .outerjoin(running, running.c.owner == Training.owner)
+        .outerjoin(TrainingTurn, turn)
         .where(
             Training.state == "queued",
             Training.queue == queue,
             Training.gpus <= gpus,
             or_(Training.memory_bytes.is_(None), Training.memory_bytes <= memory_bytes),
         )
-        .order_by(running, last.asc().nulls_first(), Training.id)
+        .order_by(func.coalesce(running.c.trainings, 0), TrainingTurn.taken_at.asc().nulls_first(), Training.id)
         .limit(1)
         .with_for_update(skip_locked=True, key_share=True, of=Training)
     )
     return session.scalar(query.execution_options(populate_existing=True))
+
+
+def take_turn(session: Session, training: Training, now: datetime) -> None:
+    """Notes that a training of this owner is started now; it stays noted when the training is deleted."""
+    dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
+    statement = dialect.insert(TrainingTurn).values(owner=training.owner, queue=training.queue, taken_at=now)
+    session.execute(statement.on_conflict_do_update(index_elements=["owner", "queue"], set_={"taken_at": now}))
 
 
 def expired(session: Session, now: datetime) -> list[Training]:

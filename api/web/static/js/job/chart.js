@@ -98,7 +98,7 @@ export class FrontierChart {
   #plot(loaded, groups, selectedId) {
     const kind = KINDS[this.kind];
     const { quality, limits, recommended } = this;
-    const view = { quality, limits, recommended, selected: selectedId, describe: hoverOnce };
+    const view = { quality, limits, recommended, selected: selectedId, describe: hoverOnce, points: [...groups.values()].flat() };
     if (this.kind === "solid") this.camera = this.node.layout?.scene?.camera ?? this.camera ?? solid.firstCamera(this.node);
     groups.get("baseline").sort((a, b) => quality.value(a) - quality.value(b));
     this.drawn = this.kind;

@@ -35,10 +35,10 @@ const STYLES = {
 
 /**
  * Traces for `groups` (name → points, in the order of drawing), then for the marked ones.
- * `view`: {quality, limits, recommended, selected (ids), describe (point → text)}.
+ * `view`: {points (of all groups), quality, limits, recommended, selected (ids), describe (point → text)}.
  */
 export function traces(groups, view) {
-  const points = [...groups.values()].flat();
+  const { points } = view;
   const { diameter } = sizes(points);
   const drawn = [...groups].map(([name, found]) => group(name, found, diameter, view));
   const mark = (uid, id, symbol, more) => {
@@ -103,7 +103,16 @@ function bars(points, { quality, limits }, ink) {
   };
 }
 
-export function layout({ quality, limits }) {
+const ROOM = 0.25; // of the extent of the points, for bars that reach beyond them
+
+/** What the axis shows of its own: the points, and as much of their bars as does not press them together. */
+function shown(values) {
+  const known = values.filter((value) => value !== null);
+  const [least, most] = [Math.min(...known), Math.max(...known)];
+  return most > least ? { autorangeoptions: { clipmin: least - ROOM * (most - least), clipmax: most + ROOM * (most - least) } } : {};
+}
+
+export function layout({ quality, limits, points }) {
   const [ink, soft, line] = [colour("ink"), colour("soft"), colour("line")];
   const isNarrow = matchMedia("(max-width: 560px)").matches;
   const [large, small] = isNarrow ? [11, 10] : [13, 11];
@@ -124,9 +133,9 @@ export function layout({ quality, limits }) {
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", color: ink },
     hoverlabel: { align: "left" },
-    xaxis: axis("latency (ms)"),
+    xaxis: { ...axis("latency (ms)"), ...shown(points.map((point) => point.latency_ms)) },
     // Better is up; another quality has a range of its own.
-    yaxis: { ...axis(quality.title), autorange: quality.lowIsBetter ? "reversed" : true, uirevision: quality.name },
+    yaxis: { ...axis(quality.title), ...shown(points.map(quality.value)), autorange: quality.lowIsBetter ? "reversed" : true, uirevision: quality.name },
     shapes: limit ? [{ type: "line", xref: "x", yref: "paper", x0: limit, x1: limit, y0: 0, y1: 1, line: dash }] : [],
     annotations: limit ? [{
       x: limit, xref: "x", y: 1, yref: "paper", yanchor: "bottom", text: `at most ${figure(limit)} ms`, showarrow: false,

@@ -39,7 +39,7 @@ export class TrainDialog {
 
   #offer() {
     const wanted = this.candidate.generates ? TASKS.generates : TASKS.encodes;
-    const fits = (recipe) => recipe.recipe.architecture == null || familyOf(recipe.recipe.initialisation) === this.candidate.family;
+    const fits = (recipe) => recipe.recipe.architecture == null || familyOfScheme(recipe.recipe.initialisation) === this.candidate.family;
     // Of one candidate, a training takes the longer the more tokens it has.
     this.recipes = this.choices[0].filter((recipe) => wanted.has(recipe.task)).sort((a, b) => fits(b) - fits(a) || a.tokens - b.tokens);
     fill(byId("recipe"), this.recipes.map((recipe) => [recipe.name, `${recipe.name}${fits(recipe) ? "" : " (of other models)"}`]), FIRST_RECIPE);
@@ -100,7 +100,7 @@ export class TrainDialog {
 }
 
 /** The family of models (`shape.js`) that a recipe initialises. */
-const familyOf = (scheme) => FAMILIES.find(([begin]) => scheme.startsWith(begin))?.[1] ?? "gpt2";
+const familyOfScheme = (scheme) => FAMILIES.find(([begin]) => scheme.startsWith(begin))?.[1] ?? "gpt2";
 const FAMILIES = [["transformer_xl", "transformer_xl"], ["srupp", "srupp"], ["bert", "encoder"]];
 
 function fill(select, titles, first) {

@@ -44,19 +44,22 @@ function follow(after) {
     events.push(event);
     hear(event);
     drawSoon();
-  }, (now) => setLive({ live: "live", lost: "lost" }[now] ?? "", { live: "live", lost: "connection lost; reconnecting" }[now] ?? ""));
+  }, showLive);
   stream.open();
 }
 
-/** A job that has ended has no further events: nothing is live any more. */
 function hear({ kind, number, data }) {
-  if (number > last) {
-    last = number;
-    if (kind === "job_state") ({ state } = data);
-  }
-  if (number < last || !isEnded(state)) return;
-  stream.close();
-  setLive("", `the job has ended: ${state}`);
+  if (number <= last) return;
+  last = number;
+  if (kind === "job_state") ({ state } = data);
+  showLive("live");
+}
+
+/** A job that has ended is not live, though events may follow: a training can move its quality law. */
+function showLive(now) {
+  if (now === "lost") setLive("lost", "connection lost; reconnecting");
+  else if (isEnded(state)) setLive("", `the job has ended: ${state}`);
+  else setLive(now === "live" ? "live" : "", now === "live" ? "live" : "");
 }
 
 async function start() {
