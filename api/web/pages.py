@@ -149,7 +149,7 @@ def missing_page(request: Request) -> Response | None:
     """What a browser gets at an address where there is nothing; None for any other client."""
     if not wants_page(request.scope):
         return None
-    return _render("missing.html", STRICT_POLICY, 404, path=request.url.path[:MAX_SHOWN_PATH])
+    return _render("missing.html", STRICT_POLICY, 404, here="", path=request.url.path[:MAX_SHOWN_PATH])
 
 
 def _page(request: Request, template: str, *, policy: str = STRICT_POLICY, **values: str) -> Response:
@@ -158,7 +158,7 @@ def _page(request: Request, template: str, *, policy: str = STRICT_POLICY, **val
     if COOKIE not in request.cookies and not elsewhere:
         here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         return RedirectResponse(f"/login?next={quote(here, safe='')}", status_code=303, headers=PAGE_HEADERS)
-    return _render(template, policy, **values)
+    return _render(template, policy, here=request.url.path, **values)
 
 
 def _render(template: str, policy: str, status: int = 200, /, **values: str) -> Response:

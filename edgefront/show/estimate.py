@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _SOURCES = {
     "predicted": "predicted from what was measured there",
     "measured": "the pace of what was measured there",
-    "flops": "the speed that was reached by other protocols there",
+    "flops": "what other kinds of passes took there",
     "unknown": "unknown: nothing was measured there",
 }
 

@@ -12,6 +12,7 @@ from simulated_service import Service, request
 from sqlalchemy import select
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs.events import read_events
 from edgefront.core.services.jobs.plan import plan_for
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
@@ -27,6 +28,22 @@ from edgefront.workers.searching import advance_target
 
 def digests(service: Service, job_id: str) -> list[tuple[int, str, str]]:
     return [(row.generation, row.operator, row.digest) for row in candidates(service, job_id)]
+
+
+@pytest.mark.parametrize(("disturbed", "said"), [(0, False), (1, False), (4, True)])
+def test_a_search_beside_other_load_says_so(service: Service, disturbed: int, said: bool) -> None:
+    """Of eight launches so many were."""
+
+    def measure(architecture: Architecture, protocol: MeasurementProtocol, before: int) -> LaunchResult:
+        result = by_size()(architecture, protocol, before)
+        made.append(result)
+        conditions = "other load (3 threads run)" if len(made) % 8 < disturbed else None
+        return result.model_copy(update={"environment": {**result.environment, "conditions": conditions}})
+
+    made: list[LaunchResult] = []
+    job = service.finish(SimulatedAgent(service.database, measure=measure), request())
+    (target,) = job.targets
+    assert ("were made in disturbed conditions" in target.note) == said, target.note
 
 
 def test_a_job_runs_to_its_end(service: Service) -> None:

@@ -95,7 +95,7 @@ def test_one_launch_of_the_recommended_model_is_said_to_be_one(service: Service,
     assert view.recommended is not None
     assert view.recommended.launches == 1
     assert re.search(
-        r"measured once: \d further launch(es)?, made by `edgefront measure` on the device, would confirm its latency",
+        r"measured once: \d further launch(es)?, made by edgefront measure on the device, would confirm its latency",
         view.note,
     )
     again = service.recommended(service.finish(agent, asked(budget={"candidates": 15, "refinement": 2.0})))
@@ -144,6 +144,8 @@ def test_epsilon_takes_no_model_from_the_answer(service: Service, agent: Simulat
     searched = [one for one in rows if one.role == "search"]
     assert 0 < sum(one.on_frontier for one in searched) < len(searched) / 2
     assert job.request.epsilon == 0.49
+    said = "It is not on the frontier, on which differences up to 49% count as none"
+    assert (said in view.note) != view.recommended.on_frontier
 
 
 @ON_SQLITE

@@ -331,7 +331,7 @@ def test_a_job_whose_proxy_misleads_says_so(
     assert "cannot compare kinds of blocks" in job["proxy_trust"]["caveat"]
     seen.page.locator("#filter").select_option("all")
     seen.until(ROWS, job["targets"][0]["candidates"])
-    shapes = seen.page.locator("#candidates tbody td:nth-child(13)")
+    shapes = seen.page.locator("#candidates tbody td:nth-child(14)")
     expect(shapes.filter(has_text=re.compile("1 layer × 128")).first).to_be_visible()  # the stock model
     mixed = re.compile(r"\d (attention|SRU\+\+|feed-forward).* × 128")
     expect(shapes.filter(has_text=mixed).first).to_be_visible()

@@ -201,7 +201,7 @@ def test_a_selected_candidate_is_trained_and_its_perplexity_is_shown(
     chosen = seen.page.locator("#candidates tbody tr").nth(1).get_attribute("data-id")
     row = seen.page.locator(f"#candidates tr[data-id='{chosen}']")
     row.get_by_role("button", name="show in the chart").click()
-    expect(seen.page.locator("#candidates").get_by_role("columnheader", name="Perplexity")).not_to_be_visible()
+    expect(seen.page.locator("#candidates").get_by_role("columnheader", name="Trained perplexity")).not_to_be_visible()
     seen.page.keyboard.press("Tab")
     seen.page.keyboard.press("Enter")  # the row's own button comes next
     dialog = seen.page.get_by_role("dialog")

@@ -96,7 +96,18 @@ class Known:
         law = (
             "" if self.request is None else law_note(self.request, {one.dataset for one in self.trained}, self.refined)
         )
-        return " ".join(text for text in (self._limits_note(), self._once(best), self.added, law) if text)
+        parts = (self._limits_note(), self._off_frontier(best), self._once(best), self.added, law)
+        return " ".join(text for text in parts if text)
+
+    def _off_frontier(self, best: CandidateView | None) -> str:
+        """Why the best is not on the frontier, which a reader would take for a contradiction."""
+        epsilon = 0.0 if self.request is None else self.request.epsilon
+        if best is None or best.on_frontier or best.role != "search" or best.state != "measured" or not epsilon:
+            return ""
+        return (
+            f"It is not on the frontier, on which differences up to {epsilon:.0%} count as none: a model there is as "
+            "good within that in each figure."
+        )
 
     def _once(self, best: CandidateView | None) -> str:
         """That the best was measured by one launch only, if that is less certain than was asked for."""
@@ -111,7 +122,7 @@ class Known:
         if further < 1:
             return ""
         launches = "1 further launch" if further == 1 else f"{further} further launches"
-        who = "the job as far as its budget permits" if self.active else "`edgefront measure` on the device"
+        who = "the job as far as its budget permits" if self.active else "edgefront measure on the device"
         return f"The recommended model was measured once: {launches}, made by {who}, would {end}."
 
     def _limits_note(self) -> str:

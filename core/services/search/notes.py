@@ -6,7 +6,11 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.services.jobs.plan import SearchPlan
 from edgefront.core.services.measuring import refinement
+from edgefront.core.services.measuring.queries import launches
 from edgefront.core.store.tables import Target
+
+DISTURBED = 0.25
+"""Share of the launches from which their conditions are worth a sentence."""
 
 
 def joined(*texts: str) -> str:
@@ -34,8 +38,23 @@ def ended(why: str) -> str:
 
 
 def closing(session: Session, target: Target) -> str:
-    """The note of a target that has finished: why its search ended, and whether further launches were missing."""
+    """The note of a target that has finished: why its search ended, and what makes its latencies uncertain."""
+    return joined(
+        target.note, _short_of_launches(session, target), _disturbed(*launches.conditions(session, target.id))
+    )
+
+
+def _short_of_launches(session: Session, target: Target) -> str:
     if not target.refinements or not refinement.is_short_of_launches(session, target):
-        return target.note
-    launches = f"{target.refinements:,} further launch{'' if target.refinements == 1 else 'es'}"
-    return joined(target.note, f"The budget of {launches} was spent while some latencies were still uncertain.")
+        return ""
+    further = f"{target.refinements:,} further launch{'' if target.refinements == 1 else 'es'}"
+    return f"The budget of {further} was spent while some latencies were still uncertain."
+
+
+def _disturbed(done: int, marked: int) -> str:
+    if marked < DISTURBED * max(1, done):
+        return ""
+    return (
+        f"{marked:,} of {done:,} launches were made in disturbed conditions, such as other load on the device (a "
+        "candidate's page lists them): their latencies are less certain."
+    )

@@ -333,6 +333,13 @@ def add_attempts(session: Session, launch_ids: Collection[str]) -> None:
         )
 
 
+def conditions(session: Session, target_id: str) -> tuple[int, int]:
+    """Done launches that the target requested, and those of them whose conditions were out of the ordinary."""
+    query = select(func.count(), func.count(Launch.mark)).where(Launch.target_id == target_id, Launch.state == "done")
+    done, marked = session.execute(query).one()
+    return done, marked
+
+
 def write(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
     """Updates launches by id; all rows name the same columns. Launches that the session has loaded are not
     refreshed.

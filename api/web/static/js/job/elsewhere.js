@@ -40,7 +40,7 @@ export class Elsewhere {
     says.hidden = !device;
     if (!device) return;
     setText(says, "Predicting…");
-    const measure = `Measure it there: edgefront job extend ${this.jobId} --target ${device}`;
+    const measure = `Measure it there: edgefront job extend ${this.jobId} --target ${/^[\w.@:-]+$/.test(device) ? device : `'${device}'`}`;
     try {
       const body = { device, protocol: this.target.protocol, architectures: [this.model.architecture] };
       const { predictions: [{ predicted, measured, beyond_measured: beyond }], note } = await request("/v1/predictions", { method: "POST", body });

@@ -31,7 +31,7 @@ export class Narrowing {
     byId("genes").replaceChildren(...Object.entries(genes).map(([name, gene]) => element("div", {},
       element("label", { for: idOf(name), text: gene.per_layer ? `${name} (each layer)` : name }),
       element("input", { id: idOf(name), type: "text", autocomplete: "off", spellcheck: "false", placeholder: written(gene), "aria-describedby": `${idOf(name)}-says ${idOf(name)}-problem` }),
-      element("p", { id: `${idOf(name)}-says`, class: "hint", text: gene.options ? `fixed; may be ${gene.options.join(", ")}` : "" }),
+      element("p", { id: `${idOf(name)}-says`, class: "hint", text: gene.options ? `may be ${inShort(gene.options)}` : "" }),
       element("p", { id: `${idOf(name)}-problem`, class: "problem", role: "alert" }))));
   }
 
@@ -59,6 +59,18 @@ function read(text) {
   if (!range) return text.split(",").map((part) => part.trim()).filter(Boolean).map((part) => (/^\d+$/.test(part) ? Number(part) : part));
   const [min, max, step] = range.slice(1).map((part) => part && Number(part));
   return step ? { min, max, step } : { min, max };
+}
+
+const FEW = 5;
+
+/** `0, 128 to 8192 in steps of 64`: the numbers at the end that are evenly spaced, if they are more than a few, in short. */
+function inShort(options) {
+  const step = options.at(-1) - options.at(-2);
+  let first = options.length - 1;
+  while (first > 0 && options[first] - options[first - 1] === step) first -= 1;
+  if (!(step > 0) || options.length - first <= FEW) return options.join(", ");
+  const range = `${options[first]} to ${options.at(-1)}${step === 1 ? "" : ` in steps of ${step}`}`;
+  return [...options.slice(0, first), range].join(", ");
 }
 
 /** Values of a gene as text; what a range leaves open is that of the whole gene. */

@@ -21,9 +21,9 @@ function figuresOf(candidate) {
   const interval = (low, high, text) => (low == null ? "" : ` (${text(low)} to ${text(high)})`);
   return [
     ["Latency", latency(candidate.latency_ms, candidate.latency_half_width_ms)],
-    ...(predicted?.latency_ms ? [["Latency predicted", `${milliseconds(predicted.latency_ms)}${interval(predicted.latency_low_ms, predicted.latency_high_ms, figure)}`]] : []),
+    ...(predicted?.latency_ms ? [["Latency, as predicted before", `${milliseconds(predicted.latency_ms)}${interval(predicted.latency_low_ms, predicted.latency_high_ms, figure)}`]] : []),
     ["Peak memory", megabytes(candidate.memory_bytes)],
-    ...(predicted?.memory_bytes ? [["Peak memory predicted", megabytes(predicted.memory_bytes)]] : []),
+    ...(predicted?.memory_bytes ? [["Peak memory, as predicted before", megabytes(predicted.memory_bytes)]] : []),
     ...(predicted?.perplexity ? [["Predicted perplexity", `${predicted.perplexity.toFixed(1)}${interval(predicted.perplexity_low, predicted.perplexity_high, (value) => value.toFixed(1))}`]] : []),
     ...(versus ? [["Speed-up over the baseline", `${versus.extrapolated ? "≈ " : ""}${times(versus.speedup)}`], ["Memory ratio", `${versus.extrapolated ? "≈ " : ""}${times(versus.memory_ratio)}`]] : []),
     ["Decoder parameters", millions(candidate.decoder_parameters)],

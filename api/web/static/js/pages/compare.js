@@ -92,6 +92,7 @@ async function load() {
     setNotice(byId("notice"), note);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
+    if (error.status === 404 && await leaveOut()) return load();
     setNotice(byId("notice"), `Could not compare: ${error.message}`, "bad");
     return;
   }
@@ -101,10 +102,20 @@ async function load() {
   if (view) await showComparison();
 }
 
+/** Leaves out the targets that are gone; whether there were such beside others. */
+async function leaveOut() {
+  const asked = await Promise.allSettled(chosen.targets.map((id) => patiently(comparisonPath([id]), away)));
+  const left = chosen.targets.filter((_, at) => asked[at].status === "fulfilled");
+  const isLess = left.length > 0 && left.length < chosen.targets.length;
+  if (isLess) chosen.targets = left;
+  return isLess;
+}
+
 function offerTargets() {
   const job = jobs.find(({ id }) => id === byId("add-job").value);
   const left = (job?.targets ?? []).filter(({ id }) => !chosen.targets.includes(id));
   byId("add-target").replaceChildren(...left.map(({ id, name, device }) => element("option", { value: id, text: name.includes(device) ? name : `${name} (${device})` })));
+  if (job && left.length === 0) byId("add-target").replaceChildren(element("option", { value: "", text: "all of its targets are compared" }));
   byId("add").disabled = left.length === 0 || chosen.targets.length >= MOST;
 }
 

@@ -271,6 +271,7 @@ async function loadJob() {
     setNotice(byId("notice"), error.status === 404 ? "This job does not exist, was deleted, or belongs to someone else." : error.message, "bad");
     if (error.status === 404) setText(byId("job-name"), "Job not found");
     byId("job").hidden = true;
+    byId("job-links").hidden = true;
     control.show(null);
     throw error;
   }
@@ -285,6 +286,7 @@ function showJob() {
   showTrust();
   control.show(job.state);
   tabs.show(job.targets, chosen);
+  byId("desk").classList.toggle("measured", job.targets.find((target) => target.id === chosen).settled > 0);
   showTarget(job.targets.find((target) => target.id === chosen), job, candidates.traits(chosen));
   showExports(path, chosen);
   byId("job").hidden = false;

@@ -25,10 +25,13 @@ const ANY = [...LIMIT_INPUTS, "minutes"]; // Empty is no limit.
 const SOURCES = {
   predicted: "The time is predicted from what was measured there.",
   measured: "The time is by the pace of what was measured there.",
-  flops: "The time is by the speed that was reached by other protocols there.",
+  flops: "The time is by what other kinds of passes took there.",
   unknown: "The time is unknown: nothing was measured there.",
 };
 
+const TRAINING = "A training runs now: on the same machine it slows what is measured.";
+
+let isTraining = false;
 let origin = null; // The job that this one begins from: what the form does not show is taken over from it.
 let places = []; // {title, field: device or device_class, name, devices}
 let spaces = [];
@@ -129,7 +132,7 @@ function refuseAt(path, text, allowed) {
   const id = [found, ...(found === "space" ? ["model"] : [])].find((each) => each && isShown(each));
   const begin = [`${path}: `, `${path} `].find((one) => path && text.startsWith(one));
   const says = id && begin ? text.slice(begin.length) : text;
-  refuse(id, id && allowed ? `${says} (allowed: ${allowed})` : says);
+  refuse(id, id && allowed && !says.includes(allowed) ? `${says} (allowed: ${allowed})` : says);
 }
 
 /** What would be refused, and what it would take. */
@@ -144,7 +147,7 @@ async function estimate() {
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     if (question !== asked) return;
-    none("The search would be refused.");
+    none(error.field ? `The search would be refused: ${error.field}.` : "The search would be refused.");
     refuseAt(error.field, error.message, error.allowed);
   }
 }
@@ -225,7 +228,7 @@ function offerRuntimes() {
 }
 
 function explainPlace() {
-  setText(byId("device-says"), describeDevices(place().devices));
+  setText(byId("device-says"), [describeDevices(place().devices), isTraining ? TRAINING : ""].filter(Boolean).join(" "));
   setText(byId("runtime-says"), describeRuntime(place().devices, byId("runtime").value));
 }
 
@@ -285,9 +288,10 @@ async function start() {
   for await (const page of eachPage("/v1/devices?limit=500")) devices.push(...page.filter(({ state }) => state !== "revoked"));
   if (devices.length === 0) {
     byId("search").hidden = true;
-    return setNotice(byId("notice"), "No device is enrolled yet. `edgefront agent --help` says how one is.", "warn");
+    return setNotice(byId("notice"), "No device is enrolled yet: add one on the page Devices.", "warn");
   }
   spaces = await patiently("/v1/catalogue/spaces");
+  isTraining = (await patiently("/v1/trainings?state=training&limit=1")).items.length > 0;
   offerDevices(devices);
   offerSpaces();
   showMode();

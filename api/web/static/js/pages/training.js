@@ -71,7 +71,8 @@ function show() {
   showFacts();
   const reason = training.reason ? `: ${training.reason}` : "";
   setNotice(byId("notice"), training.state === "failed" ? `This training failed${reason}` : "", "bad");
-  setNotice(byId("note"), training.note.charAt(0).toUpperCase() + training.note.slice(1), training.state === "paused" ? "warn" : "");
+  const note = training.note || (training.state === "evaluating" ? EVALUATING : "");
+  setNotice(byId("note"), note.charAt(0).toUpperCase() + note.slice(1), training.state === "paused" ? "warn" : "");
   for (const [name, possible] of Object.entries(controlsOf(training))) byId(name).hidden = !possible;
   showProgress();
   showModel();
@@ -79,6 +80,8 @@ function show() {
   showRecipe();
   byId("training").hidden = false;
 }
+
+const EVALUATING = "All steps are made. The model is scored on held-out text, and its files are written: that may take minutes.";
 
 function showFacts() {
   const facts = [
@@ -111,7 +114,7 @@ function showProgress() {
   setText(byId("valid-loss"), lossText(last?.valid_loss));
   setText(byId("tokens-per-s"), whole(last?.tokens_per_s));
   setText(byId("mfu"), percent(last?.mfu));
-  setText(byId("time-left"), isLive(training) ? duration(training.seconds_left) : MISSING);
+  setText(byId("time-left"), isLive(training) && training.state !== "evaluating" ? duration(training.seconds_left) : MISSING);
   setText(byId("time-spent"), training.seconds ? duration(training.seconds) : MISSING);
 }
 
