@@ -102,7 +102,7 @@ class _WholeOrPart(FileResponse):
         if self.whole:
             scope = {**scope, "headers": [item for item in scope["headers"] if item[0] != b"range"]}
         if not await anyio.Path(self.path).is_file():
-            raise Unavailable("the file has just been removed to make room for others: ask for it again")
+            raise Unavailable("the file has just been removed: ask for it again")
         await super().__call__(scope, receive, send)
 
 
