@@ -315,4 +315,4 @@ class Surrogate:
         least = f"{100 * self._settings.least_gain:g} %"
         if not (pool.forecast.violation(self._problem, SURE) == 0).any():
             return "No architecture is predicted to be within the limits; what comes nearest has been measured."
-        return f"The next launches were expected to gain {100 * gain:.2g} %, less than {least}."
+        return f"The next launches were expected to gain {100 * gain:.3g} %, less than {least}."

@@ -30,7 +30,7 @@ def digests(service: Service, job_id: str) -> list[tuple[int, str, str]]:
     return [(row.generation, row.operator, row.digest) for row in candidates(service, job_id)]
 
 
-@pytest.mark.parametrize(("disturbed", "said"), [(0, False), (1, False), (4, True)])
+@pytest.mark.parametrize(("disturbed", "said"), [(0, False), (4, False), (7, True)])
 def test_a_search_beside_other_load_says_so(service: Service, disturbed: int, said: bool) -> None:
     """Of eight launches so many were."""
 

@@ -144,7 +144,7 @@ def test_epsilon_takes_no_model_from_the_answer(service: Service, agent: Simulat
     searched = [one for one in rows if one.role == "search"]
     assert 0 < sum(one.on_frontier for one in searched) < len(searched) / 2
     assert job.request.epsilon == 0.49
-    said = "It is not on the frontier, on which differences up to 49% count as none"
+    said = "The recommended model is not on the frontier, on which differences up to 49 % count as none"
     assert (said in view.note) != view.recommended.on_frontier
 
 

@@ -105,8 +105,8 @@ class Known:
         if best is None or best.on_frontier or best.role != "search" or best.state != "measured" or not epsilon:
             return ""
         return (
-            f"It is not on the frontier, on which differences up to {epsilon:.0%} count as none: a model there is as "
-            "good within that in each figure."
+            f"The recommended model is not on the frontier, on which differences up to {100 * epsilon:g} % count as "
+            "none: a model there is as good within that in each figure."
         )
 
     def _once(self, best: CandidateView | None) -> str:

@@ -9,8 +9,8 @@ from edgefront.core.services.measuring import refinement
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.store.tables import Target
 
-DISTURBED = 0.25
-"""Share of the launches from which their conditions are worth a sentence."""
+DISTURBED = 0.75
+"""Share of the launches from which their conditions are worth a sentence: beside the embedded service, half may be."""
 
 
 def joined(*texts: str) -> str:
