@@ -250,5 +250,5 @@ def test_one_generation_of_predictions_is_bounded(service: Service) -> None:
     found = problem(answer, 422)
     assert (found["field"], found["kind"]) == ("algorithm.settings.steps", InvalidInput.kind)
     assert "at most 10" in found["allowed"]
-    # A stored job that asks for more goes on.
+    # A stored job that asks for more continues.
     assert make("surrogate", endless["settings"], space("lts-gpt2"))

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import delete, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from edgefront.core.store import conflicts
 from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import AccessVersion, ApiKey, Device, EnrolmentToken, WebSession
 
@@ -72,8 +72,7 @@ def revoke_pending_keys(session: Session, device_id: str, now: datetime) -> None
 
 def ended(session: Session) -> None:
     """Counts that something has ended that processes may have in memory: a key, a credential, a browser session."""
-    dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(AccessVersion).values(id=1, number=1)
+    statement = conflicts.insert(session, AccessVersion).values(id=1, number=1)
     session.execute(statement.on_conflict_do_update(index_elements=["id"], set_={"number": AccessVersion.number + 1}))
 
 

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import and_, delete, func, insert, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import ACTIVE_TARGETS, MEASURED_CANDIDATES
+from edgefront.core.store import conflicts
 from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import (
     Candidate,
@@ -55,8 +55,7 @@ def scores(
         }
         for digest in sorted(architectures)
     ]
-    dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
-    session.execute(dialect.insert(ProxyScore).on_conflict_do_nothing(), rows)
+    session.execute(conflicts.insert(session, ProxyScore).on_conflict_do_nothing(), rows)
     query = (
         select(ProxyScore)
         .where(

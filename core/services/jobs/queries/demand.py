@@ -12,11 +12,11 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import and_, delete, func, insert, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, aliased, defer
 
 from edgefront.core.services.jobs.queries.turns import take_turns
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES, UNSETTLED_CANDIDATES
+from edgefront.core.store import conflicts
 from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target, new_id, random_ids
 
@@ -57,8 +57,7 @@ def measurements(
         }
         for want in sorted(by_digest.values(), key=lambda want: want.digest)
     ]
-    dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
-    session.execute(dialect.insert(Measurement).on_conflict_do_nothing(), rows)
+    session.execute(conflicts.insert(session, Measurement).on_conflict_do_nothing(), rows)
     seeds = {want.seed for want in by_digest.values()}
     found = session.scalars(
         select(Measurement)

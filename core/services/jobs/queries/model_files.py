@@ -6,9 +6,9 @@ from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy import delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from edgefront.core.store import conflicts
 from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import Artifact
 
@@ -41,7 +41,6 @@ def save(
     session: Session, digest: str, seed: int, format_: str, *, path: str, size: int, sha256: str, now: datetime
 ) -> None:
     """Records a file, replacing an earlier record."""
-    dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
     values = {"path": path, "size": size, "sha256": sha256, "created_at": now}
-    statement = dialect.insert(Artifact).values(digest=digest, seed=seed, format=format_, **values)
+    statement = conflicts.insert(session, Artifact).values(digest=digest, seed=seed, format=format_, **values)
     session.execute(statement.on_conflict_do_update(index_elements=["digest", "seed", "format"], set_=values))

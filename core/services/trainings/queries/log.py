@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Integer, bindparam, delete, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
+from edgefront.core.store import conflicts
 from edgefront.core.store.any_of import any_of
 from edgefront.core.store.bulk import insert_rows
 from edgefront.core.store.tables import Evaluation, Training, TrainingEvent, TrainingMetric, WantedRefit, new_id
@@ -77,13 +77,12 @@ def metrics_at(session: Session, training_id: str, steps: Collection[int]) -> di
 
 def put_metrics(session: Session, training_id: str, reports: Sequence[Mapping[str, Any]]) -> None:
     """Writes reports by their step; an existing one is replaced."""
-    dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
     for start in range(0, len(reports), _AT_ONCE):
         rows = [
             {"training_id": training_id, "step": report["step"], "data": dict(report)}
             for report in reports[start : start + _AT_ONCE]
         ]
-        statement = dialect.insert(TrainingMetric).values(rows)
+        statement = conflicts.insert(session, TrainingMetric).values(rows)
         session.execute(
             statement.on_conflict_do_update(
                 index_elements=["training_id", "step"], set_={"data": statement.excluded.data}
@@ -103,9 +102,8 @@ def remove_metrics(session: Session, training_id: str, steps: Sequence[int]) -> 
 
 def save_evaluations(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
     """Writes scores; the same score of the same training is replaced."""
-    dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
     for row in rows:
-        statement = dialect.insert(Evaluation).values(id=new_id("evl"), **row)
+        statement = conflicts.insert(session, Evaluation).values(id=new_id("evl"), **row)
         session.execute(
             statement.on_conflict_do_update(
                 index_elements=["training_id", "dataset", "split", "metric"],
@@ -116,8 +114,7 @@ def save_evaluations(session: Session, rows: Sequence[Mapping[str, Any]]) -> Non
 
 def want_refit(session: Session, manner: str, now: datetime) -> None:
     """Stores that laws are to be fitted to the trainings of this manner, until a worker has done so."""
-    dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(WantedRefit).values(manner=manner, wanted_at=now)
+    statement = conflicts.insert(session, WantedRefit).values(manner=manner, wanted_at=now)
     session.execute(statement.on_conflict_do_update(index_elements=["manner"], set_={"wanted_at": now}))
 
 

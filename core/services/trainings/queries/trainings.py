@@ -6,10 +6,10 @@ from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy import and_, delete, func, or_, select, text, true
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import ENDED_TRAININGS, LIVE_TRAININGS, MEASURED_CANDIDATES
+from edgefront.core.store import conflicts
 from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import Candidate, Job, Target, Training, TrainingTurn
 
@@ -147,8 +147,7 @@ def claimable(session: Session, queue: str, memory_bytes: int, gpus: int) -> Tra
 
 def take_turn(session: Session, training: Training, now: datetime) -> None:
     """Notes that a training of this owner is started now; it stays noted when the training is deleted."""
-    dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(TrainingTurn).values(owner=training.owner, queue=training.queue, taken_at=now)
+    statement = conflicts.insert(session, TrainingTurn).values(owner=training.owner, queue=training.queue, taken_at=now)
     session.execute(statement.on_conflict_do_update(index_elements=["owner", "queue"], set_={"taken_at": now}))
 
 

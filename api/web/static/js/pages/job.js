@@ -286,8 +286,9 @@ function showJob() {
   showTrust();
   control.show(job.state);
   tabs.show(job.targets, chosen);
-  byId("desk").classList.toggle("measured", job.targets.find((target) => target.id === chosen).settled > 0);
-  showTarget(job.targets.find((target) => target.id === chosen), job, candidates.traits(chosen));
+  const target = job.targets.find(({ id: each }) => each === chosen);
+  byId("desk").classList.toggle("measured", target.settled > 0);
+  showTarget(target, job, candidates.traits(chosen));
   showExports(path, chosen);
   byId("job").hidden = false;
 }

@@ -290,8 +290,8 @@ async function start() {
     byId("search").hidden = true;
     return setNotice(byId("notice"), "No device is enrolled yet: add one on the page Devices.", "warn");
   }
-  spaces = await patiently("/v1/catalogue/spaces");
-  isTraining = (await patiently("/v1/trainings?state=training&limit=1")).items.length > 0;
+  const [found, trainings] = await Promise.all(["/v1/catalogue/spaces", "/v1/trainings?state=training&limit=1"].map((path) => patiently(path)));
+  [spaces, isTraining] = [found, trainings.items.length > 0];
   offerDevices(devices);
   offerSpaces();
   showMode();
