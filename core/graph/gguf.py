@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 FOLDER = "gguf"
 _COPIED = 1 << 20
 """Bytes copied at a time."""
+_EMBEDDING = "token_embd.weight"
+"""Rows are looked up in it: it is never copied."""
+_REPACKED_ROWS = 8
+"""llama.cpp copies matrices of whole groups of so many rows."""
 _SHARE = 4
 """Of the cache's bytes one part in so many is for files written for measuring."""
 _FORMATS: Mapping[GgufFormat, Format] = {"float32": "f32", "float16": "f16", "q8_0": "q8_0", "q4_0": "q4_0"}
@@ -198,7 +202,7 @@ def _write(
     for key, value in about.items():
         writer.add_string(f"edgefront.{key}", value)
     _add_vocabulary(writer, vocabulary)
-    found = list(tensors(architecture, form, room=int(measured)))
+    found = sorted(tensors(architecture, form, room=int(measured)), key=lambda one: _is_repacked(one, numbers))
     for tensor in found:
         kind = tensor.kind or _FORMATS[numbers]
         size, type_ = tensor.bytes_in(kind), getattr(gguf.GGMLQuantizationType, kind.upper())
@@ -216,6 +220,14 @@ def _write(
             written = data(tensor, tensor.spec, tensor.kind or _FORMATS[numbers])
         writer.write_tensor_data(written)
     writer.close()
+
+
+def _is_repacked(tensor: GgufTensor, numbers: GgufFormat) -> bool:
+    """Whether llama.cpp copies this matrix into the layout of its CPU kernels. It keeps its file mapped from the first
+    to the last tensor that it reads there, so what it copies is at the file's end: else it would be in memory twice.
+    """
+    kind = tensor.kind or _FORMATS[numbers]
+    return kind in GGUF_QUANTISED and tensor.name != _EMBEDDING and tensor.shape[0] % _REPACKED_ROWS == 0
 
 
 def _length(architecture: Architecture, measured: bool) -> int:

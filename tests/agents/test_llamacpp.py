@@ -111,7 +111,12 @@ def test_smaller_weights_are_less_memory(measurer: Measurer) -> None:
         result = measurer.measure(model, protocol, seed=3)
         assert result.memory is not None, result.message
         expected = costs(model, weights=weights).weight_bytes
-        assert result.memory.mapped_weight_bytes == pytest.approx(expected, rel=0.1)
+        mapped = result.memory.mapped_weight_bytes
+        if weights == "q4_0":  # a CPU's kernels may want copies, which are there instead of what is mapped
+            assert mapped <= 1.1 * expected
+        else:
+            assert mapped == pytest.approx(expected, rel=0.1)
+        assert expected < result.memory.peak_bytes < expected + 40 * MIB
 
 
 def test_the_warm_parent_has_one_thread_and_a_launch_opens_no_port(measurer: Measurer, weights: Path) -> None:
