@@ -11,7 +11,8 @@ a request, relative to that.
 
 Each launch is a line on standard error. `--quick` shrinks every model, to see that all of it runs. Otherwise a JSON
 line for each model and pass goes to `results/runtimes.jsonl` as soon as it is measured, so that a part can be measured
-at a time; `--tables` prints the latest of each. `--besides` tells what a launch of llama.cpp takes besides its passes.
+at a time; `--tables` prints the latest of each on this processor. `--besides` tells what a launch of llama.cpp takes
+besides its passes.
 Needs the extras torch, onnx, openvino and llamacpp.
 """
 
@@ -30,6 +31,7 @@ from typing import Any
 from bench_models import SEED, TIME_LIMIT_S, small
 from record import RESULTS, append, table
 
+from edgefront.agents.device.processor import processor
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.core.cost.costs import costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -160,11 +162,11 @@ def besides(measurer: Measurer, rounds: int) -> list[dict[str, Any]]:
 
 
 def tables() -> None:
-    """The latest figures of each model, pass and number of threads, as one table a model."""
+    """The latest figures on this processor of each model, pass and number of threads, as one table a model."""
     latest: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for line in (RESULTS / f"{NAME}.jsonl").read_text().splitlines():
         found = json.loads(line)
-        if "besides" in found:
+        if "besides" in found or found.get("processor") != processor()[0]:
             continue
         latest[found["model"], found["pass"], found["threads"]] = found["rows"]
     for name in dict.fromkeys(model for model, _, _ in latest):

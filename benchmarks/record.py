@@ -10,6 +10,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from edgefront.agents.device.processor import processor
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -38,6 +40,7 @@ def append(name: str, result: Mapping[str, Any]) -> None:
         "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "commit": commit,
         "machine": platform.machine(),
+        "processor": processor()[0],
         "python": platform.python_version(),
     }
     with (RESULTS / f"{name}.jsonl").open("a") as file:
