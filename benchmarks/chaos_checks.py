@@ -23,6 +23,8 @@ from edgefront.core.store.tables import Candidate, Device, Event, Job, Launch, M
 
 CORE_FLOPS = 2.6e11
 """FLOP/s of float32 that no core of a CPU exceeds: two units of 16 fused multiply-adds at 4 GHz."""
+LONGEST_WAIT_S = 120.0
+"""From a job's submission to its first result, whatever is killed meanwhile and whatever else was asked for before."""
 ENDED = (TargetState.FINISHED, TargetState.CANCELLED, TargetState.FAILED)
 
 
@@ -56,6 +58,7 @@ CHECKS = (
     "frontier faster than the processor",
     "launch left behind",
     "honest device in quarantine",
+    "owner waited too long",
 )
 
 
@@ -169,4 +172,7 @@ def _waits(session: Session, launches: Sequence[Launch], account: Account) -> No
     query = select(Target.id, Job.owner, Job.created_at).join(Job, Target.job_id == Job.id)
     for target_id, owner, created_at in session.execute(query):
         if target_id in first:
-            account.waits_s.setdefault(owner, []).append((first[target_id] - created_at).total_seconds())
+            waited_s = (first[target_id] - created_at).total_seconds()
+            account.waits_s.setdefault(owner, []).append(waited_s)
+            if waited_s > LONGEST_WAIT_S:
+                account.wrong("owner waited too long", f"{owner}, target {target_id}: {waited_s:.0f} s")

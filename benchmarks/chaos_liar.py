@@ -1,5 +1,5 @@
 """A device that lies, by the real protocol: impossible memory, memory that is possible and false,
-impossible speed, crashes that did not happen, and reports on others' launches.
+impossible speed, crashes that did not happen, reports on others' launches or sent twice, launches hoarded.
 
 Started by `chaos.py`. Its folder keeps its credential, and `answers.jsonl` with what the server answered to each lie.
 """
@@ -87,14 +87,18 @@ class Liar:
         self._http.headers["Authorization"] = f"Bearer {kept.read_text()}"
 
     def lie(self) -> None:
-        """Leases a few launches; lies about them, says nothing, or guesses at the launches next to them."""
-        answer = self._post("/v1/leases", {"max_items": self._rng.randint(1, 2), "wait_s": 5.0})
+        """Leases a few launches, or as many as it gets; lies about them, says nothing, reports twice, or guesses at the
+        launches next to them.
+        """
+        hoards = self._rng.random() < 0.1
+        asked = {"max_items": 32, "wait_s": 0.0} if hoards else {"max_items": self._rng.randint(1, 2), "wait_s": 5.0}
+        answer = self._post("/v1/leases", asked)
         if not answer.is_success:
             time.sleep(1.0)
             return
         for item in answer.json()["items"]:
             kind = self._rng.choice([*LIES, "silent", "another's"])
-            if kind == "silent":
+            if hoards or kind == "silent":
                 continue
             weights = costs(Architecture.parse(item["architecture"])).weight_bytes
             if kind == "another's":
@@ -102,6 +106,8 @@ class Liar:
                 report = LIES["both"]({"launch_id": guessed, "fence": 1}, weights)
             else:
                 report = LIES[kind](item, weights)
+            if self._rng.random() < 0.2:
+                self._post("/v1/reports", {"reports": [report, report], "busy_s": 0.1})
             answer = self._post("/v1/reports", {"reports": [report], "busy_s": 0.1})
             outcome = answer.json()["receipts"][0]["outcome"] if answer.is_success else f"http {answer.status_code}"
             self._answers.write(json.dumps({"kind": kind, "launch": report["launch_id"], "outcome": outcome}) + "\n")
