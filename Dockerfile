@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # Images: `server` (API, worker, setup; no torch), `trainer` (a worker that trains), `agent` (ONNX Runtime), `agent-torch`
-# (ONNX Runtime and PyTorch).
+# (PyTorch, OpenVINO and llama.cpp too).
 #
 #   docker build --target server -t edgefront-server .
 #
@@ -46,7 +46,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=cache,target=/r
 
 FROM agent-build AS agent-torch-build
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=cache,target=/root/.cache/pip \
-    pip install --disable-pip-version-check --constraint constraints.txt '.[agent,torch,cpu-fast]'
+    pip install --disable-pip-version-check --constraint constraints.txt '.[agent,torch,cpu-fast,openvino,llamacpp]'
 
 FROM base AS server
 COPY --from=server-build /opt/edgefront /opt/edgefront
@@ -70,6 +70,8 @@ VOLUME /data
 ENTRYPOINT ["python", "-m", "edgefront.agents", "--data-dir", "/data"]
 
 FROM base AS agent-torch
+# OpenMP, which xllamacpp needs of the system.
+RUN apt-get update && apt-get install --yes --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
 COPY --from=agent-torch-build /opt/edgefront /opt/edgefront
 USER edgefront
 VOLUME /data
