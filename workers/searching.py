@@ -1,13 +1,15 @@
 """Advances targets: short transactions in the task, and the computations between them in a separate thread.
 
-Calling an algorithm may take many seconds. It is done in a thread, one step after the other, owners in turn, so that
-meanwhile reports are settled and other targets advanced. No transaction or connection is held during the computation.
+Calling an algorithm may take many seconds. It is done in threads, owners in turn and of each owner one step after the
+other, so that meanwhile reports are settled, other targets advanced, and a second owner's steps computed. No
+transaction or connection is held during the computation.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +28,9 @@ from edgefront.workers.turns import Turns
 
 ATTEMPTS = 3
 """Attempts for one step: two transactions of Postgres may deadlock, and one is rolled back."""
+
+AT_ONCE = 2
+"""Owners whose steps are computed at once: they share a core, and more would slow down the tasks beside them."""
 
 _STOP_S = 10.0
 
@@ -98,20 +103,21 @@ def _work(step: ComputeStep | None) -> Work | None:
 
 
 class Searching:
-    """Computes steps in a thread of this process, one after the other. One instance per worker process."""
+    """Computes steps in threads of this process, of one owner one after the other. One instance per worker process."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
         self._settings = settings
         self._lock = threading.Lock()
         self._held: list[Work] = []
-        """One is being computed, or a part of it stored; what is left of it then goes to the end."""
+        """Of each busy owner one is being computed, or a part of it stored; what is left of it then goes to the end."""
+        self._busy: set[str] = set()
         self._turns = Turns()
-        self._thread: threading.Thread | None = None
+        self._threads: set[threading.Thread] = set()
         self._stopping = False
 
     def advance(self, target_id: str) -> None:
-        """Advances a target as far as possible without calling its algorithm, which the thread does."""
+        """Advances a target as far as possible without calling its algorithm, which a thread does."""
         step = next_compute_step(self._database, target_id)
         work = _work(step)
         if work is not None and work.step.number == BASELINES:  # takes milliseconds: a new job need not wait
@@ -120,17 +126,20 @@ class Searching:
             return
         with self._lock:
             self._held.append(work)
-            if self._thread is None and not self._stopping:
-                self._thread = threading.Thread(target=self._run, name="edgefront-searching", daemon=True)
-                self._thread.start()
+            free = work.step.owner not in self._busy and len(self._threads) < AT_ONCE
+            if free and not self._stopping:
+                thread = threading.Thread(target=self._run, name="edgefront-searching", daemon=True)
+                self._threads.add(thread)
+                thread.start()
 
     def stop(self) -> None:
         """Stops after the current step, or abandons it; other workers get the waiting steps."""
         with self._lock:
             self._stopping = True
-            thread = self._thread
-        if thread is not None:
-            thread.join(_STOP_S)
+            threads = list(self._threads)
+        end = time.monotonic() + _STOP_S
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
         with self._lock:
             held = list(self._held)
         if held:
@@ -145,6 +154,7 @@ class Searching:
             while (work := self._next()) is not None:
                 following = continue_work(self._database, work, self._settings)
                 with self._lock:
+                    self._busy.discard(work.step.owner)
                     self._held = [one for one in self._held if one is not work]
                     if following is not None:
                         self._held.append(following)
@@ -153,16 +163,17 @@ class Searching:
             beat.join()
 
     def _next(self) -> Work | None:
-        """What to do next: of the owner whose turn it is, what has waited longest. None if there is nothing, and the
-        thread ends.
+        """What to do next: of the owner whose turn it is, what has waited longest. None if there is nothing but what
+        other threads do, and this one ends.
         """
         with self._lock:
-            if not self._held or self._stopping:
-                self._thread = None
+            owners = self._turns.order(one.step.owner for one in self._held if one.step.owner not in self._busy)
+            if not owners or self._stopping:
+                self._threads.discard(threading.current_thread())
                 return None
-            owner = self._turns.order(work.step.owner for work in self._held)[0]
-            self._turns.take(owner)
-            return next(work for work in self._held if work.step.owner == owner)
+            self._turns.take(owners[0])
+            self._busy.add(owners[0])
+            return next(work for work in self._held if work.step.owner == owners[0])
 
     def _beat(self, idle: threading.Event) -> None:
         while not idle.wait(interval_s(advancing.CLAIM.total_seconds())):

@@ -306,6 +306,18 @@ def test_the_last_admin_key_is_not_revoked_by_mistake(service: Service) -> None:
     problem(admin.get("/v1/me"), 401)
 
 
+def test_a_user_does_not_revoke_the_admin_key_of_the_same_owner(service: Service) -> None:
+    admin = service.client()
+    owner = admin.get("/v1/me").json()["owner"]
+    [key] = [key for key in admin.get("/v1/keys").json() if key["role"] == "admin"]
+    user = service.client("user", owner)
+    assert key["id"] in {one["id"] for one in user.get("/v1/keys").json()}
+    for asked in (None, {"force": "true"}):
+        assert "only an admin" in problem(user.delete(f"/v1/keys/{key['id']}", params=asked), 403)["detail"]
+    problem(service.client("user", "eve").delete(f"/v1/keys/{key['id']}"), 404)
+    assert admin.get("/v1/me").status_code == 200
+
+
 def test_a_device_renews_its_credential_over_http(database: Database, start_service: Callable[..., Service]) -> None:
     service = start_service(database)
     device, secret = service.enrol("board")

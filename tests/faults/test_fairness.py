@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as bounded
 from hypothesis import strategies as st
-from lease_world import ARCHITECTURE, World
+from lease_world import ARCHITECTURE, World, done
 from running_api import Service, job, problem
 from simulated_agent import CLASS
 from simulated_pool import ARCHITECTURE as SMALL
@@ -70,13 +70,14 @@ def asked(world: World, asks: Asks, weights: dict[str, float] | None = None, key
 
 
 def served(world: World, device: str, made: dict[str, str], launches: int, at_once: int = 1) -> list[str]:
-    """Whose launches a device takes, one lease after the other."""
+    """Whose launches a device takes, one lease after the other; it reports each before the next."""
     order: list[str] = []
     while len(order) < launches:
         items = world.claim(device, at_once).items
         if not items:
             break
         order += [made[world.launch(item.launch_id).measurement_id] for item in items]
+        world.append(device, *((item, done()) for item in items))
     return order
 
 

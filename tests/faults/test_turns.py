@@ -31,9 +31,9 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.claims import Machine
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Training, WebSession
+from edgefront.core.store.tables import Candidate, Training, WebSession
 from edgefront.core.wire.jobs import JobView
-from edgefront.workers.searching import Searching, Work, next_compute_step
+from edgefront.workers.searching import Searching, Work, continue_work, next_compute_step
 from edgefront.workers.turns import Turns
 
 
@@ -170,6 +170,45 @@ def test_searches_of_owners_are_computed_in_turn(
     monkeypatch.setattr("edgefront.workers.searching.continue_work", computed)
     at_work._run()
     assert order == ["ann", "bob", "ann", "ann"]
+
+
+def test_a_long_computation_of_one_owner_does_not_hold_up_another(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = Searches(database)
+    agent = SimulatedAgent(database, by_size())
+    jobs = [ann.create(request(name=f"ann {number}", seed=number)) for number in range(3)]
+    jobs.append(of(ann, "bob").create(request(seed=9)))
+    ann.work()
+    while agent.step():
+        pass
+    ann.inbox.clear()
+    begun, may_end = threading.Semaphore(0), threading.Event()
+
+    def long_for_ann(here: Database, work: Work, settings: Settings | None = None) -> Work | None:
+        if work.step.owner == "ann":
+            begun.release()
+            assert may_end.wait(60)
+        return continue_work(here, work, settings)
+
+    def proposed(number: int) -> int:
+        with database.read() as session:
+            query = select(func.count()).where(Candidate.job_id == jobs[number].id, Candidate.role == "search")
+            return session.scalar(query) or 0
+
+    monkeypatch.setattr("edgefront.workers.searching.continue_work", long_for_ann)
+    at_work = Searching(database, Settings())
+    try:
+        for one in jobs:
+            at_work.advance(one.targets[0].id)
+        assert begun.acquire(timeout=60)
+        until(lambda: proposed(3) == 10)
+        assert not begun.acquire(blocking=False), "of one owner one step after the other"
+        may_end.set()
+        until(lambda: [proposed(number) for number in range(4)] == [10] * 4)
+    finally:
+        may_end.set()
+        at_work.stop()
 
 
 def test_scores_of_owners_are_computed_in_turn(database: Database) -> None:

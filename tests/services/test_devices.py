@@ -117,6 +117,39 @@ def test_a_token_takes_over_no_device(world: World) -> None:
         assert {view.id: view.uses_left for view in devices.list_enrolment_tokens(session, ROOT)}[id_] == 0
 
 
+def test_a_token_of_several_uses_takes_over_no_device(world: World) -> None:
+    id_, secret = token(world, uses=10)
+    first = enrol(world, secret)
+
+    def refused(**changes: Any) -> None:
+        with pytest.raises(Conflict, match="device reenrol"):
+            enrol(world, secret, **changes)
+
+    refused(facts=facts(hostname="another"))  # before the first use of its credential
+    refused(device_class="another")
+    assert whoami(world, first.credential).device_id == first.device_id
+    found = enrol(world, secret)  # the same request again: its answer was lost
+    assert found.device_id == first.device_id
+    use(world, found.credential)
+    refused()
+    world.tick(1000)
+    refused()
+    with world.write() as session:
+        credentials.rotate(session, ROOT, "pi", world.now)
+    refused()
+    own = again(world, "pi")
+    refused()
+    back = enrol(world, own)
+    refused()
+    assert use(world, back.credential).device_id == first.device_id
+    with world.write() as session:
+        handover.revoke_device(session, ROOT, "pi", world.now)
+    refused()
+    with world.database.read() as session:
+        assert {view.id: view.uses_left for view in devices.list_enrolment_tokens(session, ROOT)}[id_] == 9
+        assert devices.get_device(session, ROOT, "pi").state == "revoked"
+
+
 def test_a_lost_credential_is_replaced_by_a_token_for_the_device(world: World) -> None:
     first = enrol(world, token(world)[1])
     use(world, first.credential)

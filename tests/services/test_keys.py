@@ -122,6 +122,30 @@ def test_the_last_admin_key_is_revoked_only_if_that_is_meant(world: World) -> No
         assert [view.revoked for view in keys.list_keys(session, ADMIN)] == [True, False, False, True]
 
 
+@pytest.mark.parametrize("role", ["user", "viewer", "agent"])
+def test_only_admins_revoke_keys_of_admins(world: World, role: str) -> None:
+    """Also of the same owner, and also where it says that it means the last one."""
+    admin, secret = make(world, name="root", owner="root", role="admin")
+    make(world, name="second", owner="second", role="admin")
+    other, _ = make(world, name="script", owner="bob")
+    for owner in ("root", "ada"):
+        asker = Principal("key_x", "script", owner, role, None if role != "agent" else "dev_1")  # type: ignore[arg-type]
+        for key_id in (admin, other):
+            for force in (False, True):
+                with world.write() as session, pytest.raises((Forbidden, NotFound)):
+                    keys.revoke_key(session, asker, key_id, START, force=force)
+    assert whoami(world, secret).is_admin
+    with world.database.read() as session:
+        assert not any(view.revoked for view in keys.list_keys(session, ADMIN))
+
+
+def test_a_user_revokes_other_keys_of_the_same_owner(world: World) -> None:
+    key_id, _ = make(world, owner="root")
+    with world.write() as session:
+        keys.revoke_key(session, Principal("key_x", "script", "root", "user"), key_id, START)
+        assert [view.revoked for view in keys.list_keys(session, ADMIN)] == [True]
+
+
 def test_device_credentials_go_with_their_device(world: World) -> None:
     device = world.device()
     key_id, secret = make(world, role="agent", device_id=device)

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-import stat
+import lzma
+import os
+import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
 
+from edgefront.core.data.sources.archives import BLOCK, Member, Refused, Tar, of_zip, shown, too_many
 from edgefront.core.errors import InvalidInput
 
-_BLOCK = 1 << 20
+_PATH_BYTES = 1000
+_NAME_BYTES = 255
+_DEPTH = 32
+_BROKEN = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    OverflowError,
+)
+"""What the readers of archives raise; those of names and sizes that cannot be (ValueError, OverflowError) included."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What an archive may hold at most: bytes when unpacked, and members."""
+    """What an archive may hold at most: bytes when unpacked, and members with the folders that they lie in."""
 
     bytes: int = 64 << 30
     files: int = 100_000
@@ -31,21 +48,18 @@ def unpack(path: Path, folder: Path, name: str, bounds: Bounds) -> None:
     """Unpacks a zip or tar archive, compressed or not, into an empty folder, and compares its checksums. A file that is
     no archive is moved there under `name`.
 
-    `InvalidInput` for an archive that is broken, holds more than the bounds, a link or a special file, or a path that
-    leads outside the folder; it is then removed.
+    `InvalidInput` for an archive that is broken, holds more than the bounds, a link, a sparse or special file, headers
+    of more than 64 KiB, or a path that leads outside the folder, is very long or deep, or is there twice; it is then
+    removed. Memory stays within some 100 MB.
     """
     try:
         if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                _write(_of_zip(archive), folder, bounds)
-        elif tarfile.is_tarfile(path):
-            with tarfile.open(path) as packed:
-                _write(_of_tar(packed), folder, bounds)
-        else:
+            _write(of_zip(path, bounds.files), folder, bounds)
+        elif not _untar(path, folder, bounds):
             path.replace(folder / name)
-    except _Refused as refused:
+    except Refused as refused:
         wrong = f"{name} was not unpacked and was removed: {refused}"
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError, RuntimeError) as error:
+    except _BROKEN as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         wrong = f"{name} is broken ({error}) and was removed: download it again"
@@ -55,61 +69,53 @@ def unpack(path: Path, folder: Path, name: str, bounds: Bounds) -> None:
     raise InvalidInput(wrong, field="download", value=str(path))
 
 
-class _Refused(Exception):
-    """What the archive holds is not unpacked."""
+def _untar(path: Path, folder: Path, bounds: Bounds) -> bool:
+    """False if the file is no tar archive."""
+    with path.open("rb") as file:
+        try:
+            packed = Tar(file)
+        except tarfile.ReadError:
+            return False
+        _write(packed.members(), folder, bounds)
+    return True
 
 
-@dataclass(frozen=True)
-class _Member:
-    name: str
-    content: IO[bytes] | None
-    """None: a folder."""
-
-
-def _of_zip(archive: zipfile.ZipFile) -> Iterator[_Member]:
-    for entry in archive.infolist():
-        kind = stat.S_IFMT(entry.external_attr >> 16)
-        if entry.is_dir():
-            yield _Member(entry.filename, None)
-            continue
-        if kind not in (0, stat.S_IFREG):
-            raise _Refused(f"{entry.filename!r} is a link or a special file")
-        with archive.open(entry) as content:
-            yield _Member(entry.filename, content)
-
-
-def _of_tar(packed: tarfile.TarFile) -> Iterator[_Member]:
-    for entry in packed:
-        if entry.isdir():
-            yield _Member(entry.name, None)
-            continue
-        content = packed.extractfile(entry) if entry.isfile() else None
-        if content is None:
-            raise _Refused(f"{entry.name!r} is a link or a special file")
-        with content:
-            yield _Member(entry.name, content)
-        packed.members = []  # type: ignore[attr-defined]  # else it keeps every header that it has read
-
-
-def _write(members: Iterator[_Member], folder: Path, bounds: Bounds) -> None:
-    written = 0
-    for count, member in enumerate(members, 1):
+def _write(members: Iterator[Member], folder: Path, bounds: Bounds) -> None:
+    written = count = 0
+    folders = {PurePosixPath()}
+    for member in members:
+        path = _within(member.name)
+        count += 1
+        if member.content is not None:
+            new = [parent for parent in path.parents if parent not in folders]
+            folders.update(new)
+            count += len(new)
         if count > bounds.files:
-            raise _Refused(f"it holds more than {bounds.files:,} files (EDGEFRONT_DATA__MAX_UNPACKED_FILES)")
-        target = folder / _within(member.name)
+            raise too_many(bounds.files)
         if member.content is None:
             continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("xb") as file:
-            while block := member.content.read(_BLOCK):
+        target = folder / path
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file = target.open("xb")
+        except (FileExistsError, NotADirectoryError, IsADirectoryError):
+            raise Refused(f"{shown(member.name)} is there twice, or is a file and a folder") from None
+        with file:
+            while block := member.content.read(BLOCK):
                 written += len(block)
                 if written > bounds.bytes:
-                    raise _Refused(f"it holds more than {bounds.bytes:,} bytes (EDGEFRONT_DATA__MAX_UNPACKED_BYTES)")
+                    raise Refused(f"it holds more than {bounds.bytes:,} bytes (EDGEFRONT_DATA__MAX_UNPACKED_BYTES)")
                 file.write(block)
 
 
 def _within(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name:
-        raise _Refused(f"the path {name!r} leads outside its folder")
+        raise Refused(f"the path {shown(name)} leads outside its folder")
+    if len(os.fsencode(name)) > _PATH_BYTES or any(len(os.fsencode(part)) > _NAME_BYTES for part in path.parts):
+        raise Refused(
+            f"the path {shown(name)} is too long: at most {_PATH_BYTES} bytes, and {_NAME_BYTES} in each of its names"
+        )
+    if len(path.parts) > _DEPTH:
+        raise Refused(f"the path {shown(name)} is too deep: at most {_DEPTH} names")
     return path

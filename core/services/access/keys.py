@@ -147,11 +147,14 @@ def revoke_key(session: Session, principal: Principal, key_id: str, now: datetim
 
     Raises:
         NotFound: there is no such key, or it is another owner's.
+        Forbidden: it is an admin's, and the caller is none.
         Conflict: it is the last valid key of an admin, and `force` is not given.
     """
     key = access.key(session, key_id)
     if key is None or key.device_id is not None or not principal.may_change(key.owner):
         raise NotFound(f"no key {key_id}")
+    if key.role == "admin" and not principal.is_admin:
+        raise Forbidden(f"{key.name!r} is an admin's key: only an admin may revoke it")
     if key.role == "admin" and not force and [other.id for other in access.lock_admin_keys(session, now)] == [key.id]:
         raise Conflict(
             f"{key.name!r} is the last admin key: without it nobody can create keys or enrol devices. Create another "

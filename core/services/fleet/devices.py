@@ -107,7 +107,7 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
     A token enrols new devices, or the one that it was made for (`credentials.reenrolment_token`): that one keeps its id
     and its measurements, and its old credential ends. `measuring.handover.enrol` also releases the launches of its old
     agent. A request that is sent again because its answer did not arrive is answered again, as long as the credential
-    was not used.
+    was not used; where others have the token too, only if it says the same of the device.
 
     Raises:
         Unauthenticated: the token is unknown, expired, revoked or used up.
@@ -117,7 +117,7 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
     check_protocol_version(request.protocol_version)
     token = _valid_token(session, token_secret, now)
     device = rows.lock_by_name(session, request.name)
-    if device is not None and access.is_unused(session, device.id, token.id):
+    if device is not None and access.is_unused(session, device.id, token.id) and _is_same(token, device, request):
         access.revoke_pending_keys(session, device.id, now)
         token.uses -= 1
     elif token.uses >= token.max_uses:
@@ -152,6 +152,13 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
         token_id=token.id,
     )
     return EnrolResponse(device_id=device.id, credential=secret)
+
+
+def _is_same(token: EnrolmentToken, device: Device, request: EnrolRequest) -> bool:
+    """Whether the request is that of the device's agent sent again, as far as a token that several have can tell."""
+    if token.max_uses == 1:
+        return True
+    return device.device_class == request.device_class and device.facts == request.facts.model_dump(mode="json")
 
 
 def _valid_token(session: Session, secret: str, now: datetime) -> EnrolmentToken:

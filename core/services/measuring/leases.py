@@ -21,10 +21,21 @@ from edgefront.core.services.measuring import refinement
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import leases as rows
 from edgefront.core.services.stored import PROTOCOL
-from edgefront.core.wire.agent import HeartbeatResponse, LeaseItem, LeaseResponse
+from edgefront.core.wire.agent import MAX_BATCH, HeartbeatResponse, LeaseItem, LeaseResponse
 
 SEEN_EVERY = timedelta(seconds=20)
 """`last_seen_at` is written no more often than this by leases and heartbeats."""
+
+MOST_HELD = 2 * MAX_BATCH
+"""Launches without a result that a device holds at most: an agent asks for its next batch when it starts the last
+launch of the one before.
+"""
+
+LIMITS_PER_LAUNCH = 2.0
+ROOM_PER_LAUNCH_S = 600.0
+"""A launch may be held for so many times its time limit and so much longer: an agent may first wait some minutes for
+better conditions, for the weights, and for other agents on its host.
+"""
 
 
 def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s: float) -> LeaseResponse:
@@ -33,8 +44,9 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
     Those for it alone and those of its class get half of them each, or what the others leave.
 
     Where none is wanted, further launches of uncertain frontier points are made and taken (`refinement`). `items` is
-    empty if there is nothing to do, or the device is draining or in quarantine. Launches that another device is just
-    claiming are passed over, so claims never wait for each other.
+    empty if there is nothing to do, or the device is draining, in quarantine or just claiming in another request, or
+    holds `MOST_HELD` launches. Launches that another device is just claiming are passed over, so claims never wait for
+    each other. Heartbeats extend the lease, but not beyond the time that all that the device holds may take.
 
     Raises:
         NotFound, Gone: no such device; it was revoked.
@@ -43,14 +55,17 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
     if device.state == "draining" or device.quarantine is not None:
         _seen(session, device_id, device.last_seen_at, now)
         return LeaseResponse(state="draining")
-    taken = _take(session, device, max_items)
-    if not taken and refinement.propose(session, device, max_items, now):
-        taken = _take(session, device, max_items)
+    holding = rows.holding(session, device_id)
+    most = 0 if holding is None else min(max_items, MOST_HELD - holding.launches)
+    taken = _take(session, device, most) if most > 0 else []
+    if not taken and most > 0 and refinement.propose(session, device, most, now):
+        taken = _take(session, device, most)
     _seen(session, device_id, device.last_seen_at, now)
-    if not taken:
+    if not taken or holding is None:
         return LeaseResponse()
-    expires_at = now + timedelta(seconds=ttl_s)
-    lease_id = rows.add(session, device_id, [item.launch_id for item in taken], now, expires_at)
+    ends_at = now + timedelta(seconds=_longest_s(holding, taken))
+    expires_at = min(now + timedelta(seconds=ttl_s), ends_at)
+    lease_id = rows.add(session, device_id, [item.launch_id for item in taken], now, expires_at, ends_at)
     return LeaseResponse(
         lease_id=lease_id,
         items=tuple(taken),
@@ -58,6 +73,12 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
         ttl_s=ttl_s,
         heartbeat_s=interval_s(ttl_s),
     )
+
+
+def _longest_s(holding: rows.Holding, taken: Sequence[LeaseItem]) -> float:
+    """Seconds that all that the device holds, with what it takes now, may take one after the other."""
+    limits_s = holding.time_limit_s + sum(item.protocol.time_limit_s for item in taken)
+    return LIMITS_PER_LAUNCH * limits_s + ROOM_PER_LAUNCH_S * (holding.launches + len(taken))
 
 
 def _seen(session: Session, device_id: str, last: datetime | None, now: datetime) -> None:
@@ -126,19 +147,19 @@ def start(session: Session, device_id: str, launch_id: str, fence: int, now: dat
 
 
 def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, ttl_s: float) -> HeartbeatResponse:
-    """Extends a lease by `ttl_s` from now, and names those of its launches that are no longer wanted.
+    """Extends a lease by `ttl_s` from now, at most to its end, and names those of its launches that are no longer
+    wanted.
 
     Raises:
         NotFound: no such lease of this device.
         Gone: it has ended or run out, and does not come back to life; what was measured may be reported all the same.
     """
-    expires_at = now + timedelta(seconds=ttl_s)
-    extended = rows.extend(session, device_id, lease_id, now, expires_at)
+    extended = rows.extend(session, device_id, lease_id, now, now + timedelta(seconds=ttl_s))
     if extended is None:
         raise _no_lease(session, device_id, lease_id)
     _seen(session, device_id, extended.last_seen_at, now)
     return HeartbeatResponse(
-        expires_at=expires_at,
+        expires_at=extended.expires_at,
         state="draining" if extended.device_state == "draining" else "active",
         cancelled=extended.withdrawn,
     )

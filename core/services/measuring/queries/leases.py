@@ -5,22 +5,36 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import cast
+from typing import Any, cast
 
-from sqlalchemy import Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import Table, bindparam, case, delete, func, insert, select, text, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.store.any_of import any_of, texts
-from edgefront.core.store.tables import Device, Launch, Lease, new_id
+from edgefront.core.store.tables import Device, Launch, Lease, Measurement, new_id
+from edgefront.core.store.tables.base import UtcDateTime
+from edgefront.core.store.tables.measurement import LEASED
 
 _AT_ONCE = 10_000
 
 
 _LEASES = cast(Table, Lease.__table__)
 _LAUNCHES = cast(Table, Launch.__table__)
+_ALONE = text("SELECT pg_try_advisory_xact_lock(hashtext('edgefront/device'), hashtext(:device))")
+# Two statements on Postgres: what an earlier claim took is seen by those that begin after its lock was released.
+_HOLDING = (
+    select(func.count(), func.coalesce(func.sum(Measurement.protocol["time_limit_s"].as_float()), 0.0))
+    .select_from(Launch)
+    .join(Measurement, Measurement.id == Launch.measurement_id)
+    .where(Launch.device_id == bindparam("device"), Launch.state == LEASED)
+)
 _DEVICE_OF = select(Device.id).where(Device.id == bindparam("device"))
 _ADD = insert(_LEASES).values(
-    id=bindparam("lease"), device_id=bindparam("device"), created_at=bindparam("now"), expires_at=bindparam("until")
+    id=bindparam("lease"),
+    device_id=bindparam("device"),
+    created_at=bindparam("now"),
+    expires_at=bindparam("until"),
+    ends_at=bindparam("end"),
 )
 _LEASE_OUT = (
     update(_LAUNCHES)
@@ -38,6 +52,7 @@ _ADD_AND_LEASE_OUT = _LEASE_OUT.add_cte(_ADD.cte("made"))
 _WITHDRAWN = select(func.aggregate_strings(Launch.id, " ")).where(
     Launch.lease_id == bindparam("lease"), Launch.state == "cancelled"
 )
+_UNTIL = bindparam("until", type_=UtcDateTime)
 _EXTEND = (
     update(_LEASES)
     .where(
@@ -46,8 +61,9 @@ _EXTEND = (
         _LEASES.c.ended_at.is_(None),
         _LEASES.c.expires_at > bindparam("now"),
     )
-    .values(expires_at=bindparam("until"))
+    .values(expires_at=case((_LEASES.c.ends_at < _UNTIL, _LEASES.c.ends_at), else_=_UNTIL))
     .returning(
+        _LEASES.c.expires_at,
         _DEVICE_OF.with_only_columns(Device.state).scalar_subquery(),
         _DEVICE_OF.with_only_columns(Device.last_seen_at).scalar_subquery(),
         _WITHDRAWN.scalar_subquery(),
@@ -56,19 +72,46 @@ _EXTEND = (
 
 
 @dataclass(frozen=True)
-class Extended:
-    """An extended lease: the state of its device, and which of its launches were withdrawn."""
+class Holding:
+    """What a device holds: launches that have no result yet, and the sum of their protocols' time limits."""
 
+    launches: int
+    time_limit_s: float
+
+
+@dataclass(frozen=True)
+class Extended:
+    """An extended lease: when it expires now, the state of its device, and which of its launches were withdrawn."""
+
+    expires_at: datetime
     device_state: str
     last_seen_at: datetime | None
     withdrawn: tuple[str, ...]
 
 
-def add(session: Session, device_id: str, launch_ids: Collection[str], now: datetime, expires_at: datetime) -> str:
+def holding(session: Session, device_id: str) -> Holding | None:
+    """What the device holds; None while another claim of the same device is under way.
+
+    So claims of one device, sent at once, hold no more together than one after the other.
+    """
+    if not _sqlite(session) and not session.scalar(_ALONE, {"device": device_id}):
+        return None
+    return Holding(*session.execute(_HOLDING, {"device": device_id}).one())
+
+
+def add(
+    session: Session,
+    device_id: str,
+    launch_ids: Collection[str],
+    now: datetime,
+    expires_at: datetime,
+    ends_at: datetime,
+) -> str:
     """A new lease of the device on launches that the caller has locked; returns its id."""
     lease_id = new_id("lse")
-    values = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at, "ids": list(launch_ids)}
-    if session.get_bind().dialect.name == "sqlite":
+    values: dict[str, Any] = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at, "end": ends_at}
+    values["ids"] = list(launch_ids)
+    if _sqlite(session):
         session.execute(_ADD, values)
         session.execute(_LEASE_OUT, values)
     else:
@@ -76,11 +119,16 @@ def add(session: Session, device_id: str, launch_ids: Collection[str], now: date
     return lease_id
 
 
+def _sqlite(session: Session) -> bool:
+    """It has one writer at a time, and runs one statement where Postgres takes several."""
+    return session.get_bind().dialect.name == "sqlite"
+
+
 def extend(session: Session, device_id: str, lease_id: str, now: datetime, expires_at: datetime) -> Extended | None:
-    """Extends a lease that has neither expired nor ended; None if there is no such lease."""
+    """Extends a lease that has neither expired nor ended, at most to its end; None if there is no such lease."""
     values = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at}
     row = session.execute(_EXTEND, values).one_or_none()
-    return None if row is None else Extended(row[0], row[1], tuple(sorted((row[2] or "").split())))
+    return None if row is None else Extended(row[0], row[1], row[2], tuple(sorted((row[3] or "").split())))
 
 
 def find(session: Session, device_id: str, lease_id: str) -> Lease | None:
