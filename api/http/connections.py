@@ -12,7 +12,6 @@ import socket
 from collections import OrderedDict
 from typing import Any, cast
 
-import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -100,11 +99,11 @@ class BoundedProtocol(H11Protocol):
             self._place()
 
     def on_response_complete(self) -> None:
-        if self.conn.their_state is h11.DONE and self.conn.trailing_data[0]:
-            # More requests, sent before this one was answered, which no usual client does: who sends a thousand in one
-            # packet has to connect for each.
-            self.transport.close()
         super().on_response_complete()
+        # The next request may have begun before this one was answered.
+        begun = bool(self.conn.trailing_data[0]) if self.cycle.response_complete else self.cycle.more_body
+        if begun:
+            self._begin()
         self._place()
 
     def _begin(self) -> None:

@@ -252,12 +252,6 @@ def test_unread_answers_take_a_bounded_memory(
         assert len(rest(held[0])) < size
 
 
-def test_of_requests_sent_at_once_the_first_is_answered(service: Service) -> None:
-    """A packet of a thousand is no cheaper for its sender than a thousand connections."""
-    with connection(service, b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n" * 100) as opened:
-        assert rest(opened).count(b"HTTP/1.1 200") == 1
-
-
 def test_a_request_whose_length_is_given_twice_ends_the_connection(service: Service) -> None:
     """Else what one side takes for a body the other takes for another request."""
     head = b"POST /v1/session HTTP/1.1\r\nHost: a\r\nContent-Length: 44\r\nTransfer-Encoding: chunked\r\n\r\n"
