@@ -191,7 +191,7 @@ def _context(settings: Settings, database: Database) -> Context:
         database=database,
         credentials=Credentials(database, changed=recheck, needed=lambda: feeds.readers + training_feeds.readers > 0),
         rates=RateBound(settings.http.requests_per_minute),
-        wrong_keys=WrongKeys(WRONG_KEYS_PER_MINUTE),
+        wrong_keys=WrongKeys(database, WRONG_KEYS_PER_MINUTE),
         shares=Shares(settings.database.pool_size),
         room=room,
         feeds=feeds,

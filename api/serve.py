@@ -24,6 +24,9 @@ GRACE_S = 10
 """Seconds that requests in progress get when the server is asked to stop."""
 FILES = 256
 """Open files beside connections: the database, files that are sent, libraries."""
+BACKLOG = 128
+"""New connections that the system keeps until they are accepted, all at once. Beyond, clients wait for a second and try
+again: with more, a flood of them would have everybody wait in that queue, and between two steps of the server."""
 KEEP_ALIVE_S = 75
 """Keep-alive seconds: longer than the interval between an agent's requests, so that connections (and TLS) are
 reused."""
@@ -55,7 +58,6 @@ class Server(uvicorn.Server):
 def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) -> Server:
     """A server for `app`, made from the settings if absent; `options` go to uvicorn's configuration."""
     check_bind(settings)
-    allow_connections(settings)
     http = settings.http
     configuration: dict[str, Any] = {
         "host": http.host,
@@ -71,7 +73,8 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
         "access_log": False,
         "log_level": "info",
         "ws": "none",
-        "http": bounded_protocol(http.receive_s, http.connections),
+        "backlog": BACKLOG,
+        "http": bounded_protocol(http.receive_s, http.send_s, allow_connections(settings)),
         **options,
     }
     return Server(uvicorn.Config(app or create_app(settings), **configuration))
@@ -96,21 +99,27 @@ def serve(settings: Settings) -> None:
         server.run(sockets=[listening])
 
 
-def allow_connections(settings: Settings) -> None:
-    """Raises this process's limit of open files to what its connections need, as far as the system permits."""
+def allow_connections(settings: Settings) -> int:
+    """Raises this process's limit of open files to what its connections need, as far as the system permits. How many
+    connections it can then have, `http.connections` at most.
+    """
+    wanted = settings.http.connections
     try:
         import resource
     except ImportError:  # Windows has no such limit
-        return
-    wanted = settings.http.connections + SPARE + FILES
+        return wanted
+    files = wanted + SPARE + FILES + BACKLOG
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    granted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= files:
+        return wanted
+    granted = files if hard == resource.RLIM_INFINITY else min(files, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
-    if granted < wanted:
+    possible = min(wanted, max(8, granted - SPARE - FILES))
+    if possible < wanted:
         _log.warning(
-            "the system allows this process %d open files: raise that limit, or set http.connections to at most %d",
+            "the system allows this process %d open files: it keeps at most %d connections, not %d (http.connections)",
             granted,
-            max(8, granted - SPARE - FILES),
+            possible,
+            wanted,
         )
+    return possible

@@ -1,13 +1,15 @@
 """What another user and another device wait for while one floods the service: a real team's server on loopback.
 
 Its own Postgres, Redis, API and worker. Eve has a finished job of many candidates and a device; each flood
-(`floods.py`) is sent by 24 connections of another process for some seconds. Meanwhile bob's device leases and reports,
-and bob reads the jobs and the devices. Printed are milliseconds of each kind of request: median, 95th
-percentile, longest (and their number), the answers that eve got, and the load of the machine.
+(`floods.py`) is sent by 24 connections of another process for some seconds, or more connections are held. Meanwhile
+bob's device leases and reports, bob reads the jobs and the devices, and asks who he is with keys of his that were never
+used, each over a new connection. Printed are milliseconds of each kind of request: median, 95th percentile, longest
+(and their number), the answers that eve got, and the load of the machine.
 
     python benchmarks/bench_floods.py [--seconds 8] [--candidates 100000] [--only NAME …] [--code FOLDER]
 
-`--code` names the folder of another version of the project that the servers run. Needs the binaries of Postgres and
+`--connections` is `EDGEFRONT_HTTP__CONNECTIONS` of the server; `--code` names the folder of another version of the
+project that the servers run. Needs the binaries of Postgres and
 Redis.
 """
 
@@ -29,7 +31,7 @@ from typing import Any
 
 import httpx
 from chaos_processes import ROOT, Program
-from floods import floods
+from floods import floods, held
 from from_tests import from_tests
 from record import append, table
 from sqlalchemy import select
@@ -41,10 +43,12 @@ from edgefront.core.store.tables import Target
 servers, large_job = from_tests("servers"), from_tests("large_job")
 simulated_agent, simulated_service = from_tests("simulated_agent"), from_tests("simulated_service")
 PAUSE_S = 0.02
+NEW_KEYS = 2000
+"""Keys of bob that were never used: several for each second of the longest run."""
 
 
 @contextmanager
-def team(folder: Path, given: argparse.Namespace) -> Iterator[tuple[dict[str, Any], str, str]]:
+def team(folder: Path, given: argparse.Namespace) -> Iterator[tuple[dict[str, Any], str, list[str]]]:
     """What eve has (as `floods.py` takes it), the secrets of bob's device and of bob."""
     with ExitStack() as ending:
         postgres = ending.enter_context(closing(servers.OwnPostgres()))
@@ -62,9 +66,9 @@ def team(folder: Path, given: argparse.Namespace) -> Iterator[tuple[dict[str, An
         devices = {name: _busy_device(database, name) for name in ("eve", "bob")}
         with database.write() as session:
             now = database.now(session)
-            keys = {
-                name: create_key(session, name=name, owner=name, role="user", now=now)[1] for name in ("eve", "bob")
-            }
+            new = {"role": "user", "now": now}
+            key = create_key(session, name="eve", owner="eve", **new)[1]
+            bobs = [create_key(session, name=f"bob {number}", owner="bob", **new)[1] for number in range(NEW_KEYS)]
             target = session.scalars(select(Target.id).where(Target.job_id == job_id)).one()
         port = servers.free_port()
         environment = {
@@ -76,6 +80,7 @@ def team(folder: Path, given: argparse.Namespace) -> Iterator[tuple[dict[str, An
             "EDGEFRONT_HOME": str(folder / "home"),
             "EDGEFRONT_HTTP__PORT": str(port),
             "EDGEFRONT_HTTP__REQUESTS_PER_MINUTE": str(given.rate),
+            "EDGEFRONT_HTTP__CONNECTIONS": str(given.connections),
         }
         celery = ["-m", "celery", "--app=edgefront.workers.app", "worker", "--pool=solo", "--loglevel=warning"]
         for name, command in {"api": ["-m", "edgefront.api"], "worker": celery}.items():
@@ -91,8 +96,8 @@ def team(folder: Path, given: argparse.Namespace) -> Iterator[tuple[dict[str, An
                 if httpx.get(f"{url}/v1/health", trust_env=False).is_success:
                     break
             time.sleep(0.1)
-        eve = {"url": url, "key": keys["eve"], "device": devices["eve"], "job": job_id, "target": target}
-        yield eve, devices["bob"], keys["bob"]
+        eve = {"url": url, "key": key, "device": devices["eve"], "job": job_id, "target": target}
+        yield eve, devices["bob"], bobs
 
 
 def _busy_device(database: Database, owner: str) -> str:
@@ -119,12 +124,12 @@ def _busy_device(database: Database, owner: str) -> str:
 class Others:
     """Bob, his device, and somebody who asks for the health: milliseconds of each of their requests."""
 
-    def __init__(self, url: str, device: str, key: str) -> None:
+    def __init__(self, url: str, device: str, keys: list[str]) -> None:
         self.ms: dict[str, list[float]] = {}
         self.errors: list[str] = []
-        self._url, self._device, self._key = url, device, key
+        self._url, self._device, self._key, self._keys = url, device, keys[0], keys
         self._ending = threading.Event()
-        parts = (self._measure, self._read, self._health)
+        parts = (self._measure, self._read, self._health, self._begin)
         self._threads = [threading.Thread(target=part, daemon=True) for part in parts]
 
     def start(self) -> None:
@@ -173,6 +178,11 @@ class Others:
             while not self._ending.is_set():
                 self._timed("health", lambda: client.get("/v1/health"))
 
+    def _begin(self) -> None:
+        while not self._ending.is_set() and len(self._keys) > 1:
+            with self._client(self._keys.pop()) as client:
+                self._timed("new key", lambda client=client: client.get("/v1/me"))
+
 
 def _report(item: dict[str, Any]) -> dict[str, Any]:
     """What a launch of a moment came to: a device that claims more time than it held the lease is not believed."""
@@ -181,9 +191,9 @@ def _report(item: dict[str, Any]) -> dict[str, Any]:
     return {"launch_id": item["launch_id"], "fence": item["fence"], "result": result}
 
 
-def measure(name: str, eve: dict[str, Any], device: str, bob: str, seconds: float) -> dict[str, Any]:
+def measure(name: str, eve: dict[str, Any], device: str, keys: list[str], seconds: float) -> dict[str, Any]:
     """A row: what the others waited for during one flood."""
-    others = Others(eve["url"], device, bob)
+    others = Others(eve["url"], device, keys)
     command = [sys.executable, str(ROOT / "benchmarks" / "floods.py"), name, json.dumps({**eve, "seconds": seconds})]
     flood = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert flood.stdout is not None
@@ -197,7 +207,7 @@ def measure(name: str, eve: dict[str, Any], device: str, bob: str, seconds: floa
     for error in sorted(set(others.errors))[:3]:
         print(f"  {name}: {error}", file=sys.stderr)
     return {
-        "flood": name, **{kind: shown.get(kind, "none") for kind in ("lease", "report", "GET", "health")},
+        "flood": name, **{kind: shown.get(kind, "none") for kind in ("lease", "report", "GET", "health", "new key")},
         "failed": len(others.errors), "answers": answers, "load": round(load, 1),
     }  # fmt: skip
 
@@ -213,14 +223,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--candidates", type=int, default=100_000)
     parser.add_argument("--rate", type=int, default=6000, help="requests a minute of one key")
+    parser.add_argument("--connections", type=int, default=4096)
     parser.add_argument("--only", nargs="*", help="floods whose names contain one of these")
     parser.add_argument("--code", type=Path, default=ROOT)
     given = parser.parse_args()
-    names = [name for name in floods("", "") if not given.only or any(part in name for part in given.only)]
-    with tempfile.TemporaryDirectory() as folder, team(Path(folder), given) as (eve, device, bob):
+    every = [*floods("", ""), *held("")]
+    names = [name for name in every if not given.only or any(part in name for part in given.only)]
+    with tempfile.TemporaryDirectory() as folder, team(Path(folder), given) as (eve, device, keys):
         rows = []
         for name in names:
-            rows.append(measure(name, eve, device, bob, given.seconds))
+            rows.append(measure(name, eve, device, keys, given.seconds))
             print(json.dumps(rows[-1]), file=sys.stderr)
     table("Milliseconds that others waited: median / 95 % / longest", rows)
     append("floods", {"code": "this" if given.code == ROOT else "another", "seconds": given.seconds, "rows": rows})

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import secrets
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -101,7 +103,63 @@ def floods(job_id: str, target: str) -> dict[str, Callable[[], list[Sent]]]:
     }
 
 
+class Held(NamedTuple):
+    """Connections on which something is sent and nothing is read; each that ends is opened again at once."""
+
+    connections: int
+    sent: Callable[[], bytes]
+    stays: bool = True
+    """Whether it waits for the server to end it."""
+
+
+def _get(path: str, key: str = "none") -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
+
+
+def held(key: str) -> dict[str, Held]:
+    """Name → connections."""
+    return {
+        "1,100 half-sent requests": Held(1100, lambda: b"GET /v1/health HTTP/1.1\r\nX: "),
+        "3,000 half-sent requests": Held(3000, lambda: b"GET /v1/health HTTP/1.1\r\nX: "),
+        "1,100 answers that nobody reads": Held(1100, lambda: 40 * _get("/static/style.css")),
+        "200 documents that nobody reads": Held(200, lambda: _get("/v1/openapi.json", key)),
+        "wrong keys": Held(16, lambda: _get("/v1/me", f"efk_{secrets.token_urlsafe(32)}"), stays=False),
+    }
+
+
+async def hold(flood: Held, url: str, end: float) -> Counter[str]:
+    """How many connections were opened, and how many the server ended."""
+    parts, counts = urlsplit(url), Counter[str]()
+
+    async def one() -> None:
+        while time.monotonic() < end:
+            try:
+                reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=1024)
+            except OSError as error:
+                counts[type(error).__name__] += 1
+                await asyncio.sleep(0.01)
+                continue
+            counts["opened"] += 1
+            try:
+                writer.write(flood.sent())
+                await writer.drain()
+                while flood.stays and time.monotonic() < end and not reader.at_eof() and not reader.exception():
+                    await asyncio.sleep(0.05)
+                counts["ended"] += flood.stays and time.monotonic() < end
+            except OSError:
+                counts["ended"] += 1
+            writer.close()
+
+    await asyncio.gather(*(one() for _ in range(flood.connections)))
+    return counts
+
+
 async def main(name: str, given: dict[str, Any]) -> None:
+    connections = held(given["key"]).get(name)
+    if connections is not None:
+        print("ready", flush=True)
+        print(json.dumps(await hold(connections, given["url"], time.monotonic() + given["seconds"])))
+        return
     requests = itertools.cycle(floods(given["job"], given["target"])[name]())
     print("ready", flush=True)
     end = time.monotonic() + given["seconds"]

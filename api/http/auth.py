@@ -69,7 +69,7 @@ class Authenticate:
         if principal is None:
             find = partial(context.credentials.resolve, credential)
             try:
-                principal = await context.wrong_keys.look_up(address_of(scope), find)
+                principal = await context.wrong_keys.look_up(address_of(scope), credential.secret, find)
             except Unavailable:
                 # The metrics report that the database is unavailable: whoever could read them a moment ago still may.
                 principal = context.credentials.last_known(credential) if scope["path"] == METRICS_PATH else None

@@ -7,9 +7,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TypeVar
 
+from starlette.concurrency import run_in_threadpool
+
 from edgefront.api.http.rates import RateBound
 from edgefront.api.http.turns import Queues
 from edgefront.core.errors import TooManyRequests, Unauthenticated
+from edgefront.core.services.access.keys import hash_secret
+from edgefront.core.services.access.queries import existing_hashes
+from edgefront.core.store.database import Database
 
 Found = TypeVar("Found")
 
@@ -22,21 +27,29 @@ DELAYED = 64
 class WrongKeys:
     """Looks up keys. Used from the event loop only.
 
-    Beyond the limit, keys of the address are looked up one at a time: a query each is all that it can cost. A valid key
-    waits for those before it, milliseconds; the answer to a wrong one comes late, and says when to try again.
+    Beyond the limit of its address a key is first looked for with all others that wait, one query for all of them, so
+    that a valid one waits for a query or two however many wrong ones come. Only one that exists is then looked up, one
+    at a time. The answer to a wrong one comes late, and says when to try again.
     """
 
-    def __init__(self, per_minute: float, *, delay_s: float = DELAY_S) -> None:
+    def __init__(self, database: Database, per_minute: float, *, delay_s: float = DELAY_S) -> None:
+        self._database = database
         self._bound = RateBound(per_minute)
         self._delay_s = delay_s
         self._queues = Queues()
+        self._one_query = asyncio.Lock()
+        self._next: tuple[set[str], asyncio.Task[set[str]]] | None = None
         self._delayed: Counter[Hashable] = Counter()
 
-    async def look_up(self, address: Hashable, find: Callable[[], Awaitable[Found]]) -> Found:
-        """What `find` returns; raises `Unauthenticated` as it does, `TooManyRequests` instead beyond the limit."""
+    async def look_up(self, address: Hashable, secret: str, find: Callable[[], Awaitable[Found]]) -> Found:
+        """What `find` returns for this secret; raises `Unauthenticated` as it does, `TooManyRequests` instead beyond
+        the limit.
+        """
         try:
             if self._bound.has_room(address):
                 return await find()
+            if not await self._exists(secret):
+                raise Unauthenticated("the API key is unknown")
             async with self._queues.turn(address, 1):
                 return await find()
         except Unauthenticated:
@@ -48,6 +61,25 @@ class WrongKeys:
                     "too many wrong keys came from this address: check yours (edgefront key list)", **error.extra
                 ) from None
             raise
+
+    async def _exists(self, secret: str) -> bool:
+        """Whether there is such a key, credential or session, be it valid or not."""
+        hashed = hash_secret(secret)
+        if self._next is None:
+            hashes: set[str] = set()
+            self._next = hashes, asyncio.create_task(self._query(hashes))
+        hashes, query = self._next
+        hashes.add(hashed)
+        return hashed in await asyncio.shield(query)
+
+    async def _query(self, hashes: set[str]) -> set[str]:
+        async with self._one_query:
+            self._next = None  # who asks from now on is in the next one
+            return await run_in_threadpool(self._existing, hashes)
+
+    def _existing(self, hashes: set[str]) -> set[str]:
+        with self._database.read() as session:
+            return existing_hashes(session, hashes)
 
     async def _delay(self, address: Hashable) -> None:
         if self._delayed[address] >= DELAYED:

@@ -42,7 +42,7 @@ async def open_session(
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Forbidden("log in from this server's own page, not from another site's")
     find = partial(run_in_threadpool, _find, here, body.key)
-    principal = await here.wrong_keys.look_up(address_of(request.scope), find)
+    principal = await here.wrong_keys.look_up(address_of(request.scope), body.key, find)
     here.rates.take(principal.key_id)
     secret = await run_in_threadpool(_open, here, principal)
     response.set_cookie(

@@ -315,7 +315,7 @@ def test_wrong_keys_shut_nobody_out(
     database: Database, start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = start_service(database)
-    monkeypatch.setattr(service.context, "wrong_keys", WrongKeys(30, delay_s=0.05))
+    monkeypatch.setattr(service.context, "wrong_keys", WrongKeys(database, 30, delay_s=0.05))
     valid = service.key("user", "ann")
     nobody = service.client(None)
 
@@ -331,6 +331,40 @@ def test_wrong_keys_shut_nobody_out(
         assert {one.result().status_code for one in wrong} <= {401, 429}
     login = nobody.post("/v1/session", json={"key": valid})
     assert login.status_code == 201
+
+
+def test_a_valid_key_does_not_wait_behind_wrong_ones(
+    database: Database, start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many come from its address meanwhile, it is looked for in the next query."""
+    service = start_service(database)
+    wrong_keys = WrongKeys(database, 0.6, delay_s=0.0)
+    monkeypatch.setattr(service.context, "wrong_keys", wrong_keys)
+    nobody = service.client(None)
+
+    def ask(key: str) -> httpx.Response:
+        return nobody.get("/v1/me", headers={"Authorization": f"Bearer {key}"})
+
+    assert [ask(f"efk_wrong{index}").status_code for index in range(2)] == [401, 429]
+    asked: list[set[str]] = []
+    may_end, find = threading.Event(), wrong_keys._existing
+
+    def slow(hashes: set[str]) -> set[str]:
+        asked.append(hashes)
+        assert may_end.wait(60)
+        return find(hashes)
+
+    monkeypatch.setattr(wrong_keys, "_existing", slow)
+    with ThreadPoolExecutor(33) as many:
+        sent = [many.submit(ask, f"efk_more{index}") for index in range(32)]
+        try:
+            valid = many.submit(ask, service.key("user", "ann"))
+            _wait(lambda: bool(asked) and len(asked[0]) + len((wrong_keys._next or (set(),))[0]) == 33)
+        finally:
+            may_end.set()
+        assert valid.result().status_code == 200
+        assert {one.result().status_code for one in sent} == {429}
+    assert len(asked) <= 2
 
 
 # Facts ---------------------------------------------------------------------------------------------------------------

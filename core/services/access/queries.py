@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import delete, or_, select, update
@@ -22,6 +22,12 @@ def key_by_hash(session: Session, secret_hash: str) -> tuple[ApiKey, str | None]
     query = select(ApiKey, Device.state).outerjoin(Device).where(ApiKey.secret_hash == secret_hash)
     row = session.execute(query).one_or_none()
     return None if row is None else (row[0], row[1])
+
+
+def existing_hashes(session: Session, hashes: Collection[str]) -> set[str]:
+    """Those that are of a key, a credential or a browser session, be it valid or not."""
+    columns = (ApiKey.secret_hash, WebSession.secret_hash)
+    return {one for column in columns for one in session.scalars(select(column).where(any_of(column, hashes)))}
 
 
 def key_by_cookie_hash(session: Session, secret_hash: str, now: datetime) -> tuple[ApiKey, str | None] | None:
