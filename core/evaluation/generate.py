@@ -70,6 +70,7 @@ def generate(
     sampling: Sampling = Sampling(),
     *,
     stop: Collection[int] = (),
+    never: Sequence[int] = (),
     memory: int | None = None,
     on_token: Callable[[int], None] | None = None,
 ) -> list[int]:
@@ -78,6 +79,7 @@ def generate(
     Each costs one pass over one token: keys and values of the past, and the recurrence's cell, are kept.
 
     Args:
+        never: tokens that are not drawn.
         memory: tokens of the past that are attended to; None: all of them.
         on_token: called with each token as it comes; what it raises ends the generation.
 
@@ -87,6 +89,7 @@ def generate(
     _check(model, prompt, tokens, memory)
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(sampling.seed)
+    excluded = torch.tensor(list(never), dtype=torch.int64, device=device)
     found: list[int] = []
     with torch.inference_mode():
         state = model.start(1)
@@ -95,7 +98,7 @@ def generate(
             nonlocal state
             scores, after = model.step(torch.tensor([list(some)], device=device), state, "last")
             state = after if memory is None else after.keep(memory)
-            return scores[0]
+            return scores[0].index_fill(0, excluded, -math.inf) if never else scores[0]
 
         for start in range(0, len(prompt), _PROMPT_SEGMENT):
             scores = read(prompt[start : start + _PROMPT_SEGMENT])
@@ -165,16 +168,18 @@ class TextStream:
     def __init__(self, tokenizer: TextTokenizer, before: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._ids = list(before)
-        self._returned = len(tokenizer.decode(self._ids).removesuffix(_CUT)) if self._ids else 0
+        self._returned = len(tokenizer.decode(self._ids).rstrip(_CUT)) if self._ids else 0
 
     def add(self, token: int) -> str:
         """The text that is complete now; often a word, sometimes nothing."""
         self._ids.append(token)
         text = self._tokenizer.decode(self._ids)
-        whole = text.removesuffix(_CUT)
+        whole = text.rstrip(_CUT)  # one for each byte, in some tokenizers
         new, self._returned = whole[self._returned :], max(self._returned, len(whole))
         if text.endswith("\n"):
-            self._ids, self._returned = [], 0
+            # The line's end stays: some tokenizers leave out the space before the first word.
+            self._ids = [token]
+            self._returned = len(self._tokenizer.decode(self._ids))
         return new
 
     def rest(self) -> str:
@@ -208,7 +213,7 @@ def generate_text(
     Args:
         memory: tokens of the past that are attended to. None: as many as its evaluation gave it, with the distances
             clamped as there; all of them for models with a bounded number of positions.
-        stop_at_end: end with the token that ends a line (words) or a document (bpe), where the tokenizer has one.
+        stop_at_end: end with a token that ends a line (words) or a document (bpe), where the tokenizer has one.
         on_text: called with each piece of text as it comes.
 
     An empty prompt begins a new document. Raises as `generate` does, and `InvalidInput` for a prompt with characters
@@ -218,7 +223,7 @@ def generate_text(
     if package.architecture.source is not None:
         return _translated(package, model, prompt, tokens, on_text)
     tokenizer, recipe = package.tokenizer, package.recipe
-    ids = tokenizer.encode(prompt)
+    ids = tokenizer.prompt(prompt)
     if tokenizer.eos is not None and (not ids or (recipe is not None and recipe.task == "sentences")):
         ids = [tokenizer.eos, *ids]
     if recipe is not None and package.architecture.max_length is None:
@@ -234,9 +239,16 @@ def generate_text(
             if on_text is not None:
                 on_text(text)
 
-    stop = () if tokenizer.eos is None or not stop_at_end else (tokenizer.eos,)
+    stop, never = tokenizer.stops if stop_at_end else (), tokenizer.unused(package.architecture.embedding.vocab_size)
     found = generate(
-        model, ids, tokens, sampling, stop=stop, memory=memory, on_token=lambda token: put(stream.add(token))
+        model,
+        ids,
+        tokens,
+        sampling,
+        stop=stop,
+        never=never,
+        memory=memory,
+        on_token=lambda token: put(stream.add(token)),
     )
     put(stream.rest())
     return Generated("".join(pieces), len(ids), tuple(found), "length" if len(found) == tokens else "end")

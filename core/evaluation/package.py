@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from edgefront.core.data.tokenizers.load import load_tokenizer, tokenizer_file
-from edgefront.core.data.tokenizers.tokenizers import HUGGING_FACE_FILE, Tokenizer
+from edgefront.core.data.tokenizers.tokenizers import GENERATION_CONFIG, HUGGING_FACE_FILE, Tokenizer
 from edgefront.core.errors import Conflict, InvalidInput, NotFound, Unavailable
 from edgefront.core.evaluation.model_card import model_card
 from edgefront.core.files import whole_file
@@ -211,14 +211,18 @@ class Package:
         """What `core.graph.model_file.write_model` takes besides the weights, as the folder of transformers has it:
         the tokenizer if there is one, and the card.
         """
-        from edgefront.core.graph.huggingface import GENERATION_CONFIG
-
         tokenizer = self.tokenizer_if_any
         files = {CARD: model_card(self.architecture, self.facts, "transformers", tokenizer).encode()}
         if tokenizer is not None:
-            eos = {} if tokenizer.eos is None else {"eos_token_id": tokenizer.eos}
             files |= tokenizer.hugging_face()
-            files[GENERATION_CONFIG] = json.dumps({"_from_model_config": False, **eos}, indent=2).encode()
+            generation: dict[str, Any] = {"_from_model_config": False}
+            if tokenizer.eos is not None:
+                generation["eos_token_id"] = tokenizer.eos
+            generation |= json.loads(files.get(GENERATION_CONFIG, b"{}"))
+            unused = tokenizer.unused(self.architecture.embedding.vocab_size)
+            if unused:
+                generation["suppress_tokens"] = unused
+            files[GENERATION_CONFIG] = json.dumps(generation, indent=2).encode()
         return files
 
     @cached_property

@@ -40,7 +40,8 @@ class TextScorer:
 
     Models that can carry the past read as their recipe evaluates, segment by segment with its memory and clamp; those
     with a bounded number of positions see the last tokens that fit. `begin` stands before a text without a context: the
-    tokenizer's end of a line or document, else a line feed, a space or the first token, whichever there is.
+    tokenizer's token for that, else its end of a line or document, else a line feed, a space or the first token,
+    whichever there is.
 
     Raises `InvalidInput` for a model that cannot continue a text.
     """
@@ -69,7 +70,7 @@ class TextScorer:
             context, continuation = context[:-spaces], context[-spaces:] + continuation
         if not context:
             return [self.begin], self.tokenizer.encode(continuation)
-        before, whole = self.tokenizer.encode(context), self.tokenizer.encode(context + continuation)
+        before, whole = self.tokenizer.prompt(context), self.tokenizer.prompt(context + continuation)
         return before, whole[len(before) :]
 
     def score(
@@ -102,7 +103,7 @@ class TextScorer:
         """Text that continues the context, up to the first of `until`, the end token or the maximum number of
         tokens.
         """
-        ids = self.tokenizer.encode(context) or [self.begin]
+        ids = self.tokenizer.prompt(context) or [self.begin]
         if self.longest is not None:
             tokens = min(tokens, self.longest)
             ids = ids[-max(1, self.longest - tokens + 1) :]
@@ -114,10 +115,10 @@ class TextScorer:
             if any(one in text[0] for one in until):
                 raise _Enough
 
-        stop = () if self.tokenizer.eos is None else (self.tokenizer.eos,)
+        stop, never = self.tokenizer.stops, self.tokenizer.unused(self.model.architecture.embedding.vocab_size)
         try:
             with evaluating(self.model, self.device, "float32", self.evaluation.clamp):
-                generate(self.model, ids, tokens, sampling, stop=stop, memory=memory, on_token=put)
+                generate(self.model, ids, tokens, sampling, stop=stop, never=never, memory=memory, on_token=put)
             text[0] += stream.rest()
         except _Enough:
             pass
@@ -176,8 +177,9 @@ class TextScorer:
 
 
 def _begin(tokenizer: Tokenizer) -> int:
-    if tokenizer.eos is not None:
-        return tokenizer.eos
+    for token in (tokenizer.bos, tokenizer.eos):
+        if token is not None:
+            return token
     for text in ("\n", " "):
         with suppress(InvalidInput):
             return tokenizer.encode(text)[0]

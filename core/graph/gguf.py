@@ -284,12 +284,24 @@ def _describe(writer: Any, architecture: Architecture, form: GgufForm, length: i
 
 
 def _add_vocabulary(writer: Any, vocabulary: GgufVocabulary) -> None:
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(vocabulary.pre)
+    if vocabulary.scores:
+        writer.add_tokenizer_model("llama")
+        writer.add_tokenizer_pre("default")
+        writer.add_token_scores(list(vocabulary.scores))
+        writer.add_add_space_prefix(vocabulary.space_before)
+    else:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(vocabulary.pre)
+        writer.add_token_merges(list(vocabulary.merges))
     writer.add_token_list(list(vocabulary.tokens))
     if vocabulary.types:
         writer.add_token_types(list(vocabulary.types))
-    writer.add_token_merges(list(vocabulary.merges))
-    writer.add_add_bos_token(False)
-    if vocabulary.eos is not None:
-        writer.add_eos_token_id(vocabulary.eos)
+    writer.add_add_bos_token(vocabulary.add_bos)
+    if vocabulary.add_eos:
+        writer.add_add_eos_token(True)
+    for role, number in vocabulary.special.items():
+        getattr(writer, f"add_{role}_token_id")(number)
+    if vocabulary.unused:
+        writer.add_array("tokenizer.ggml.suppress_tokens", list(vocabulary.unused))
+    if vocabulary.chat_template is not None:
+        writer.add_chat_template(vocabulary.chat_template)

@@ -1,29 +1,40 @@
 """The vocabulary of a GGUF file, made from Hugging Face's `tokenizer.json`, so that llama.cpp makes the same tokens.
 
 llama.cpp's tokenizer of type `gpt2` is byte-pair encoding over the bytes of UTF-8, each byte being the character that
-GPT-2 has for it; how text is split before that has a name (`tokenizer.ggml.pre`).
+GPT-2 has for it; how text is split before that has a name (`tokenizer.ggml.pre`). `core.graph.gguf_sentencepiece` has
+its type `llama`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.gguf_sentencepiece import BYTES, is_sentencepiece, puts_space_before, scores_of
+from edgefront.core.graph.huggingface import GENERATION_CONFIG
 
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 
-_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 _NO_MERGES = ("€ €",)
 """A list must not be empty; no byte is called so."""
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
     r"\s+(?!\S)|\s+"
 )
-_BY_REGEX = {_LLAMA3: "llama-bpe", _LLAMA3.replace("{1,3}", ""): "qwen2"}
-_EXPRESSIBLE = "a tokenizer of bytes, of characters, or byte-level bpe split as GPT-2's, Llama 3's, Qwen2's or SmolLM's"
+_BY_REGEX = {_GPT2: "gpt-2", _LLAMA3: "llama-bpe", _LLAMA3.replace("{1,3}", ""): "qwen2"}
+_IGNORES_MERGES = ("llama-bpe",)
+"""Ways to split text with which llama.cpp takes a part that is a token as it is, without merges."""
+_EXPRESSIBLE = (
+    "a tokenizer of bytes, of characters, byte-level bpe split as GPT-2's, Llama 3's, Qwen2's or SmolLM's, or "
+    "SentencePiece's bpe with byte fallback as Llama 2's; --format transformers takes any"
+)
+
+Role = Literal["bos", "eos", "eot", "eom", "unk", "pad"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +45,18 @@ class GgufVocabulary:
     types: tuple[int, ...] = ()
     merges: tuple[str, ...] = _NO_MERGES
     pre: str = "gpt-2"
-    eos: int | None = None
+    scores: tuple[float, ...] = ()
+    """Of SentencePiece's, which has no merges and is not split (`pre` and `merges` mean nothing then)."""
+    space_before: bool = False
+    special: Mapping[Role, int] = field(default_factory=dict)
+    add_bos: bool = False
+    add_eos: bool = False
+    chat_template: str | Sequence[Mapping[str, str]] | None = None
+
+    @property
+    def unused(self) -> tuple[int, ...]:
+        """Rows of the embedding that are no token: none is to be drawn."""
+        return tuple(number for number, kind in enumerate(self.types) if kind == _UNUSED)
 
 
 def numbered(size: int) -> GgufVocabulary:
@@ -62,32 +84,134 @@ def vocabulary_of(files: Mapping[str, bytes], size: int) -> GgufVocabulary | Non
             value=known,
             allowed=f"at most {size}",
         )
-    tokens = [f"[UNUSED{number}]" for number in range(size)]
+    is_pieces = is_sentencepiece(described)
+    _check_added(added, described, is_pieces)
+    config = json.loads(files.get(TOKENIZER_CONFIG, b"{}"))
+    special = _special(files, config, numbers)
     types = [_UNUSED] * size
-    for token, number in numbers.items():
-        tokens[number], types[number] = token, _NORMAL
+    for number in numbers.values():
+        types[number] = _NORMAL
     for token in added:
         types[token["id"]] = _CONTROL if token.get("special") else _USER_DEFINED
-    pre, merges = "gpt-2", [pair if isinstance(pair, str) else " ".join(pair) for pair in model.get("merges") or []]
+    for number in special.values():
+        types[number] = _CONTROL
+    if is_pieces and "unk" in special:
+        types[special["unk"]] = _UNKNOWN
+    tokens = [""] * size
+    for token, number in numbers.items():
+        tokens[number] = token
+    # llama.cpp takes token 11 where a file names none: the last one is rarer, of all bytes one that no text has.
+    special.setdefault("eos", known - 1)
+    found = (_of_pieces if is_pieces else _of_bytes)(described, tokens, types)
+    add_bos, add_eos = _put_around(described, config)
+    return replace(
+        found,
+        tokens=tuple(_all_named(found.tokens)),
+        special=special,
+        add_bos=add_bos,
+        add_eos=add_eos,
+        chat_template=config.get("chat_template"),
+    )
+
+
+def _of_bytes(described: Mapping[str, Any], tokens: list[str], types: list[int]) -> GgufVocabulary:
+    model = described["model"]
+    pre, merges = "gpt-2", [f"{left} {right}" for left, right in _merges(model)]
     if merges or described.get("pre_tokenizer") is not None:
         pre = _split_as(described, merged=bool(merges))
+        _check_whole(model, pre, {token["content"] for token in described.get("added_tokens") or []})
     else:  # of characters: each becomes the bytes that it has, which are joined first of all
         for token, number in model["vocab"].items():
             tokens[number] = _spelt(token)
         merges = list(dict.fromkeys(_joined([tokens[number] for number in model["vocab"].values()])))
-    eos = _eos(files, numbers)
-    # llama.cpp takes token 11 where a file names none: the last one is rarer, of all bytes one that no text has.
-    return GgufVocabulary(
-        tuple(tokens), tuple(types), tuple(merges) or _NO_MERGES, pre, known - 1 if eos is None else eos
-    )
+    return GgufVocabulary(tuple(tokens), tuple(types), tuple(merges) or _NO_MERGES, pre)
+
+
+def _of_pieces(described: Mapping[str, Any], tokens: list[str], types: list[int]) -> GgufVocabulary:
+    model = described["model"]
+    _check_model(model, ("continuing_subword_prefix", "end_of_word_suffix", "dropout", "ignore_merges"))
+    space_before = puts_space_before(described)
+    if space_before is None:
+        shown = {name: described.get(name) for name in ("normalizer", "pre_tokenizer")}
+        raise _fault(f"the way it treats spaces ({json.dumps(shown, ensure_ascii=False)})", "normalizer")
+    missing = next((byte for byte in BYTES if byte not in model["vocab"]), None)
+    if missing is not None:
+        raise _fault(f"byte fallback without a token {missing}", missing)
+    for byte in BYTES:
+        types[model["vocab"][byte]] = _BYTE
+    own = frozenset(token for token, number in model["vocab"].items() if types[number] == _NORMAL)
+    scores = scores_of(tokens, _merges(model), own)
+    if isinstance(scores, str):
+        raise _fault(
+            f"its merges: llama.cpp joins any two tokens that make a third, and {scores!r} has other merges", scores
+        )
+    return GgufVocabulary(tuple(tokens), tuple(types), scores=tuple(scores), space_before=space_before)
+
+
+def _merges(model: Mapping[str, Any]) -> list[tuple[str, str]]:
+    pairs = (pair.split(" ") if isinstance(pair, str) else pair for pair in model.get("merges") or ())
+    return [(left, right) for left, right in pairs]
+
+
+def _all_named(tokens: Sequence[str]) -> Iterator[str]:
+    """llama.cpp wants every number named, and no name twice."""
+    taken: set[str] = set(tokens)
+    seen: set[str] = set()
+    for number, token in enumerate(tokens):
+        if token and token in seen:
+            raise _fault(f"two tokens {token!r}", token)
+        seen.add(token)
+        name = token or f"[UNUSED{number}]"
+        while not token and name in taken:
+            name = f"[{name}]"
+        yield name
+
+
+def _check_added(added: Sequence[Mapping[str, Any]], described: Mapping[str, Any], is_pieces: bool) -> None:
+    """Tokens beyond the model's are found in a text as they are written."""
+    for token in added:
+        content = token["content"]
+        stripped = next((name for name in ("lstrip", "rstrip", "single_word") if token.get(name)), None)
+        if stripped is not None:
+            raise _fault(f"the token {content!r} with {stripped}", content)
+        is_normalized = token.get("normalized") and described.get("normalizer") is not None
+        if not token.get("special") and is_pieces and (is_normalized or " " in content or "▁" in content):
+            raise _fault(f"the token {content!r}, which is looked up after spaces were replaced", content)
+
+
+def _special(files: Mapping[str, bytes], config: Mapping[str, Any], numbers: Mapping[str, int]) -> dict[Role, int]:
+    found: dict[Role, int] = {}
+    roles: tuple[Role, ...] = ("bos", "eos", "unk", "pad")
+    for role in roles:
+        token = config.get(f"{role}_token")
+        if isinstance(token, str) and token in numbers:
+            found[role] = numbers[token]
+    ends = json.loads(files.get(GENERATION_CONFIG, b"{}")).get("eos_token_id")
+    others = [end for end in (ends if isinstance(ends, list) else []) if end != found.get("eos")]
+    # Beside the end of a text llama.cpp knows those of a turn and of a message; it ends a generation at all of them.
+    more: tuple[Role, ...] = ("eot", "eom")
+    return found | dict(zip(more, others, strict=False))
+
+
+def _put_around(described: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Whether `bos` is put before a text, and `eos` after it."""
+    if "add_bos_token" in config:
+        return bool(config["add_bos_token"]), bool(config.get("add_eos_token"))
+    processor = described.get("post_processor") or {"type": "ByteLevel"}
+    for step in processor.get("processors", [processor]):
+        kind, single = step["type"], step.get("single", [])
+        if kind == "ByteLevel" or (kind == "TemplateProcessing" and not any("SpecialToken" in one for one in single)):
+            continue
+        raise _fault(f"the tokens that its post_processor {kind} adds", kind)
+    return False, False
 
 
 def _split_as(described: Mapping[str, Any], merged: bool) -> str:
     """llama.cpp's name of how a byte-level tokenizer splits text."""
     model, pre = described["model"], described.get("pre_tokenizer") or {}
-    for field in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "dropout"):
-        if model.get(field):
-            raise _fault(f"model.{field} {model[field]}", model[field])
+    _check_model(model, ("continuing_subword_prefix", "end_of_word_suffix", "dropout"))
+    if model.get("unk_token") and not all(character in model["vocab"] for character in _CHARACTERS):
+        raise _fault(f"model.unk_token {model['unk_token']}", model["unk_token"])
     steps: Sequence[Mapping[str, Any]] = pre["pretokenizers"] if pre.get("type") == "Sequence" else [pre]
     *before, last = steps
     if last.get("type") != "ByteLevel" or last.get("add_prefix_space"):
@@ -111,14 +235,34 @@ def _name_of(before: Sequence[Mapping[str, Any]], by_regex: bool) -> str | None:
         return None
     if first.get("type") == "Digits" and first.get("individual_digits") and by_regex:
         return "smollm"
-    if first.get("type") == "Split" and first.get("behavior") == "Isolated" and not by_regex:
+    is_split = first.get("type") == "Split" and first.get("behavior") == "Isolated" and not first.get("invert")
+    if is_split and not by_regex:
         return _BY_REGEX.get(first.get("pattern", {}).get("Regex", ""))
     return None
 
 
-def _eos(files: Mapping[str, bytes], numbers: Mapping[str, int]) -> int | None:
-    config = json.loads(files.get(TOKENIZER_CONFIG, b"{}"))
-    return numbers.get(config.get("eos_token"))
+def _check_model(model: Mapping[str, Any], fields: Sequence[str]) -> None:
+    for name in fields:
+        if model.get(name):
+            raise _fault(f"model.{name} {model[name]}", model[name])
+
+
+def _check_whole(model: Mapping[str, Any], pre: str, added: Set[str]) -> None:
+    """Where one of the two takes a part of the text that is a token as it is, and the other merges: that is the same
+    where the merges make every token of its own text, but for those that are no parts of a text.
+    """
+    if bool(model.get("ignore_merges")) == (pre in _IGNORES_MERGES) or not model.get("merges"):
+        return
+    from tokenizers import Tokenizer
+
+    alone = {"version": "1.0", "added_tokens": [], "model": {**model, "ignore_merges": False}}
+    names = ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
+    merging = Tokenizer.from_str(json.dumps({**dict.fromkeys(names), **alone}))
+    characters = set(_CHARACTERS)
+    tokens = [token for token in model["vocab"] if token not in added and characters.issuperset(token)]
+    for token, encoding in zip(tokens, merging.encode_batch(tokens), strict=True):
+        if len(encoding.ids) != 1:
+            raise _fault(f"model.ignore_merges {bool(model.get('ignore_merges'))}: no merges make {token!r}", token)
 
 
 def _spelt(text: str) -> str:

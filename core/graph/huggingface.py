@@ -180,7 +180,7 @@ class TransformersWeights(Mapping[str, NDArray[np.float32]]):
         for name in self._tensors:
             tied = name == "lm_head.weight" and architecture.output.tied
             if name not in known and not tied and not name.endswith(_LEFT_OUT):
-                raise _unfit(folder, f"has {name}, which is not a parameter of its {CONFIG}")
+                raise _unfit(self._tensors.file_of(name), f"has {name}, which is not a parameter of its {CONFIG}")
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
         return np.concatenate([twin.back(self._tensors[theirs]) for theirs, twin in self._theirs[name]])
@@ -197,8 +197,11 @@ class _Tensors(Mapping[str, NDArray[np.float32]]):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._places: dict[str, tuple[Path, dict[str, Any], int]] = {}
-        for path in self._files():
+        self._places: dict[str, tuple[Path, Any, int]] = {}
+        files = self._files()
+        self._all = files[0] if len(files) == 1 else folder
+        """What lacks a tensor that is nowhere."""
+        for path in files:
             entries, start = safetensors_header(path)
             for name, entry in entries.items():
                 if name != "__metadata__":
@@ -219,20 +222,29 @@ class _Tensors(Mapping[str, NDArray[np.float32]]):
                 raise _unfit(self._folder, f"lacks {name}, which its {_INDEX} names")
         return [self._folder / name for name in names]
 
+    def file_of(self, name: str) -> Path:
+        return self._places[name][0]
+
     def check(self, name: str, shape: tuple[int, ...]) -> None:
         """Raises `InvalidInput` where there is no such tensor, of this shape and whole."""
         if name not in self._places:
-            raise _unfit(self._folder, f"lacks {name}")
+            raise _unfit(self._all, f"lacks {name}")
         path, entry, start = self._places[name]
-        kind, found = entry.get("dtype"), tuple(entry.get("shape", ()))
-        if kind not in _ELEMENTS:
-            raise _unfit(self._folder, f"has {name} as {kind}; {', '.join(_ELEMENTS)} can be read")
-        if found != shape:
-            raise _unfit(self._folder, f"has {name} of shape {list(found)}, not {list(shape)}")
-        low, high = entry.get("data_offsets", (0, -1))
+        fields: dict[str, Any] = entry if isinstance(entry, dict) else {}
+        kind, found, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
+        if not isinstance(kind, str) or kind not in _ELEMENTS:
+            raise _unfit(path, f"has {name} as {kind}; {', '.join(_ELEMENTS)} can be read")
+        if found != list(shape):
+            raise _unfit(path, f"has {name} of shape {found}, not {list(shape)}")
+        is_place = isinstance(offsets, list) and [type(offset) for offset in offsets] == [int, int]
+        low, high = offsets if is_place and offsets else (0, -1)
+        if not 0 <= low <= high:
+            raise _unfit(path, f"has {name} at {offsets}, which is no place in it")
         size = np.dtype(_ELEMENTS[kind]).itemsize * math.prod(shape)
-        if not 0 <= low <= high <= path.stat().st_size - start or high - low != size:
-            raise _unfit(self._folder, f"was cut short: {name} is not whole")
+        if high > path.stat().st_size - start:
+            raise _unfit(path, f"was cut short: {name} is not whole, it would end at byte {start + high}")
+        if high - low != size:
+            raise _unfit(path, f"has {name} in {high - low} bytes, not {size}")
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
         path, entry, start = self._places[name]
@@ -250,9 +262,9 @@ class _Tensors(Mapping[str, NDArray[np.float32]]):
         return len(self._places)
 
 
-def _unfit(folder: Path, what: str) -> InvalidInput:
+def _unfit(path: Path, what: str) -> InvalidInput:
     return InvalidInput(
-        f"{folder} {what}", field="weights", value=str(folder), allowed=f"exactly the tensors of its {CONFIG}"
+        f"{path} {what}", field="weights", value=str(path), allowed=f"exactly the tensors of its {CONFIG}"
     )
 
 

@@ -217,3 +217,45 @@ def test_wrong_weights_are_named(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(NotFound, match=r"no model\.safetensors"):
         TransformersWeights(tmp_path, model)
+
+
+def test_a_broken_entry_is_named_with_its_file(tmp_path: Path) -> None:
+    small("qwen3").save_pretrained(tmp_path, max_shard_size="20KB")
+    model = read_config(tmp_path)
+    key = "model.layers.0.self_attn.k_norm.weight"
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    path = tmp_path / index["weight_map"][key]
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    header, data = json.loads(whole[8 : 8 + length]), whole[8 + length :]
+    (low, high), size = header[key]["data_offsets"], len(data)
+    broken: list[tuple[Any, str]] = [
+        ({"dtype": "F64"}, f"has {key} as F64; F32, F16, BF16 can be read"),
+        ({"dtype": ["F32"]}, f"has {key} as ['F32']"),
+        ({"shape": [5]}, f"has {key} of shape [5], not [10]"),
+        ({"shape": 10}, f"has {key} of shape 10, not [10]"),
+        ({"data_offsets": [size, size + high - low]}, f"was cut short: {key} is not whole"),
+        ({"data_offsets": [low, 1 << 70]}, f"was cut short: {key} is not whole"),
+        ({"data_offsets": [-4, high]}, f"has {key} at [-4, {high}], which is no place in it"),
+        ({"data_offsets": [high, low]}, "which is no place in it"),
+        ({"data_offsets": ["0", "40"]}, "which is no place in it"),
+        ({"data_offsets": None}, f"has {key} at None"),
+        ({"data_offsets": [low, high - 4]}, f"has {key} in {high - low - 4} bytes, not {high - low}"),
+        ("nothing", f"has {key} as None"),
+        (None, f"lacks {key}"),
+        ({**header, "more": header[key]}, "has more, which is not a parameter"),
+    ]
+    for change, said in broken:
+        entries = {**header, key: {**header[key], **change}} if isinstance(change, dict) else {**header, key: change}
+        if change is None:
+            del entries[key]
+        elif isinstance(change, dict) and "more" in change:
+            entries = change
+        text = json.dumps(entries).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+        with pytest.raises(InvalidInput) as refused:
+            TransformersWeights(tmp_path, model)
+        assert said in refused.value.detail
+        assert str(tmp_path if change is None else path) in refused.value.detail
+    path.write_bytes(whole)
+    assert len(TransformersWeights(tmp_path, model)) == len(parameters(model))

@@ -66,10 +66,13 @@ def make_tokenizer(
 
 def encode(pieces: Iterable[Piece], reading: Reading, tokenizer: Tokenizer, writer: SplitWriter) -> None:
     """Writes the tokens of the pieces, and counts their text."""
+    begins = True
     for batch in _batched(pieces):
         texts = [reading.shaped(piece, eos=tokenizer.eos is not None) for piece in batch]
         for (text, end), ids in zip(batch, tokenizer.encode_many(texts), strict=True):
-            writer.add(tokenizer.end(ids) if end else ids, end)
+            whole = tokenizer.begin(ids) if begins else ids
+            writer.add(tokenizer.end(whole) if end else whole, end)
+            begins = end
             writer.count(Counts.of(text))
 
 

@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer as HuggingFace
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
+from edgefront.core.data.tokenizers.stated import Stated, stated_in
 from edgefront.core.data.tokenizers.tokenizers import (
     BOS,
     CLS,
     EOS,
     EOS_NAMES,
+    GENERATION_CONFIG,
+    HUGGING_FACE_FILE,
     MASK,
     SEP,
     UNKNOWN_NAMES,
@@ -39,18 +42,46 @@ SMALLEST = 256 + len(SPECIAL)
 
 
 class Pieces(Tokenizer):
-    """Pieces of words; any text has some, so none is unknown. A document is ended by `<eos>`."""
+    """Pieces of words; any text has some, so none is unknown. A document is ended by `<eos>`.
+
+    One that was made elsewhere may also put a token before each document (Llama's does, Qwen's does not), end a
+    generation at several tokens, lack some numbers below its highest, and bring a chat template: `stated`.
+    """
 
     level = "bpe"
 
-    def __init__(self, model: HuggingFace, special: Mapping[str, int]) -> None:
+    def __init__(self, model: HuggingFace, special: Mapping[str, int], stated: Stated | None = None) -> None:
+        stated = stated or Stated()
         # A text that has "<mask>" in it means these six characters.
         model.encode_special_tokens = True
         self._model = model
-        self.vocab_size = model.get_vocab_size()
+        self._numbers = frozenset(model.get_vocab(with_added_tokens=True).values())
+        self.vocab_size = max(self._numbers, default=-1) + 1
         self.special = dict(special)
         self.eos = self.special.get(EOS)
-        self.unknown = _first(model, UNKNOWN_NAMES)
+        self.unknown = _token(model, stated, "unk_token", UNKNOWN_NAMES)
+        bos, pad = (_token(model, stated, f"{name}_token") for name in ("bos", "pad"))
+        adds = _adds(model, stated, bos, self.eos)
+        if adds is not None and adds[0] is not None:
+            self.bos = bos = adds[0]
+        ends = [end for end in stated.ends if end in self._numbers and end != self.eos]
+        self._stops = tuple(end for end in (self.eos, *ends) if end is not None)
+        ids = {"bos_token_id": bos, "pad_token_id": pad}
+        self._ids = {name: number for name, number in ids.items() if number is not None}
+        self.stated: dict[str, Any] = {
+            name.removesuffix("_id"): model.id_to_token(number) for name, number in self._ids.items()
+        }
+        """What `tokenizer_config.json` has beyond what follows from the names of the tokens."""
+        if adds is not None:
+            self.stated |= {"add_bos_token": adds[0] is not None, "add_eos_token": adds[1]}
+        if self.eos is not None and self.eos != _first(model, EOS_NAMES):
+            self.stated["eos_token"] = model.id_to_token(self.eos)
+        if stated.chat_template is not None:
+            self.stated["chat_template"] = stated.chat_template
+
+    @property
+    def stops(self) -> tuple[int, ...]:
+        return self._stops
 
     @classmethod
     def train(cls, texts: Iterator[str], vocab_size: int) -> Pieces:
@@ -76,7 +107,10 @@ class Pieces(Tokenizer):
 
     @classmethod
     def given(cls, path: Path) -> Pieces:
-        """A `tokenizer.json` of Hugging Face's, such as GPT-2's or BERT's. `InvalidInput` where it is none."""
+        """A `tokenizer.json` of Hugging Face's, such as GPT-2's or BERT's, with what the files beside it say of it.
+
+        `InvalidInput` where it is none.
+        """
         try:
             model = HuggingFace.from_str(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -92,18 +126,26 @@ class Pieces(Tokenizer):
             ) from None
         model.no_padding()
         model.no_truncation()
+        stated = stated_in(path.parent) if path.name == HUGGING_FACE_FILE else Stated()
         found = {ours: _first(model, names) for ours, names in _NAMES.items()}
+        end = _token(model, stated, "eos_token")
+        if end is None and stated.ends and model.id_to_token(stated.ends[0]) is not None:
+            end = stated.ends[0]
+        found[EOS] = found[EOS] if end is None else end
         special = {ours: number for ours, number in found.items() if number is not None}
         # Others of its own, such as [PAD], are no words either.
         own = {token.content: number for number, token in model.get_added_tokens_decoder().items() if token.special}
-        return cls(model, special | {name: number for name, number in own.items() if number not in special.values()})
+        own = {name: number for name, number in own.items() if number not in special.values()}
+        return cls(model, special | own, stated)
 
     @classmethod
     def read(cls, path: Path, special: Mapping[str, int]) -> Pieces:
         """What `save` wrote: the pieces are in Hugging Face's own form."""
         text = path.read_text(encoding="utf-8")
         try:
-            return cls(HuggingFace.from_str(text), special)
+            return cls(HuggingFace.from_str(text), special, stated_in(path.parent))
+        except InvalidInput:
+            raise
         except Exception as error:  # the package raises Exception itself
             raise InvalidInput(
                 f"{path} is damaged ({error}); prepare the data again", field="tokenizer", value=str(path)
@@ -123,7 +165,57 @@ class Pieces(Tokenizer):
         eos, unknown = (
             None if number is None else self._model.id_to_token(number) for number in (self.eos, self.unknown)
         )
-        return hugging_face_files(json.loads(self._model.to_str()), eos, unknown)
+        files = hugging_face_files(json.loads(self._model.to_str()), eos, unknown, self.stated)
+        ids: dict[str, Any] = dict(self._ids)
+        if len(self._stops) > 1 or (ids and self._stops):
+            ids["eos_token_id"] = list(self._stops) if len(self._stops) > 1 else self._stops[0]
+        return files | ({GENERATION_CONFIG: json.dumps(ids, indent=2).encode()} if ids else {})
+
+    def unused(self, size: int) -> list[int]:
+        return [number for number in range(size) if number not in self._numbers]
+
+
+def _token(model: HuggingFace, stated: Stated, name: str, names: Sequence[str] = ()) -> int | None:
+    """The number of the token in this role; that of the first of `names` that there is where nothing is stated."""
+    if name in stated.tokens:
+        number: int | None = model.token_to_id(stated.tokens[name])
+        if number is not None:
+            return number
+    number = stated.ids.get(f"{name}_id")
+    if number is not None and model.id_to_token(number) is not None:
+        return number
+    return _first(model, names)
+
+
+def _adds(model: HuggingFace, stated: Stated, bos: int | None, eos: int | None) -> tuple[int | None, bool] | None:
+    """The token that is put before a text, and whether `eos` is put after it; None where neither is so, or where others
+    are put there, as BERT's. What is stated decides, and the model is made to do so.
+    """
+    before, after = _put_around(model)
+    found = (before[0] if before else None, bool(after))
+    is_other = len(before) > 1 or after not in ([], [eos]) or bool(before and after and before[0] != bos)
+    if not stated.adds:
+        return None if is_other or found == (None, False) else found
+    begin = bos if stated.adds.get("add_bos_token") else None
+    end = eos if stated.adds.get("add_eos_token") else None
+    if is_other or found != (begin, end is not None):
+        names = [None if number is None else model.id_to_token(number) for number in (begin, end)]
+        model.post_processor = processors.TemplateProcessing(
+            single=[name for name in (names[0], "$A", names[1]) if name is not None],
+            special_tokens=list({name: (name, model.token_to_id(name)) for name in names if name is not None}.values()),
+        )
+    return begin, end is not None
+
+
+def _put_around(model: HuggingFace) -> tuple[list[int], list[int]]:
+    """The tokens that are put before and after a text."""
+    if model.post_processor is None:
+        return [], []
+    encoding = model.encode("a")
+    marks: list[int] = encoding.special_tokens_mask
+    if 0 not in marks:
+        return [], []
+    return encoding.ids[: marks.index(0)], encoding.ids[len(marks) - marks[::-1].index(0) :]
 
 
 def _first(model: HuggingFace, names: Sequence[str]) -> int | None:

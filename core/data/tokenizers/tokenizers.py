@@ -23,6 +23,7 @@ Ids = NDArray[np.int32]
 
 FILE, VOCABULARY_FILE = "edgefront_tokenizer.json", "vocabulary.txt"
 HUGGING_FACE_FILE, HUGGING_FACE_CONFIG = "tokenizer.json", "tokenizer_config.json"
+GENERATION_CONFIG = "generation_config.json"
 FORMAT = 1
 EOS, UNKNOWN = "<eos>", "<unk>"
 BOS, MASK, CLS, SEP = "<bos>", "<mask>", "<cls>", "<sep>"
@@ -36,15 +37,21 @@ _CODE_POINTS = 0x110000
 class Tokenizer(ABC):
     """A vocabulary of `vocab_size` tokens with the numbers 0 … vocab_size - 1.
 
-    `eos` ends a line (words) or a document (bpe), `unknown` stands for words outside the vocabulary; None where the
-    level has none. `special` has the tokens that no text is encoded as, by name: <mask>, <cls>, <sep>, <bos>, <eos>.
+    `eos` ends a line (words) or a document (bpe), `unknown` stands for words outside the vocabulary, `bos` is put
+    before every document; None where there is none. `stops` end a generation. `special` has the tokens that no text is
+    encoded as, by name: <mask>, <cls>, <sep>, <bos>, <eos>.
     """
 
     level: Level
     vocab_size: int
     eos: int | None = None
     unknown: int | None = None
+    bos: int | None = None
     special: Mapping[str, int] = {}
+
+    @property
+    def stops(self) -> tuple[int, ...]:
+        return () if self.eos is None else (self.eos,)
 
     @abstractmethod
     def encode_many(self, texts: Sequence[str]) -> list[Ids]:
@@ -69,6 +76,15 @@ class Tokenizer(ABC):
         found: list[int] = self.encode_many([text])[0].tolist()
         return found
 
+    def prompt(self, text: str) -> list[int]:
+        """The tokens of a text that begins a document, or of the beginning of one."""
+        found: list[int] = self.begin(self.encode_many([text])[0]).tolist()
+        return found
+
+    def unused(self, size: int) -> list[int]:
+        """The numbers below `size`, the model's vocabulary, that are no token."""
+        return list(range(self.vocab_size, size))
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of these tokens. `InvalidInput` for a number that is no token."""
         array = np.fromiter(ids, np.int64)
@@ -81,6 +97,10 @@ class Tokenizer(ABC):
                 allowed=f"0 to {self.vocab_size - 1}",
             )
         return self._decode(array.astype(np.int32))
+
+    def begin(self, ids: Ids) -> Ids:
+        """The tokens of the beginning of a document, after the `bos` that is put there where the tokenizer has one."""
+        return ids if self.bos is None else np.concatenate([np.array([self.bos], np.int32), ids])
 
     def end(self, ids: Ids) -> Ids:
         """The tokens of a whole line or document, with the `<eos>` that ends it where the level has one."""
@@ -231,13 +251,23 @@ class Words(Tokenizer):
 
 
 def hugging_face_files(
-    tokenizer: Mapping[str, Any], eos: str | None = None, unknown: str | None = None
+    tokenizer: Mapping[str, Any],
+    eos: str | None = None,
+    unknown: str | None = None,
+    stated: Mapping[str, Any] | None = None,
 ) -> dict[str, bytes]:
-    """The two files of a tokenizer; `tokenizer`: the parts of the first that it has."""
+    """The two files of a tokenizer; `tokenizer`: the parts of the first that it has, `stated`: more of the second."""
     parts = ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
     whole = {"version": "1.0", "added_tokens": [], **dict.fromkeys(parts), **tokenizer}
-    names = {name: token for name, token in (("eos_token", eos), ("unk_token", unknown)) if token is not None}
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **names}
+    names: dict[str, Any] = {
+        name: token for name, token in (("eos_token", eos), ("unk_token", unknown)) if token is not None
+    }
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        **names,
+        **(stated or {}),
+    }
     return {
         HUGGING_FACE_FILE: json.dumps(whole, ensure_ascii=False).encode(),
         HUGGING_FACE_CONFIG: json.dumps(config, ensure_ascii=False, indent=2).encode(),

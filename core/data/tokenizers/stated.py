@@ -1,0 +1,74 @@
+"""What the files beside a `tokenizer.json` of Hugging Face's say of it: its special tokens, and its chat template."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgefront.core.data.tokenizers.tokenizers import GENERATION_CONFIG, HUGGING_FACE_CONFIG
+from edgefront.core.errors import InvalidInput
+
+_SPECIAL_TOKENS, _CHAT_TEMPLATE = "special_tokens_map.json", "chat_template.jinja"
+_NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
+
+
+@dataclass(frozen=True)
+class Stated:
+    """`tokens` by their role: bos_token, eos_token, pad_token, unk_token. `ids` by role: bos_token_id, pad_token_id.
+    `ends`: all tokens at which a generation ends. `adds`: by add_bos_token and add_eos_token, whether such a token is
+    put at the ends of a text; empty where `tokenizer.json` decides. `chat_template`: a text, or a list of them by name.
+    """
+
+    tokens: Mapping[str, str] = field(default_factory=dict)
+    ids: Mapping[str, int] = field(default_factory=dict)
+    ends: tuple[int, ...] = ()
+    adds: Mapping[str, bool] = field(default_factory=dict)
+    chat_template: str | list[dict[str, str]] | None = None
+
+
+def stated_in(folder: Path) -> Stated:
+    """What this folder's files say; nothing where there are none. `InvalidInput` for one that is no JSON object."""
+    config, generation = _object(folder / HUGGING_FACE_CONFIG), _object(folder / GENERATION_CONFIG)
+    tokens, sources = {}, [config, _object(folder / _SPECIAL_TOKENS)]
+    # The last one decides: as in transformers, the newer form of the first goes without the second.
+    for described in sources[::-1] if "added_tokens_decoder" in config else sources:
+        for name in _NAMES:
+            token = described.get(name)
+            token = token.get("content") if isinstance(token, dict) else token
+            if isinstance(token, str):
+                tokens[name] = token
+    ends = generation.get("eos_token_id")
+    ids = {name: generation[name] for name in ("bos_token_id", "pad_token_id") if type(generation.get(name)) is int}
+    template = config.get("chat_template")
+    if isinstance(template, list):
+        template = [
+            {name: str(one.get(name, "")) for name in ("name", "template")} for one in template if isinstance(one, dict)
+        ]
+    if (folder / _CHAT_TEMPLATE).is_file():
+        template = (folder / _CHAT_TEMPLATE).read_text(encoding="utf-8")
+    return Stated(
+        tokens,
+        ids,
+        tuple(end for end in (ends if isinstance(ends, list) else [ends]) if type(end) is int),
+        {name: config[name] for name in ("add_bos_token", "add_eos_token") if type(config.get(name)) is bool},
+        template if isinstance(template, str | list) else None,
+    )
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise _wrong(path, str(error)) from None
+    if not isinstance(found, dict):
+        raise _wrong(path, "it is no object")
+    return found
+
+
+def _wrong(path: Path, what: str) -> InvalidInput:
+    return InvalidInput(f"{path} is not a JSON object: {what}", field="tokenizer", value=str(path))

@@ -1,0 +1,60 @@
+"""SentencePiece's byte-pair encoding (Llama 2, TinyLlama, Mistral) as llama.cpp has it: tokenizer type `llama`.
+
+Text is not split before it is encoded: spaces become ▁, one may be put in front, and a character without a token
+becomes its bytes. llama.cpp has no merges: it joins two neighbours wherever the whole is a token, the token with the
+highest score first. That is the same where every way to split a token in two is a merge, token after token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_SPACE = "▁"
+BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+
+
+def is_sentencepiece(described: Mapping[str, Any]) -> bool:
+    return bool(described["model"].get("byte_fallback"))
+
+
+def puts_space_before(described: Mapping[str, Any]) -> bool | None:
+    """Whether a space is put before a text; None where spaces are treated in a way that llama.cpp does not know."""
+    normalizer, pre = described.get("normalizer"), described.get("pre_tokenizer")
+    if normalizer is None and pre is not None and pre.get("type") == "Metaspace" and pre.get("replacement") == _SPACE:
+        scheme = pre.get("prepend_scheme", "always" if pre.get("add_prefix_space", True) else "never")
+        # It is split at spaces: that is no other where no token has one within.
+        is_split = pre.get("split", True) and any(_SPACE in token[1:] for token in described["model"]["vocab"])
+        return None if is_split else scheme != "never"
+    if pre is not None or normalizer is None:
+        return None
+    steps = normalizer["normalizers"] if normalizer.get("type") == "Sequence" else [normalizer]
+    *before, last = steps or [{}]
+    if last != {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}:
+        return None
+    return bool(before) if before in ([], [{"type": "Prepend", "prepend": _SPACE}]) else None
+
+
+def scores_of(tokens: Sequence[str], merges: Sequence[tuple[str, str]], own: frozenset[str]) -> list[float] | str:
+    """A score for each token, or the first token that llama.cpp would make in another way. `own`: tokens of the model
+    that are made by merges or are characters, thus neither bytes nor special.
+    """
+    ranks: dict[str, int] = {}
+    last = ""
+    for rank, (left, right) in enumerate(merges):
+        whole = left + right
+        if whole != last and whole in ranks:  # another token's merges are between
+            return whole
+        ranks.setdefault(whole, rank)
+        last = whole
+    known = set(merges)
+    for token in own:
+        if any(pair not in known for pair in _splits(token, own)):
+            return token
+    return [-float(ranks.get(token, len(merges))) for token in tokens]
+
+
+def _splits(token: str, own: frozenset[str]) -> Iterator[tuple[str, str]]:
+    for end in range(1, len(token)):
+        if token[:end] in own and token[end:] in own:
+            yield token[:end], token[end:]
