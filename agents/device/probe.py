@@ -25,6 +25,7 @@ from edgefront.agents.measuring.forked import child_environment
 from edgefront.core.measurement.protocol import Mode, Runtime
 from edgefront.core.measurement.record import Fact
 from edgefront.core.measurement.runtimes import not_installed
+from edgefront.core.processes.folders import work_folder
 from edgefront.core.spaces.versions import FIELDS
 from edgefront.core.wire.agent import DeviceFacts, RuntimeFacts
 
@@ -112,14 +113,15 @@ def try_runtime(runtime: Runtime) -> Tried:
     complete = False
     try:
         # If a test crashes the process or hangs, the last line contains the facts known before it.
-        ended = subprocess.run(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            timeout=_TIMEOUT_S,
-            env=child_environment(),
-        )
+        with work_folder() as temporary:
+            ended = subprocess.run(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                timeout=_TIMEOUT_S,
+                env=child_environment(temporary),
+            )
         answer, complete = ended.stdout, ended.returncode == 0
     except subprocess.TimeoutExpired as late:
         answer = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""

@@ -23,7 +23,7 @@ from edgefront.agents.device import linux
 from edgefront.agents.device.cores import keep_to
 from edgefront.agents.measuring import runtimes
 from edgefront.agents.measuring.energy import EnergyMeter
-from edgefront.agents.measuring.failures import failure, reason_of
+from edgefront.agents.measuring.failures import failure, message_of, reason_of
 from edgefront.agents.measuring.generations import Generations
 from edgefront.agents.measuring.inputs import external_files
 from edgefront.agents.measuring.request import LaunchRequest
@@ -53,8 +53,8 @@ def launch(request: LaunchRequest) -> LaunchResult:
         stage = "run_error"
         return _run(request, model, ruler, build_s, strict)
     except Exception as error:
-        reason = reason_of(error, stage)
-        return failure(reason, f"{type(error).__name__}: {error}", environment=surroundings(request.cores))
+        environment = surroundings(request.cores) | {"exception": type(error).__name__}
+        return failure(reason_of(error, stage), message_of(error), environment=environment)
 
 
 def _model(request: LaunchRequest) -> runtimes.Model:

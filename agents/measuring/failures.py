@@ -9,6 +9,8 @@ from edgefront.core.errors import MeasurementError
 from edgefront.core.measurement.record import INFEASIBLE, FailureReason, LaunchResult
 
 _MAX_MESSAGE = 4000
+_RUNTIMES_OWN = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+"""What ONNX Runtime begins its messages with."""
 # Messages of failed allocations: C++, PyTorch on CPU and CUDA, ONNX Runtime on CPU and CUDA, mmap.
 _OUT_OF_MEMORY = re.compile(
     r"bad_alloc|can't allocate memory|cannot allocate memory|out of memory|failed to allocate memory|not enough memory"
@@ -37,6 +39,11 @@ def reason_of(error: BaseException, stage: FailureReason) -> FailureReason:
     if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
         return "out_of_memory"
     return stage
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception of the runtime says, in words: without its class."""
+    return _RUNTIMES_OWN.sub("", str(error)).strip() or "the runtime failed without a message"
 
 
 def of_death(status: int, last_words: str, oom_kills: int) -> LaunchResult:

@@ -22,9 +22,11 @@ _END_S = 5.0
 
 
 class ForkServer:
-    """A warm parent for one runtime, in a separate process. Raises `MeasurementError` if it cannot start."""
+    """A warm parent for one runtime, in a separate process, whose temporary files are in the folder `temporary`. Raises
+    `MeasurementError` if it cannot start.
+    """
 
-    def __init__(self, runtime: Runtime, lock: Path, cores: tuple[int, ...]) -> None:
+    def __init__(self, runtime: Runtime, lock: Path, cores: tuple[int, ...], temporary: Path) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -35,7 +37,7 @@ class ForkServer:
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env=child_environment(),
+                env=child_environment(temporary),
                 start_new_session=True,
             )
         self._socket = ours
@@ -84,9 +86,12 @@ class ForkServer:
             self._process.wait()
 
 
-def child_environment() -> dict[str, str]:
-    """The environment of measuring processes: this one's, with the project's packages on the path."""
+def child_environment(temporary: Path) -> dict[str, str]:
+    """The environment of measuring processes: this one's, with the project's packages on the path, and a folder of this
+    process for temporary files, which a killed one cannot remove.
+    """
     settings = {
+        "TMPDIR": str(temporary),
         # Libraries must not start threads when they are loaded in a process that forks. A child sets its number of
         # threads through the runtime.
         "OPENBLAS_NUM_THREADS": "1",

@@ -6,10 +6,12 @@ whose runtime does not survive a fork, and on other systems it is a fresh proces
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
@@ -31,8 +33,12 @@ from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.runtimes import ON_PROCESSOR, Runtime, not_installed
+from edgefront.core.processes.folders import work_folder
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.agent import RuntimeFacts
+
+TEMPORARY = "edgefront-*"
+"""Names of the temporary folders that measuring processes make."""
 
 
 class Aborted(EdgefrontError):
@@ -67,6 +73,8 @@ class Measurer:
         self._lock = lock or lock_path()
         self._servers: dict[Runtime, ForkServer] = {}
         self._facts: dict[Runtime, RuntimeFacts | None] = {facts.runtime: facts for facts in runtimes}
+        self._held = ExitStack()
+        self._temporary: Path | None = None
         self._kill: Callable[[], None] | None = None
         self._aborted = threading.Event()
 
@@ -119,10 +127,12 @@ class Measurer:
             kill()
 
     def close(self) -> None:
-        """Stops the warm parents."""
+        """Stops the warm parents, and removes what launches left."""
         for server in self._servers.values():
             server.close()
         self._servers.clear()
+        self._held.close()
+        self._temporary = None
 
     def _launch(self, request: LaunchRequest) -> LaunchResult:
         protocol = request.protocol
@@ -136,13 +146,22 @@ class Measurer:
             else:
                 with only_measurement(self._lock):
                     if not self._aborted.is_set():
-                        result = run_spawned(request, self._killable)
+                        result = run_spawned(request, self._killable, self._folder())
         finally:
             self._kill = None
+            if result is None or result.outcome != "done":
+                for left in self._folder().glob(TEMPORARY):
+                    shutil.rmtree(left, ignore_errors=True)
         if result is None or self._aborted.is_set():
             self._aborted.clear()
             raise Aborted("the launch was aborted")
         return result
+
+    def _folder(self) -> Path:
+        """Of the temporary files of measuring processes: killed ones leave theirs to this process."""
+        if self._temporary is None:
+            self._temporary = self._held.enter_context(work_folder())
+        return self._temporary
 
     def _killable(self, process: subprocess.Popen[bytes]) -> None:
         self._kill = process.kill
@@ -152,7 +171,7 @@ class Measurer:
     def _server(self, runtime: Runtime) -> ForkServer:
         server = self._servers.get(runtime)
         if server is None or not server.alive:
-            server = self._servers[runtime] = ForkServer(runtime, self._lock, self.plan.home())
+            server = self._servers[runtime] = ForkServer(runtime, self._lock, self.plan.home(), self._folder())
         return server
 
     def _computes_in(self, protocol: MeasurementProtocol) -> bool:

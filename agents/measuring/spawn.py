@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from edgefront.agents.device import linux
 from edgefront.agents.measuring.failures import of_death, out_of_time
@@ -18,8 +19,11 @@ from edgefront.core.measurement.record import LaunchResult
 _LAST_WORDS = 500
 
 
-def run_spawned(request: LaunchRequest, begun: Callable[[subprocess.Popen[bytes]], None]) -> LaunchResult:
-    """Starts a child, waits for it, and returns its result. `begun` gets the process, so that it can be killed early.
+def run_spawned(
+    request: LaunchRequest, begun: Callable[[subprocess.Popen[bytes]], None], temporary: Path
+) -> LaunchResult:
+    """Starts a child, waits for it, and returns its result. `begun` gets the process, so that it can be killed early;
+    `temporary` is the folder of its temporary files.
 
     The child reads its request from its standard input, which stays open while it works: it exits when that closes, so
     it does not outlive this process.
@@ -31,7 +35,7 @@ def run_spawned(request: LaunchRequest, begun: Callable[[subprocess.Popen[bytes]
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=words,
-            env=child_environment(),
+            env=child_environment(temporary),
         )
         with process:
             begun(process)

@@ -69,10 +69,11 @@ async def download_model(
         ModelFormat,
         Query(
             description="onnx: a forward pass over whole sequences. onnx-prefill and onnx-decode: the two files that "
-            "generate text token by token. onnx-segment: segment by segment, with a memory. Encoders have none of "
-            "these three, models with a source no segment. gguf: for llama.cpp, of GPT-2, Llama, Qwen and "
-            "LFM2 stacks. transformers: a tar archive with the folder that Hugging Face's from_pretrained loads, of "
-            "models with one layer throughout. architecture: the description alone"
+            "generate text token by token. onnx-generate: one file that generates, its cache written in place, of "
+            "models with learned, sinusoidal or rotary positions. onnx-segment: segment by segment, with a memory. "
+            "Encoders have none of these four, models with a source neither generate nor segment. gguf: for llama.cpp, "
+            "of GPT-2, Llama, Qwen and LFM2 stacks. transformers: a tar archive with the folder that Hugging Face's "
+            "from_pretrained loads, of models with one layer throughout. architecture: the description alone"
         ),
     ] = "onnx",
     numbers: Annotated[

@@ -22,6 +22,7 @@ _FORMS: dict[ModelFormat, str] = {
     "onnx": "ONNX: a pass over whole sequences",
     "onnx-prefill": "ONNX: reads a prompt, then onnx-decode generates",
     "onnx-decode": "ONNX: one token after those before",
+    "onnx-generate": "ONNX: generates alone, its cache written in place",
     "onnx-segment": "ONNX: segment by segment with a memory",
     "gguf": "GGUF: llama.cpp",
     "transformers": "Hugging Face's transformers: a tar archive with the folder",

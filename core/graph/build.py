@@ -16,6 +16,9 @@ segment   the state in its "memory" form, in and out: the papers' evaluation, se
 prefill   the state out, in its "cache" form
 decode    the state in and out, in its "cache" form, for any number of tokens (usually one)
 
+Built `in_place`, a decode graph takes and leaves keys and values of `capacity` tokens along their growing axis, where
+others have the past before and after the pass (`build`).
+
 State comes in under the names of `core.graph.state` and goes out under the same after "next.". A state of nothing has
 length 0 along its growing axes, zeros as cells and position 0. It grows by what was seen; who wants less of the past
 cuts it.

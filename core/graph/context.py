@@ -9,7 +9,16 @@ from functools import partial
 from onnx import TensorProto
 
 from edgefront.core.graph.positions import rotary_frequencies, write_rotations, write_sinusoids
-from edgefront.core.graph.state import Attends, Form, Mode, StateSpec, axis_of, state_specs, writes_in_place
+from edgefront.core.graph.state import (
+    CAPACITY,
+    Attends,
+    Form,
+    Mode,
+    StateSpec,
+    axis_of,
+    state_specs,
+    writes_in_place,
+)
 from edgefront.core.graph.writer import GraphWriter
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.ends import RelativePositions, RotaryPositions
@@ -71,7 +80,7 @@ class GraphContext:
         }
         self._left: dict[str, str] = {}
         for spec in self._incoming.values():
-            graph.input(spec.name, spec.axes, TensorProto.INT64 if spec.integer else None)
+            graph.input(spec.name, self._axes(spec), TensorProto.INT64 if spec.integer else None)
 
     def keys_values(
         self,
@@ -261,8 +270,15 @@ class GraphContext:
                     value = graph.op("Add", name, value)
             else:
                 value = self._left[name]
-            axes = tuple(f"{NEXT}{axis}" if at == spec.growing else axis for at, axis in enumerate(spec.axes))
-            graph.output(value, f"{NEXT}{name}", axes, TensorProto.INT64 if spec.integer else None)
+            graph.output(value, f"{NEXT}{name}", self._axes(spec, NEXT), TensorProto.INT64 if spec.integer else None)
+
+    def _axes(self, spec: StateSpec, prefix: str = "") -> tuple[str | int, ...]:
+        """Of an entry as the graph declares it: the growing axis of what goes out has another length."""
+
+        def name(axis: str | int) -> str:
+            return CAPACITY if spec.name in self._in_place else f"{prefix}{axis}"
+
+        return tuple(name(axis) if at == spec.growing else axis for at, axis in enumerate(spec.axes))
 
     def _carried(self, entry: str, *shape: int) -> str:
         graph = self.graph

@@ -34,9 +34,14 @@ from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.writer import Dtype
 from edgefront.core.number_formats import BLOCK_SIZE, Quantisation
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import MAX_LENGTH
+from edgefront.core.spaces.ends import RotaryPositions
 
 ONNX_LIMIT_BYTES = (1 << 31) - 1
 """Protobuf reads no larger message."""
+
+LONGEST = 1 << 15
+"""Tokens at most in the rotary tables of a file: 8 MiB where 64 features of a head turn."""
 
 # Field numbers of onnx.proto, which its compatibility rules keep constant.
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9
@@ -67,25 +72,36 @@ def write_onnx(
     window: int | None = None,
     padding: bool = False,
     quantisation: Quantisation = "full",
+    in_place: bool = False,
 ) -> None:
     """One self-contained ONNX file (see `core.graph.build` for inputs and outputs), in place only when whole.
 
     `weights`: the seed of untrained ones, or given ones. The file contains the parameters that the graph reads; its
-    metadata includes mode and number format (dtype, or the quantisation).
+    metadata includes mode and number format (dtype, or the quantisation). `in_place`: a decode graph that generates,
+    whose mode there is `generate`: it writes keys and values in place and has ONNX Runtime's own attention, as
+    `core.graph.build.build` describes; rotary tables end at `LONGEST` tokens at most.
 
     Raises `InvalidInput` for a mode, window or padding that the architecture does not have, `TooLarge` above protobuf's
     2 GiB (safetensors has no such bound), `Unavailable` where the disk is full.
     """
     path, values = Path(path), _values(weights)
     model = unfilled_model(
-        architecture, mode=mode, logits=logits, dtype=dtype, window=window, padding=padding, quantisation=quantisation
+        architecture,
+        mode=mode,
+        logits=logits,
+        dtype=dtype,
+        window=window,
+        padding=padding,
+        quantisation=quantisation,
+        in_place=in_place,
+        fused=longest_generated(architecture) if in_place else None,
     )
     specs = used_parameters(model, architecture)
     kinds = [format_of(spec.name, dtype, quantisation) for spec in specs]
     scales = {spec.name: values.scale(spec) for spec, kind in zip(specs, kinds, strict=True) if kind == "s7"}
     model.graph.initializer.extend(int8_scale(spec, scales[spec.name]) for spec in specs if spec.name in scales)
     numbers = dtype if quantisation == "full" else quantisation
-    known = {**metadata(architecture, values), "mode": mode, "numbers": numbers}
+    known = {**metadata(architecture, values), "mode": "generate" if in_place else mode, "numbers": numbers}
     for key, value in known.items():
         model.metadata_props.add(key=key, value=value)
     graph = model.graph.SerializeToString(deterministic=True)
@@ -112,6 +128,14 @@ def write_onnx(
                 continue
             file.write(parts[0][0])
             _write_values(file, spec, values, kind, scales.get(spec.name, 1.0))
+
+
+def longest_generated(architecture: Architecture) -> int:
+    """Tokens that a graph written in place can see: rotary tables are in the file, learned positions end."""
+    positions = architecture.positions
+    if isinstance(positions, RotaryPositions):
+        return min(positions.stated_length, LONGEST)
+    return architecture.max_length or MAX_LENGTH
 
 
 def write_safetensors(architecture: Architecture, weights: int | ParameterValues, path: Path | str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.files import whole_file
-from edgefront.core.graph.state import Logits, Mode, check_pass
+from edgefront.core.graph.state import Logits, Mode, check_in_place, check_pass
 from edgefront.core.number_formats import QUANTISED, GgufFormat, NumberFormat, Quantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.gguf import check_gguf
@@ -24,16 +24,26 @@ if TYPE_CHECKING:
     from edgefront.core.graph.writer import Dtype
 
 ModelFormat = Literal[
-    "onnx", "onnx-prefill", "onnx-decode", "onnx-segment", "gguf", "transformers", "safetensors", "architecture"
+    "onnx",
+    "onnx-prefill",
+    "onnx-decode",
+    "onnx-generate",
+    "onnx-segment",
+    "gguf",
+    "transformers",
+    "safetensors",
+    "architecture",
 ]
 
 MODES: dict[ModelFormat, Mode] = {
     "onnx": "forward",
     "onnx-prefill": "prefill",
     "onnx-decode": "decode",
+    "onnx-generate": "decode",
     "onnx-segment": "segment",
 }
-"""Formats that are an ONNX graph, and the pass that each one runs (see `core.graph.build`)."""
+"""Formats that are an ONNX graph, and the pass that each one runs (see `core.graph.build`). `onnx-generate` reads the
+prompt too, and writes keys and values in place."""
 
 _OF_ONNX: tuple[NumberFormat, ...] = ("float32", "float16", "bfloat16", "int8", "int4")
 NUMBERS: dict[ModelFormat, tuple[NumberFormat, ...]] = {
@@ -130,13 +140,16 @@ def write_model(
     elif format_ == "safetensors":
         write_safetensors(architecture, weights, path)
     else:
-        mode = MODES[format_]
+        mode, in_place = MODES[format_], format_ == "onnx-generate"
         logits: Logits = "last" if mode in ("prefill", "decode") else "all"
         if number_format in QUANTISED:
             quantisation = cast(Quantisation, number_format)
-            write_onnx(architecture, weights, path, mode=mode, logits=logits, quantisation=quantisation)
+            write_onnx(
+                architecture, weights, path, mode=mode, logits=logits, quantisation=quantisation, in_place=in_place
+            )
         else:
-            write_onnx(architecture, weights, path, mode=mode, logits=logits, dtype=cast("Dtype", number_format))
+            dtype = cast("Dtype", number_format)
+            write_onnx(architecture, weights, path, mode=mode, logits=logits, dtype=dtype, in_place=in_place)
 
 
 def _fault(
@@ -148,6 +161,8 @@ def _fault(
         elif format_ == "transformers":
             to_config(architecture)
         check_pass(architecture, MODES.get(format_, "forward"))
+        if format_ == "onnx-generate":
+            check_in_place(architecture)
     except InvalidInput as error:
         return error
     return None

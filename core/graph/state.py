@@ -30,6 +30,8 @@ Logits = Literal["all", "last", "none"]
 Mode = Literal["forward", "segment", "prefill", "decode"]
 """What a pass does with state: nothing; memory in and out; cache out; cache in and out."""
 
+CAPACITY = "capacity"
+"""Name of the growing axis of an entry that a graph writes in place: as many tokens as its buffer has room for."""
 AXIS_OF = {"self": "past", "both": "context", "source": "source"}
 """What the growing axis of an entry holds: the past, the source and then the past, or the source alone."""
 
@@ -103,6 +105,25 @@ def writes_in_place(architecture: Architecture, spec: StateSpec) -> bool:
     """
     grows = spec.growing is not None and spec.axes[spec.growing] == AXIS_OF["self"]
     return grows and counts_tokens(architecture, "cache") and not isinstance(architecture.positions, RelativePositions)
+
+
+def check_in_place(architecture: Architecture) -> None:
+    """`InvalidInput` that says why for an architecture of which a decode graph writes nothing in place, or which it
+    cannot run from the first token on.
+    """
+    specs = state_specs(architecture, "cache")
+    if architecture.source is not None:
+        reason = "a decode graph does not encode its source"
+    elif any(writes_in_place(architecture, spec) for spec in specs):
+        return
+    elif not any(spec.growing is not None and spec.axes[spec.growing] == AXIS_OF["self"] for spec in specs):
+        reason = "it has no attention without a window, whose keys and values could be written in place"
+    else:
+        kind = architecture.positions.kind
+        reason = f"keys and values are written in place by the number of tokens, and its positions are {kind}"
+    raise InvalidInput(
+        reason, field="architecture", allowed="learned, sinusoidal or rotary positions, and attention without a window"
+    )
 
 
 def check_pass(

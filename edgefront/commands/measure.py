@@ -81,7 +81,14 @@ def measure(
     launches: Annotated[
         int, typer.Option(min=1, help="Launches (fresh processes); the interval is computed over them.")
     ] = 3,
-    time_limit: Annotated[float, typer.Option(min=0.1, help="Time limit of one launch in seconds.")] = 60.0,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            max=3600,
+            help="Time limit of one launch in seconds. Default: at least 60, more for many tokens and large models.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Seed of the random weights and tokens.")] = 0,
     force: Force = False,
     record: Annotated[
@@ -91,11 +98,12 @@ def measure(
     """Measure a model on this machine: median latency, its interval, and peak memory. Needs no server.
 
     With --prompt, --new or --context it generates: the time to the first token, of each further token, tokens a second,
-    peak memory and, where this machine lets it be read, the energy of a token, at each context.
+    peak memory and, where this machine lets it be read, the energy of a token, at each context. Where a context fails,
+    those before it are shown, and the command ends with an error that names it.
     """
     from pydantic import ValidationError
 
-    from edgefront.core.errors import ProtocolError
+    from edgefront.core.errors import MeasurementError, ProtocolError
     from edgefront.core.files import check_free
     from edgefront.core.measurement.passes import protocol_costs
     from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -103,7 +111,7 @@ def measure(
     from edgefront.core.validation import invalid_input
     from edgefront.requests.generation import contexts, generation_fields
     from edgefront.show.picture import check_ending
-    from edgefront.workflows.measure import find_model, run_all
+    from edgefront.workflows.measure import find_model, run, time_limit_s
 
     lengths = {"sequence_length": sequence_length, "memory_length": memory_length}
     fields = generation_fields(mode, lengths, prompt=prompt, new=new, context=context)
@@ -126,7 +134,6 @@ def measure(
         "logits": logits,
         "warmup": warmup,
         "repeats": repeats,
-        "time_limit_s": time_limit,
     }
     try:
         protocols = [
@@ -143,8 +150,17 @@ def measure(
     if isinstance(subject, Architecture):
         for protocol in protocols:
             protocol_costs(subject, protocol)  # refuses passes that the model does not support
+    protocols = [one.model_copy(update={"time_limit_s": time_limit or time_limit_s(subject, one)}) for one in protocols]
+    measured: list[Measured] = []
+    failed: MeasurementError | None = None
     with session.err.status(f"measuring {model} …"):
-        measured = run_all(subject, protocols, launches=launches, seed=seed)
+        try:
+            for one in run(subject, protocols, launches=launches, seed=seed):
+                measured.append(one)  # kept where a later one fails
+        except MeasurementError as error:
+            failed = error
+    if failed is not None and not measured:
+        raise failed
     if record:
         add_measurements(model, [one.for_card() for one in measured])
     if not befores:
@@ -158,6 +174,8 @@ def measure(
 
         draw_curve(measured, output, title=Path(model).name)
         session.note(f"drawn: {output}")
+    if failed is not None:  # after the contexts that were measured
+        raise failed
 
 
 def _show(session: Session, name: str, measured: Measured) -> None:

@@ -122,8 +122,9 @@ FileFormat = Annotated[
     typer.Option(
         "--format",
         help="File format. onnx is a forward pass over whole sequences; onnx-prefill and onnx-decode generate text; "
-        "onnx-segment reads segment by segment with a memory; gguf is for llama.cpp; transformers is a "
-        "tar archive with the folder that Hugging Face's from_pretrained loads.",
+        "onnx-generate does so alone, with its cache written in place; onnx-segment reads segment by segment with a "
+        "memory; gguf is for llama.cpp; transformers is a tar archive with the folder that Hugging Face's "
+        "from_pretrained loads.",
     ),
 ]
 Licence = Annotated[

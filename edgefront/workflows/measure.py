@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefront.core.errors import MeasurementError
+from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult, PeakMemory
 from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, half_width_ms, median, p90
+from edgefront.core.processes.folders import work_folder
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.requests.jobs import described
 
 if TYPE_CHECKING:
     from edgefront.agents.measuring.measure import Measurer
+
+
+_SHORTEST_S, _LONGEST_S = 60.0, 3600.0
+_SLOW_FLOPS, _SLOW_BYTES = 1e9, 0.5e9
+_MEMORY_PASSES = 2
+"""Of a launch whose memory is measured after the timed passes."""
 
 
 def find_model(file_or_name: str) -> Architecture | Path:
@@ -98,31 +105,45 @@ class Measured:
         return found[(len(found) - 1) // 2]
 
 
-def run(subject: Architecture | Path, protocol: MeasurementProtocol, *, launches: int, seed: int) -> Measured:
-    """Measures `launches` times, each in a fresh process. Raises `MeasurementError` with the reason if that is not
-    possible on this machine.
+def time_limit_s(subject: Architecture | Path, protocol: MeasurementProtocol) -> float:
+    """A limit for one launch that slow devices keep, too: a minute, and what all passes would take at `_SLOW_FLOPS` and
+    `_SLOW_BYTES` a second. An hour at most, as the protocol has it.
     """
-    return run_all(subject, [protocol], launches=launches, seed=seed)[0]
+    passes = protocol.warmup + protocol.repeats + _MEMORY_PASSES
+    if isinstance(subject, Path):
+        weight_bytes = subject.stat().st_size
+        flops = weight_bytes // 2 * protocol.batch * protocol.sequence_length
+    else:
+        found = protocol_costs(subject, protocol)
+        flops, weight_bytes = found.flops, found.weight_bytes
+        if protocol.runtime == "llamacpp" and protocol.mode in ("decode", "generate") and protocol.memory_length:
+            # Its context is read, and with a convolution before every generation.
+            context = {"mode": "prefill", "memory_length": 0, "sequence_length": protocol.memory_length}
+            read = {**protocol.model_dump(exclude={"new_tokens", "latency"}), **context}
+            flops += protocol_costs(subject, MeasurementProtocol.model_validate(read)).flops
+    moved = weight_bytes * max(1, protocol.new_tokens)
+    return min(_LONGEST_S, _SHORTEST_S + passes * (flops / _SLOW_FLOPS + moved / _SLOW_BYTES))
 
 
-def run_all(
+def run(
     subject: Architecture | Path, protocols: Sequence[MeasurementProtocol], *, launches: int, seed: int
-) -> tuple[Measured, ...]:
-    """The same by several protocols, with the same weights."""
+) -> Iterator[Measured]:
+    """Measures by each protocol, with the same weights, `launches` times, each in a fresh process. Raises
+    `MeasurementError` with the reason, and the context of a generation, where that is not possible on this machine.
+    """
     from edgefront.agents.measuring.measure import Measurer
 
-    with tempfile.TemporaryDirectory(prefix="edgefront-measure-") as folder, Measurer(Path(folder)) as measurer:
-        return tuple(
-            Measured(subject, one, tuple(_launch(measurer, subject, one, seed) for _ in range(launches)))
-            for one in protocols
-        )
+    with work_folder() as folder, Measurer(folder / "weights") as measurer:
+        for one in protocols:
+            yield Measured(subject, one, tuple(_launch(measurer, subject, one, seed) for _ in range(launches)))
 
 
 def _launch(measurer: Measurer, subject: Architecture | Path, protocol: MeasurementProtocol, seed: int) -> LaunchResult:
     result = measurer.measure(subject, protocol, seed)
     if result.outcome != "done":
+        context = f"context {protocol.memory_length}: " if protocol.mode == "generate" else ""
         raise MeasurementError(
-            f"{result.outcome}, {(result.reason or '').replace('_', ' ')}: {result.message}",
+            f"{context}{result.outcome}, {(result.reason or '').replace('_', ' ')}: {result.message}",
             reason=result.reason or "run_error",
         )
     return result

@@ -205,7 +205,7 @@ def test_launches_of_two_agents_take_turns(weights, tmp_path):
     assert results[0].outcome == "done"
 
 
-def test_a_spawned_child_measures_the_same(weights):
+def test_a_spawned_child_measures_the_same(weights, tmp_path):
     """The way of GPUs and of other systems, here on the CPU."""
     from edgefront.agents.measuring.request import LaunchRequest
     from edgefront.agents.measuring.spawn import run_spawned
@@ -219,9 +219,9 @@ def test_a_spawned_child_measures_the_same(weights):
     protocol = ORT.model_copy(update={"memory": "resident"})
     request = LaunchRequest(architecture=model.canonical, protocol=protocol, seed=3, cache=weights)
     begun = []
-    result = run_spawned(request, begun.append)
+    result = run_spawned(request, begun.append, tmp_path)
     assert result.outcome == "done", result.message
     assert result.memory.method == "resident"
     assert begun[0].returncode == 0
     late = request.model_copy(update={"protocol": protocol.model_copy(update={"time_limit_s": 0.01})})
-    assert run_spawned(late, begun.append).reason == "over_time"
+    assert run_spawned(late, begun.append, tmp_path).reason == "over_time"

@@ -13,6 +13,7 @@ import pytest
 import subjects
 from pydantic import ValidationError
 
+from edgefront.agents.measuring.footprint import least_footprint_bytes
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import library
@@ -56,21 +57,66 @@ FAMILIES: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize("mode", ["forward", "decode"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_measured(measurer: Measurer, family: str, mode: str) -> None:
-    description = {**ROTARY, "d_model": 64, "embedding": {"vocab_size": 300}, "blocks": FAMILIES[family]}
     # Beyond the length that a file to ship states: rotary positions have no end.
     lengths = {"memory_length": 5000} if mode == "decode" and family == "llama" else {"memory_length": 30}
     lengths = lengths if mode == "decode" else {"sequence_length": 24}
     protocol = MeasurementProtocol.model_validate({"runtime": "llamacpp", "mode": mode, "repeats": 20, **lengths})
-    result = measurer.measure(Architecture.parse(description), protocol, seed=3)
+    result = measurer.measure(model_of(family), protocol, seed=3)
     assert result.outcome == "done", result.message
     assert result.latency is not None
+
+
+@pytest.mark.parametrize("context", [0, 30])
+@pytest.mark.parametrize("family", ["gpt2", *FAMILIES])
+def test_every_family_generates(measurer: Measurer, family: str, context: int) -> None:
+    """Times of every generation, and a peak that holds the weights and the tokens, and little more."""
+    model, protocol = model_of(family), generation(memory_length=context, repeats=3)
+    result = measurer.measure(model, protocol, seed=3)
+    assert result.outcome == "done", result.message
+    made, latency, memory = result.generation, result.latency, result.memory
+    assert made is not None
+    assert latency is not None
+    assert memory is not None
+    assert len(made.first_token_ms) == len(made.token_ms) == 3
+    for first, each, total in zip(made.first_token_ms, made.token_ms, latency.samples_ms, strict=True):
+        assert first > 0
+        assert each > 0
+        assert total == pytest.approx(first + (protocol.new_tokens - 1) * each)
+    least = least_footprint_bytes(model, protocol)
+    assert least < memory.peak_bytes < least + 40 * MIB
+
+
+@pytest.mark.parametrize("family", ["gpt2", *FAMILIES])
+def test_every_family_chooses_the_tokens_of_torch(weights: Path, family: str) -> None:
+    """In float32, of a model whose output is not its embedding: that would say the last token again and again."""
+    model = Architecture.parse({**model_of(family).canonical, "output": {"tied": False}})
+    tokens = {}
+    for runtime in ("llamacpp", "pytorch"):
+        protocol = generation(runtime)
+        request = LaunchRequest(architecture=model.canonical, protocol=protocol, seed=3, cache=weights)
+        made = library(protocol.runtime).generator(request)
+        made.generate()
+        tokens[runtime] = made.tokens.tolist()
+    assert tokens["llamacpp"] == tokens["pytorch"]
+    assert len(set(tokens["pytorch"][0])) > 1
+
+
+def model_of(family: str) -> Architecture:
+    if family == "gpt2":
+        return subjects.gpt()
+    return Architecture.parse({**ROTARY, "d_model": 64, "embedding": {"vocab_size": 300}, "blocks": FAMILIES[family]})
+
+
+def generation(runtime: str = "llamacpp", **fields: Any) -> MeasurementProtocol:
+    short = {"mode": "generate", "sequence_length": 11, "new_tokens": 8}
+    return MeasurementProtocol.model_validate({"runtime": runtime, **short, **fields})
 
 
 def test_its_timings_are_those_of_the_wall_clock(weights: Path) -> None:
     """Of whole prompts, beside which the way to the server and back is little."""
     protocol = LLAMACPP.model_copy(update={"sequence_length": 512})
-    model_of = subjects.gpt(layers=4, d_model=256, vocabulary=2000, length=1024)
-    request = LaunchRequest(architecture=model_of.canonical, protocol=protocol, seed=3, cache=weights)
+    larger = subjects.gpt(layers=4, d_model=256, vocabulary=2000, length=1024)
+    request = LaunchRequest(architecture=larger.canonical, protocol=protocol, seed=3, cache=weights)
     model = library("llamacpp").build(request)
     shares = []
     for _ in range(7):

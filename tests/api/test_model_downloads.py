@@ -99,7 +99,7 @@ def test_an_encoder_has_no_file_that_decodes(sqlite_service: Service, client: ht
     made = sqlite_service.submit(client, space={"name": "bert", "narrow": narrow}, baseline_layers=[1])
     [candidate, *_] = client.get(f"/v1/jobs/{made['id']}/candidates").json()["items"]
     path = f"/v1/candidates/{candidate['id']}/model"
-    for format_ in ("onnx-prefill", "onnx-decode", "onnx-segment"):
+    for format_ in ("onnx-prefill", "onnx-decode", "onnx-generate", "onnx-segment"):
         refused = problem(client.get(path, params={"format": format_}), 422)
         assert (refused["kind"], refused["field"], refused["value"]) == ("invalid-input", "format", format_)
         assert refused["allowed"] == "onnx, safetensors, architecture"

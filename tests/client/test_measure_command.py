@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import edgefront
 
 from edgefront import exits
 from edgefront.core.graph.export import write_onnx
+from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.models import named_model
+from edgefront.workflows.measure import time_limit_s
 
 TINY = {
     "d_model": 64,
@@ -139,6 +143,45 @@ def test_a_generation_in_words(description: Path) -> None:
     assert "█" in done.stdout
     assert "energy" in done.stderr
     assert "1 generations in 1 launch" in done.stderr
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_contexts_that_were_measured_are_shown_before_the_one_that_fails(tmp_path: Path, as_json: bool) -> None:
+    """One that no memory holds: 64 sequences of 65,000 tokens take more than a terabyte."""
+    wide = {"kind": "attention", "n_head": 64, "d_head": 64}
+    file = tmp_path / "wide.json"
+    file.write_text(json.dumps({**TINY, "positions": {"kind": "rotary"}, "blocks": [wide] * 8}), encoding="utf-8")
+    options = ("--prompt", "2", "--new", "2", "--context", "0,65000", "--batch", "64", "--launches", "1")
+    done = edgefront("measure", str(file), *options, "--repeats", "1", *["--json"] * as_json)
+    assert done.returncode == exits.ERROR
+    assert "context 65000: infeasible, out of memory: it needs at least" in " ".join(done.stderr.split())
+    if as_json:
+        assert [one["protocol"]["memory_length"] for one in json.loads(done.stdout)["contexts"]] == [0]
+    else:
+        assert "2 tokens from a prompt of 2" in done.stdout
+        assert "65000" not in done.stdout
+
+
+def test_the_time_limit_grows_with_the_tokens_and_the_model() -> None:
+    def limit(name: str, **fields: Any) -> float:
+        return time_limit_s(named_model(name).architecture, MeasurementProtocol(**fields))
+
+    assert limit("gpt2-small", mode="decode", memory_length=100, repeats=1) == pytest.approx(60, abs=10)
+    short = limit("smollm2-135m", mode="generate", sequence_length=128, new_tokens=16)
+    long = limit("smollm2-135m", mode="generate", sequence_length=512, new_tokens=64, memory_length=4096)
+    read = limit("smollm2-135m", mode="generate", sequence_length=512, memory_length=4096, runtime="llamacpp")
+    assert 60 < short < long < read <= 3600
+    assert limit("tinyllama-1.1b", mode="generate", sequence_length=4096, memory_length=8192) == 3600
+
+
+def test_failures_are_said_in_words_and_without_classes(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"not a graph")
+    done = edgefront("measure", str(broken), *QUICK)
+    assert done.returncode == exits.ERROR
+    assert "build error: Load model from" in " ".join(done.stderr.split())
+    refused = edgefront("measure", str(broken), *QUICK, "--provider", "no_such")
+    assert "unsupported: this ONNX Runtime has no provider no_such" in " ".join(refused.stderr.split())
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ def test_each_format(tiny: tuple[Service, CandidateView], tmp_path: Path) -> Non
         "onnx": f"edgefront-{short}-untrained-seed5.onnx",
         "onnx-prefill": f"edgefront-{short}-untrained-seed5-prefill.onnx",
         "onnx-decode": f"edgefront-{short}-untrained-seed5-decode.onnx",
+        "onnx-generate": f"edgefront-{short}-untrained-seed5-generate.onnx",
         "onnx-segment": f"edgefront-{short}-untrained-seed5-segment.onnx",
         "safetensors": f"edgefront-{short}-untrained-seed5.safetensors",
         "architecture": f"edgefront-{short}-architecture.json",
@@ -73,7 +74,10 @@ def test_each_format(tiny: tuple[Service, CandidateView], tmp_path: Path) -> Non
     for format_, mode in MODES.items():
         model = onnx.load(artifact_for(service.database, service.user, candidate.id, format_, folder).path)
         about = {entry.key: entry.value for entry in model.metadata_props}
-        assert (about["digest"], about["mode"]) == (candidate.digest, mode)
+        assert (about["digest"], about["mode"]) == (
+            candidate.digest,
+            "generate" if format_ == "onnx-generate" else mode,
+        )
     path = artifact_for(service.database, service.user, candidate.id, "safetensors", folder).path
     with safe_open(path, "numpy") as weights:
         assert "untrained" in weights.metadata()["weights"]
@@ -274,7 +278,7 @@ def test_an_encoder_has_no_files_that_generate(sqlite_service: Service, tmp_path
     with sqlite_service.database.read() as session:
         candidate = list_candidates(session, sqlite_service.user, job.id).items[0]
     folder = tmp_path / "artifacts"
-    refused: tuple[ModelFormat, ...] = ("onnx-prefill", "onnx-decode", "onnx-segment")
+    refused: tuple[ModelFormat, ...] = ("onnx-prefill", "onnx-decode", "onnx-generate", "onnx-segment")
     for format_ in refused:
         with pytest.raises(InvalidInput, match="needs a causal model") as caught:
             artifact_for(sqlite_service.database, sqlite_service.user, candidate.id, format_, folder)

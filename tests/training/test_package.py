@@ -120,6 +120,8 @@ def test_trained_weights_as_onnx_score_as_torch_does(name: str, tmp_path: Path) 
         feeds: dict[str, Any] = {"tokens": tokens}
         if format_ == "onnx-segment":
             feeds |= {item.name: _nothing(item, 2) for item in run.get_inputs() if item.name != "tokens"}
+        if format_ == "onnx-generate":
+            feeds |= {item.name: _nothing(item, 2, capacity=12) for item in run.get_inputs() if item.name != "tokens"}
         if format_ == "onnx-decode":
             prefill = session(tmp_path / file_name(found.architecture.digest, None, "onnx-prefill"))
             before = [output.name for output in prefill.get_outputs()]
@@ -127,13 +129,14 @@ def test_trained_weights_as_onnx_score_as_torch_does(name: str, tmp_path: Path) 
             feeds = {"tokens": tokens[:, 7:]}
             feeds |= {key.removeprefix("next."): value for key, value in state.items() if key.startswith("next.")}
         scores = dict(zip(names, run.run(names, feeds), strict=True))["logits"]
-        wanted = torch_scores(model, tokens, last=format_ in ("onnx-prefill", "onnx-decode"))
+        wanted = torch_scores(model, tokens, last=format_ in ("onnx-prefill", "onnx-decode", "onnx-generate"))
         np.testing.assert_allclose(scores, wanted, rtol=2e-4, atol=2e-5)
 
 
-def _nothing(item: Any, batch: int) -> np.ndarray[Any, Any]:
-    """An empty state: length 0 along the past, cells of zeros, position 0."""
-    sizes = [batch if axis == "batch" else 0 if isinstance(axis, str) else axis for axis in item.shape]
+def _nothing(item: Any, batch: int, capacity: int = 0) -> np.ndarray[Any, Any]:
+    """An empty state: length 0 along the past, or room for so many tokens; cells of zeros, position 0."""
+    known = {"batch": batch, "capacity": capacity}
+    sizes = [known.get(axis, 0) if isinstance(axis, str) else axis for axis in item.shape]
     return np.zeros(sizes, np.int64 if "int64" in item.type else np.float32)
 
 

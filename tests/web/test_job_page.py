@@ -206,6 +206,23 @@ def test_files_are_offered_as_they_were_measured(
     assert download.value.suggested_filename.endswith("-segment-int8.onnx")
 
 
+def test_a_generation_offers_the_file_that_writes_in_place(
+    watch: Watch, member: BrowserContext, api: httpx.Client, agent: RemoteAgent
+) -> None:
+    protocol = {"mode": "generate", "sequence_length": 16, "new_tokens": 4}
+    narrow = {"n_layer": [2, 3], "d_model": 128, "d_inner": 256, "n_head": 2}
+    for space, has in (("lts-gpt2", ["generate"]), ("lts-transformer-xl", [])):
+        job = random_search(api, agent, {"name": space, "narrow": narrow}, protocol=protocol)
+        seen = watch(member, f"/jobs/{job['id']}")
+        seen.until(ROWS, job["targets"][0]["frontier_size"])
+        links = seen.page.locator("#candidates tbody tr").first.locator("a[href*='format=']")
+        expect(links).to_have_text(["ONNX", "prefill", "decode", *has, "safetensors", "architecture"])
+        if has:
+            with seen.page.expect_download() as download:
+                links.nth(3).click()
+            assert download.value.suggested_filename.endswith("-generate.onnx")
+
+
 def test_shape_and_downloads_are_in_sight_at_1280_pixels(
     watch: Watch, member: BrowserContext, finished: dict[str, Any]
 ) -> None:

@@ -81,7 +81,16 @@ def test_curves_grow_without_reload_and_the_result_is_listed(watch: Watch, membe
         assert {Path(name).name for name in archive.namelist()} == kept
     links = seen.page.locator("#formats a")
     expect(links).to_have_text(
-        ["GGUF (llama.cpp)", "GGUF q8_0", "GGUF q4_0", "transformers (tar)", "ONNX", "ONNX prefill", "ONNX decode"]
+        [
+            "GGUF (llama.cpp)",
+            "GGUF q8_0",
+            "GGUF q4_0",
+            "transformers (tar)",
+            "ONNX",
+            "ONNX prefill",
+            "ONNX decode",
+            "ONNX generate",
+        ]
     )
     with seen.page.expect_download() as download:
         seen.page.get_by_role("link", name="GGUF q8_0").click()

@@ -12,18 +12,21 @@ import json
 import sys
 from typing import Any, get_args
 
-from edgefront.agents.measuring.runtimes import library
-from edgefront.core.measurement.runtimes import Runtime, not_installed
+from edgefront.agents.measuring.runtimes import ON_NVIDIA, library
+from edgefront.core.measurement.runtimes import ON_PROCESSOR, Runtime, not_installed
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.processes.child import die_with_parent
 from edgefront.core.validation import one_of
 
 # Providers that take minutes for each new graph: for these float32 only is assumed.
 _SLOW = {"tensorrt"}
+_ASSUMED = ON_PROCESSOR | ON_NVIDIA
+"""Providers that compute in float32 whatever a test says, which fails on a full disk or a full GPU, too. Of any other,
+as OpenVINO's `gpu` and `npu`, only what passed is offered."""
 
 
 def describe(runtime: Runtime) -> dict[str, Any]:
-    """Fields of `core.wire.agent.RuntimeFacts`, except `numbers`."""
+    """Fields of `core.wire.agent.RuntimeFacts`, except `numbers`; its providers are not tested yet."""
     return {"runtime": runtime, **library(runtime).facts()}
 
 
@@ -31,19 +34,22 @@ def main(runtime: Runtime) -> int:
     if not_installed(runtime) is not None:
         return 1
     facts = describe(runtime)
+    here = sorted(facts["providers"], key=lambda name: name not in ON_PROCESSOR)  # a driver may crash: it comes last
+    numbers: dict[str, list[str]] = {provider: ["float32"] for provider in here if provider in _ASSUMED}
+    facts |= {"providers": sorted(numbers), "numbers": numbers}
     _say(facts)
     from edgefront.agents.measuring.runtimes.trial import computes_in
 
-    facts["numbers"] = {provider: ["float32"] for provider in facts["providers"]}
     works = True
-    for provider, found in facts["numbers"].items():
+    for provider in here:
         if provider in _SLOW:
             continue
-        # A full disk or too little memory would look like a device without any other format.
-        works = computes_in("float32", runtime, provider) and works
         for number in get_args(NumberFormat):
-            if number not in found and computes_in(number, runtime, provider):
-                found.append(number)
+            passed = computes_in(number, runtime, provider)
+            works = works and (passed or number != "float32")
+            if passed and number not in numbers.setdefault(provider, []):
+                numbers[provider].append(number)
+                facts["providers"] = sorted(name for name, found in numbers.items() if found)
                 _say(facts)
     return 0 if works else 1
 

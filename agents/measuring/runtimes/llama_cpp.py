@@ -236,9 +236,9 @@ def _server(path: Path, protocol: MeasurementProtocol, length: int) -> Any:
     parameters.fit_params = parameters.warmup = parameters.ctx_shift = parameters.ui = False
     parameters.verbosity = _ERRORS_ONLY
     # A device opens no port: the server, which is called in this process alone, gets a socket file, and only for so
-    # long as it starts.
-    with tempfile.TemporaryDirectory(prefix="edgefront-llama-") as folder:
-        parameters.hostnames = [os.path.join(folder, "server.sock")]
+    # long as it starts. Its path has a hundred characters at most, and `.sock` at its end.
+    with tempfile.TemporaryDirectory(prefix="edgefront-llm-") as folder:
+        parameters.hostnames = [os.path.join(folder, "s.sock")]
         return xllamacpp.Server(parameters)
 
 

@@ -79,9 +79,9 @@ def computes_in(number_format: KnownFormat, request: LaunchRequest) -> bool:
     try:
         model = OpenVinoModel(request)
         model.forward_ms()
-    except Exception:  # no kernel, no driver, no memory …: unsupported
+        types = model.types_of_products()
+    except Exception:  # no kernel, no driver, no memory, no word on its kernels …: unsupported
         return False
-    types = model.types_of_products()
     wanted = _EXECUTED[number_format]
     others = _FLOATS if number_format in QUANTISED else frozenset()
     return model.finite() and bool(types & wanted) and types <= wanted | others

@@ -7,7 +7,7 @@ import { badgeOf, progressOf, qualityOf, qualityText, stateTitle } from "../trai
 
 const FORMATS = {
   onnx: "ONNX: a pass over whole sequences", "onnx-prefill": "ONNX for the prompt", "onnx-decode": "ONNX for token by token",
-  "onnx-segment": "ONNX for segments after a memory", gguf: "GGUF, for llama.cpp", transformers: "Folder for Hugging Face transformers (tar)",
+  "onnx-generate": "ONNX that generates with its cache in place", "onnx-segment": "ONNX for segments after a memory", gguf: "GGUF, for llama.cpp", transformers: "Folder for Hugging Face transformers (tar)",
   safetensors: "safetensors", architecture: "Description (JSON), no weights",
 };
 

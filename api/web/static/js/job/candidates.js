@@ -70,8 +70,9 @@ export class Candidates {
     const { architecture, ...fields } = view;
     const known = this.records.get(view.id);
     if (architecture) Object.assign(this.#target(view.target_id).traits, { generates: generates(architecture), pooled: isPooled(architecture) });
-    const { shape, family } = architecture ? { shape: shapeOf(architecture), family: familyOf(architecture) } : known ?? {};
-    const record = this.#dressed({ ...fields, shape, family });
+    const { shape, family, inPlace } = architecture
+      ? { shape: shapeOf(architecture), family: familyOf(architecture), inPlace: writesInPlace(architecture) } : known ?? {};
+    const record = this.#dressed({ ...fields, shape, family, inPlace });
     this.numbers.set(view.id, view.number);
     if (architecture || known) {
       this.records.delete(view.id); // and to the end of those that are kept
@@ -153,6 +154,12 @@ export class Candidates {
 /** Whether it predicts token by token, and so has the files that generate (`core.graph.state.check_pass`). */
 function generates(architecture) {
   return architecture?.causal !== false && !isPooled(architecture);
+}
+
+/** Whether it has the file that generates with its cache in place (`core.graph.state.check_in_place`). */
+function writesInPlace({ positions, source, blocks }) {
+  const keeps = ({ kind, attends = "self", window }) => ["attention", "srupp"].includes(kind) && attends === "self" && !window;
+  return !source && ["learned", "sinusoidal", "rotary"].includes(positions?.kind ?? "learned") && blocks.some(keeps);
 }
 
 const isPooled = (architecture) => ["pooled", "classes"].includes(architecture?.output?.kind);

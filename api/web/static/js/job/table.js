@@ -14,6 +14,7 @@ const FORMATS = [
   { format: "onnx", label: "ONNX", what: "onnx file" },
   { format: "onnx-prefill", label: "prefill", what: "onnx file for the prompt", generates: true },
   { format: "onnx-decode", label: "decode", what: "onnx file for token by token", generates: true },
+  { format: "onnx-generate", label: "generate", what: "onnx file that writes its cache in place", generates: true, inPlace: true },
   { format: "onnx-segment", label: "segment", what: "onnx file for segments after a memory", generates: true, memory: true },
   { format: "gguf", label: "GGUF", what: "gguf file", runtime: "llamacpp" },
   { format: "safetensors", label: "safetensors", what: "safetensors file" },
@@ -343,6 +344,7 @@ export function modelLinks(candidate, protocol) {
   return FORMATS
     .filter((each) => candidate.generates || !each.generates)
     .filter((each) => !each.memory || (protocol.mode === "forward" && protocol.memory_length > 0))
+    .filter((each) => !each.inPlace || (protocol.mode === "generate" && candidate.inPlace))
     .filter((each) => !each.runtime || each.runtime === protocol.runtime)
     .map((each) => downloadLink(record, each, whole(candidate.number), numbersOf(protocol, each.format)));
 }

@@ -230,6 +230,7 @@ const FORMATS = [
   { format: "onnx", label: "ONNX" },
   { format: "onnx-prefill", label: "ONNX prefill" },
   { format: "onnx-decode", label: "ONNX decode" },
+  { format: "onnx-generate", label: "ONNX generate" },
 ];
 
 /** Built from the result when it is first asked for. */

@@ -1,0 +1,46 @@
+"""Temporary folders that a process owns for its children, who may be killed before they remove what they made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from edgefront.core.errors import Unavailable
+from edgefront.core.processes.locks import only_holder
+
+_PREFIX = "edgefront-work-"
+_LOCK = "lock"
+_NEW_S = 60.0
+"""A folder may be so new that its owner has yet to lock it."""
+
+
+@contextmanager
+def work_folder() -> Iterator[Path]:
+    """A folder in the system's temporary directory, removed at the end with all that is in it. Those that killed
+    processes of this user left are removed first.
+    """
+    _remove_abandoned(Path(tempfile.gettempdir()))
+    with (
+        tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name,
+        only_holder(Path(name) / _LOCK, Unavailable(f"another process uses {name}")),
+    ):
+        yield Path(name)
+
+
+def _remove_abandoned(place: Path) -> None:
+    for folder in place.glob(f"{_PREFIX}*"):
+        with suppress(OSError, Unavailable):
+            found = folder.lstat()
+            if stat.S_ISDIR(found.st_mode) and _is_own(found) and time.time() - found.st_mtime > _NEW_S:
+                with only_holder(folder / _LOCK, Unavailable(f"the owner of {folder} lives")):
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_own(found: os.stat_result) -> bool:
+    return not hasattr(os, "getuid") or found.st_uid == os.getuid()
