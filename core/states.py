@@ -41,7 +41,7 @@ class CandidateState(State):
     WAITING = "waiting"
     MEASURED = "measured"
     UNCONFIRMED = "unconfirmed"
-    """Measured once, far from what was to be expected: waits for a second launch that agrees."""
+    """Far from what was to be expected, or a baseline of one device alone: waits for a second launch that agrees."""
     OUT_OF_BOUNDS = "out_of_bounds"
     """Measured, but outside the job's limits."""
     INFEASIBLE = "infeasible"
@@ -53,7 +53,7 @@ class CandidateState(State):
 class MeasurementState(State):
     WANTED = "wanted"
     UNCONFIRMED = "unconfirmed"
-    """Its first result is far from what was to be expected, and no second launch has agreed yet."""
+    """It is far from what was to be expected, or a baseline of one device alone, and no second launch has agreed."""
     MEASURED = "measured"
     INFEASIBLE = "infeasible"
     FAILED = "failed"
@@ -65,7 +65,7 @@ class Purpose(State):
     FIRST = "first"
     REFINEMENT = "refinement"
     CONFIRM = "confirm"
-    """A first result was far from what was to be expected: whether a second one agrees."""
+    """Whether a second launch agrees with an unconfirmed result."""
     ANCHOR = "anchor"
     """The small fixed model that shows whether a device still is what it was."""
 

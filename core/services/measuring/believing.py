@@ -6,9 +6,9 @@ first asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.measurement import belief as rules
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, median
-from edgefront.core.services.fleet.capability import can_run
+from edgefront.core.services.fleet.capability import can_read, can_run
 from edgefront.core.services.fleet.device_keys import key_of_device
 from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.measuring.queries import belief
@@ -30,6 +30,8 @@ MOST_CONFIRMATIONS = 4
 """Further launches to confirm one measurement; if they do not agree either, it has failed."""
 MOST_IMPLAUSIBLE = 3
 """Implausible results of one measurement, then it has failed."""
+MOST_EXCUSED, EXCUSED_WITHIN = 3, timedelta(days=1)
+"""So many results of a device that contradict others may be put down to bad conditions within this time."""
 AUDITED_FROM = 4
 """Degrees of freedom from which an interval is one that a further launch can be held against."""
 
@@ -88,57 +90,64 @@ class Beliefs:
         ]
         results = [row.result for row in done]
         if len(done) == 1:
-            return results, self._doubt_of_first(measurement, votes[0])
-        agreed = rules.agreement(votes, tolerance)
-        expected = None
-        if not agreed.agreeing or measurement.state != "measured":
-            expected = self._expected(measurement)
+            doubt = self._doubt_of_first(measurement, votes[0])
+            return results, doubt or self._doubt_of_baseline(measurement)
+        agreed, is_proof = rules.agreement(votes, tolerance), True
         if not agreed.agreeing:
-            near = [] if expected is None else [i for i, one in enumerate(votes) if expected.doubt(*one[1:]) is None]
-            if not near or len({row.device_id for row in done}) == 1:
+            agreed, is_proof = self._decided(measurement, done, votes)
+            if not agreed.agreeing:
                 shown = ", ".join(_shown(one) for one in votes)
                 return results, f"unconfirmed: its {len(done)} launches do not agree: {shown}"
-            agreed = rules.Agreement(frozenset(near), frozenset(range(len(done))) - frozenset(near))
         honest = {done[index].device_id for index in agreed.agreeing}
-        agreeing = [votes[index] for index in sorted(agreed.agreeing)]
-        middle = rules.Vote(
-            None, median([one.latency_ms for one in agreeing]), median([one.memory_bytes for one in agreeing])
-        )
+        middle = _middle(votes, agreed.agreeing)
+        beside = [done[index].result for index in agreed.agreeing]
         aside = {index for index in agreed.outliers if done[index].device_id not in honest}
-        for index in aside:
+        for index in sorted(aside):
             row = done[index]
             why = f"implausible: {_shown(votes[index])}, where other devices of its class measured {_shown(middle)}"
             belief.set_aside(self.session, row.id, why)
-            beside = [done[one].result for one in agreed.agreeing]
-            if not _is_explained_by_load(votes[index], row.result, middle, beside):
+            if is_proof and not (
+                _is_explained_by_load(votes[index], row.result, middle, beside) and self._is_excused(row.device_id)
+            ):
                 self.caught.setdefault(row.device_id, f"launch {row.id} is {why}")
         kept = [row.result for index, row in enumerate(done) if index not in aside]
-        doubt = None if expected is None or len(honest) > 1 else expected.doubt(*middle[1:])
-        if doubt is not None and not aside and self.other_device(measurement, honest) is not None:
-            return kept, doubt
-        return kept, None
+        if len(honest) > 1:
+            return kept, None
+        if measurement.state != "measured" and not aside:
+            expected = self._expected(measurement)
+            doubt = None if expected is None else expected.doubt(*middle[1:])
+            if doubt is not None and self.other_device(measurement) is not None:
+                return kept, doubt
+        return kept, self._doubt_of_baseline(measurement)
 
-    def other_device(self, measurement: Measurement, but: set[Any]) -> str | None:
-        """A device of the measurement's class that can measure it now, other than these."""
-        protocol = PROTOCOL.read_or(self.subjects[measurement.id].protocol, None)
+    def other_device(self, measurement: Measurement) -> str | None:
+        """A device of the measurement's class that can measure it now, and has not yet, nor failed to.
+
+        Every baseline is confirmed, so for these it was seen since the newest of their devices enrolled: for a minute a
+        device that was replaced still looks online.
+        """
+        subject = self.subjects[measurement.id]
+        protocol = PROTOCOL.read_or(subject.protocol, None)
         if protocol is None:
             return None
-        able = belief.able_devices(self.session, measurement.device_key, self.now - ONLINE)
-        return next(
-            (one.id for one in able if one.id not in (but | self.caught.keys()) and can_run(one.facts, protocol)), None
-        )
+        tried = belief.devices_of(self.session, measurement.id)
+        since = max([self.now - ONLINE, *(tried.values() if subject.is_baseline else ())])
+        for one in belief.able_devices(self.session, measurement.device_key, since):
+            able = can_run(one.facts, protocol) and can_read(one.facts, subject.architecture)
+            if able and one.id not in tried and one.id not in self.caught:
+                return str(one.id)
+        return None
 
-    def confirm(self, measurement: Measurement, done: Sequence[Any], target_id: str | None) -> bool:
+    def confirm(self, measurement: Measurement, target_id: str | None) -> bool:
         """Makes sure that a further launch of an unconfirmed measurement comes; False if there were enough.
 
         It is for another device of the class where one is online, else for whichever comes first.
         """
         if belief.has_live(self.session, measurement.id):
             return True
-        made = belief.count_of(self.session, measurement.id, Launch.purpose == Purpose.CONFIRM)
-        if made >= MOST_CONFIRMATIONS:
+        if self._confirmations(measurement) >= MOST_CONFIRMATIONS:
             return False
-        other = self.other_device(measurement, {row.device_id for row in done})
+        other = self.other_device(measurement)
         key = measurement.device_key if other is None else key_of_device(other)
         belief.add_launch(self.session, measurement.id, target_id, key, Purpose.CONFIRM, self.now)
         return True
@@ -171,6 +180,55 @@ class Beliefs:
         self.unlikely_ends.add(launch.id)
         return True
 
+    def _confirmations(self, measurement: Measurement) -> int:
+        return belief.count_of(self.session, measurement.id, Launch.purpose == Purpose.CONFIRM)
+
+    def _decided(
+        self, measurement: Measurement, done: Sequence[Any], votes: Sequence[rules.Vote]
+    ) -> tuple[rules.Agreement, bool]:
+        """Which launches to believe where several devices differ by more than the launches of one do, and whether that
+        proves the others wrong. None where a further device can be asked, or nothing speaks for one of them.
+
+        What these devices measured themselves proves nothing: the first of a class may be wrong in all that it reports.
+        It serves only where the launches far from it report bad conditions, which explain that.
+        """
+        devices = {row.device_id for row in done}
+        undecided = rules.Agreement(frozenset(), frozenset()), False
+        if len(devices) == 1:
+            return undecided
+        similar = rules.agreement(votes, rules.MOST_APART)
+        if similar.agreeing:
+            return similar, True
+        if self.other_device(measurement) is not None:
+            return undecided
+        place = (measurement.device_key, measurement.protocol_digest)
+        others = belief.peers(self.session, *place, but=self.subjects.keys(), but_devices=devices)
+        independent = self._expected_by(measurement, _Peers(others))
+        expected = independent or self._expected(measurement)
+        near = {i for i, one in enumerate(votes) if expected is not None and expected.doubt(*one[1:]) is None}
+        if not near or {done[index].device_id for index in near} == devices:
+            return undecided
+        agreed = rules.Agreement(frozenset(near), frozenset(range(len(done))) - near)
+        if independent is None:
+            middle, beside = _middle(votes, near), [done[index].result for index in near]
+            if not all(_is_explained_by_load(votes[i], done[i].result, middle, beside) for i in agreed.outliers):
+                return undecided
+        return agreed, independent is not None
+
+    def _is_excused(self, device_id: str) -> bool:
+        """Whether bad conditions may explain one result more of this device, just set aside: a device that always
+        reports them would never be caught.
+        """
+        return belief.count_aside(self.session, device_id, self.now - EXCUSED_WITHIN) <= MOST_EXCUSED
+
+    def _doubt_of_baseline(self, measurement: Measurement) -> str | None:
+        """A job's comparisons all divide by its baselines: where the class has two devices, both measure them."""
+        if not self.subjects[measurement.id].is_baseline or self.other_device(measurement) is None:
+            return None
+        if self._confirmations(measurement) >= MOST_CONFIRMATIONS:
+            return None
+        return "unconfirmed: one device has measured this baseline, and another of its class is to measure it too"
+
     def _doubt_of_first(self, measurement: Measurement, first: rules.Vote) -> str | None:
         device = self.devices.get(first.device or "")
         if device is not None and device.quarantine is not None:
@@ -180,17 +238,23 @@ class Beliefs:
 
     def _expected(self, measurement: Measurement) -> rules.Expectation | None:
         """By the predictors where they have predicted this one, else in proportion to what others took."""
-        subject = self.subjects[measurement.id]
-        latency, memory = (
-            _predicted(subject.predicted or {}, *one) for one in (("latency", "ms"), ("memory", "bytes"))
+        said = self.subjects[measurement.id].predicted or {}
+        latency, memory = _predicted(said, "latency", "ms"), _predicted(said, "memory", "bytes")
+        by_peers = None
+        if latency is None or memory is None:
+            by_peers = self._expected_by(measurement, self._peers_of(measurement))
+        if by_peers is None:
+            by_peers = rules.Expectation(None, None)
+        found = rules.Expectation(latency or by_peers.latency, memory or by_peers.memory)
+        return found if found.is_known else None
+
+    def _expected_by(self, measurement: Measurement, peers: _Peers) -> rules.Expectation | None:
+        """In proportion to what these took."""
+        subject, latency, memory = self.subjects[measurement.id], peers.latency, peers.memory
+        found = rules.Expectation(
+            None if latency is None else latency.expected(float(subject.flops or 0)),
+            None if memory is None else memory.expected(float(subject.weight_bytes or 0)),
         )
-        if latency is None:
-            fit = self._peers_of(measurement).latency
-            latency = None if fit is None else fit.expected(float(subject.flops or 0))
-        if memory is None:
-            fit = self._peers_of(measurement).memory
-            memory = None if fit is None else fit.expected(float(subject.weight_bytes or 0))
-        found = rules.Expectation(latency, memory)
         return found if found.is_known else None
 
     def _peers_of(self, measurement: Measurement) -> _Peers:
@@ -232,6 +296,11 @@ def _is_explained_by_load(
         return False
     slowed = [result] if outlier.latency_ms > middle.latency_ms else beside
     return all(one["environment"].get("conditions") for one in slowed)
+
+
+def _middle(votes: Sequence[rules.Vote], chosen: Collection[int]) -> rules.Vote:
+    latencies, memories = zip(*((votes[index].latency_ms, votes[index].memory_bytes) for index in chosen), strict=True)
+    return rules.Vote(None, median(latencies), median(memories))
 
 
 def _shown(vote: rules.Vote) -> str:

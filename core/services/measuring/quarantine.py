@@ -12,10 +12,12 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from edgefront.core.services.fleet.device_keys import DEVICE, key_of_device
+from edgefront.core.services.fleet.capability import can_read, can_run
+from edgefront.core.services.fleet.device_keys import DEVICE, parsed
 from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.measuring import handover
 from edgefront.core.services.measuring.queries import belief
+from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.states import Purpose
 from edgefront.core.store.tables import Device, Launch, Lease, Measurement
 from edgefront.core.store.tables.measurement import WANTED
@@ -78,10 +80,14 @@ def hand_over(session: Session, now: datetime) -> None:
 
 def redirect(session: Session, now: datetime) -> None:
     """Launches that were to confirm a result on one device of a class, which cannot, go to the whole class again."""
-    away = (Device.last_seen_at.is_(None)) | (Device.last_seen_at < now - ONLINE)
-    gone = select(Device.id).where((Device.quarantine.is_not(None)) | (Device.state != "active") | away)
     wanted = session.execute(
-        select(Launch.id, Launch.device_key, Measurement.device_key.label("of_measurement"))
+        select(
+            Launch.id,
+            Launch.device_key,
+            Measurement.device_key.label("of_measurement"),
+            Measurement.protocol,
+            Measurement.architecture,
+        )
         .join(Measurement, Measurement.id == Launch.measurement_id)
         .where(
             Launch.state == WANTED,
@@ -94,9 +100,10 @@ def redirect(session: Session, now: datetime) -> None:
     ).all()
     if not wanted:
         return
-    unable = {key_of_device(id_) for id_ in session.scalars(gone)}
+    able = belief.able_among(session, {parsed(row.device_key)[1] for row in wanted}, now - ONLINE)
     for row in wanted:
-        if row.device_key in unable:
+        facts, protocol = able.get(parsed(row.device_key)[1]), PROTOCOL.read_or(row.protocol, None)
+        if facts is None or protocol is None or not (can_run(facts, protocol) and can_read(facts, row.architecture)):
             session.execute(
                 update(Launch).where(Launch.id == row.id).values(device_key=row.of_measurement),
                 execution_options={"synchronize_session": False},

@@ -223,21 +223,13 @@ def _aggregated(
     fresh = {one.launch.id for one in settled}
     done = {one.launch.measurement_id for one in settled if one.end == "done"}
     for id_, found in belief.done_launches(session, done).items():
-        results, doubt = beliefs.believed(measurements[id_], found, fresh)
-        aggregate(measurements[id_], results, now)
-        if doubt is not None:
-            enough = not beliefs.confirm(measurements[id_], found, asked[id_])
-            measurements[id_].state = "failed" if enough else "unconfirmed"
-            measurements[id_].reason = doubt
+        _judge(measurements[id_], found, fresh, asked[id_], beliefs, now)
     bad: dict[str, list[tuple[Measurement, str]]] = {"infeasible": [], "failed": []}
     for one in settled:
         reason = one.launch.reason or one.end or ""
         if one.end == "infeasible":
             measurement = measurements[one.launch.measurement_id]
-            if not (
-                beliefs.unlikely(measurement, one.launch)
-                and beliefs.confirm(measurement, [one.launch], one.launch.target_id)
-            ):
+            if not (beliefs.unlikely(measurement, one.launch) and beliefs.confirm(measurement, one.launch.target_id)):
                 bad["infeasible"].append((measurement, reason))
         elif one.end == "failed":
             text = f"{one.launch.attempts} attempts; the last: {reason}"
@@ -247,12 +239,30 @@ def _aggregated(
             if not beliefs.replace(measurements[one.launch.measurement_id], one.launch):
                 bad["failed"].append((measurements[one.launch.measurement_id], one.refusal or ""))
     ended = end_badly(session, bad["infeasible"], bad["failed"], now)
-    for id_ in {one.launch.measurement_id for one in settled if one.end is not None} - done:
-        # What was to confirm it came to a bad end.
-        if measurements[id_].state == "unconfirmed" and not beliefs.confirm(measurements[id_], [], asked[id_]):
-            measurements[id_].state = "failed"
+    # What was to confirm these came to a bad end.
+    ending = {one.launch.measurement_id for one in settled if one.end is not None} - done
+    unsure = {id_ for id_ in ending if measurements[id_].state == "unconfirmed"}
+    for id_, found in belief.done_launches(session, unsure).items():
+        _judge(measurements[id_], found, fresh, asked[id_], beliefs, now)
+        if measurements[id_].state != "unconfirmed":
             ended[id_] = measurements[id_]
     return {**{id_: measurements[id_] for id_ in done}, **ended}
+
+
+def _judge(
+    measurement: Measurement,
+    done: Sequence[Any],
+    fresh: set[str],
+    target_id: str | None,
+    beliefs: Beliefs,
+    now: datetime,
+) -> None:
+    """Makes a measurement what is believed of its done launches; one in doubt gets another launch, or has failed."""
+    results, doubt = beliefs.believed(measurement, done, fresh)
+    aggregate(measurement, results, now)
+    if doubt is not None:
+        measurement.state = "unconfirmed" if beliefs.confirm(measurement, target_id) else "failed"
+        measurement.reason = doubt
 
 
 def _watch_devices(session: Session, settled: Sequence[_Settled], beliefs: Beliefs) -> None:

@@ -31,6 +31,15 @@ def started(fleet: Fleet, device: Device, report: Report = honest) -> str:
     return job
 
 
+def started_by_another(fleet: Fleet, device: Device, report: Report = honest) -> str:
+    """The same, measured by a device that is drained since, so that it speaks for neither side; `device` is online."""
+    veteran = fleet.device("veteran")
+    job = started(fleet, veteran, report)
+    fleet.admin.post(f"/v1/devices/{veteran.id}/drain").raise_for_status()
+    assert device.measure(report, 1) == 1
+    return job
+
+
 def candidate_of(fleet: Fleet, job: str, item: LeaseItem) -> dict[str, Any]:
     (found,) = [one for one in fleet.candidates(job, role="search") if one["digest"] == item.digest]
     return found
@@ -38,7 +47,7 @@ def candidate_of(fleet: Fleet, job: str, item: LeaseItem) -> dict[str, Any]:
 
 def test_a_lie_waits_and_is_found_out_by_the_others_of_the_class(fleet: Fleet) -> None:
     liar, honest_one = fleet.device("liar"), fleet.device("honest")
-    job = started(fleet, honest_one)
+    job = started_by_another(fleet, honest_one)
     item = liar.lease(1).items[0]
     liar.report(item, honest(item, 1 / 20))
     candidate = candidate_of(fleet, job, item)
@@ -82,7 +91,7 @@ def test_a_surprise_that_another_device_finds_too_is_believed(fleet: Fleet) -> N
 @pytest.mark.parametrize(("conditions", "caught"), [("other load (4 threads run)", False), (None, True)])
 def test_what_other_load_explains_is_no_lie(fleet: Fleet, conditions: str | None, caught: bool) -> None:
     slow, quick = fleet.device("slow"), fleet.device("quick")
-    job = started(fleet, quick)
+    job = started_by_another(fleet, quick)
     item = slow.lease(1).items[0]
     slow.report(item, {**honest(item, 20.0), "environment": {"conditions": conditions}})
     assert candidate_of(fleet, job, item)["state"] == "unconfirmed"
@@ -151,7 +160,7 @@ def test_a_confirmation_that_cannot_be_made_ends_without_a_result(fleet: Fleet) 
 
 def test_three_lies_on_a_baseline_widen_no_honest_interval(fleet: Fleet) -> None:
     honest_one = fleet.device("honest")
-    job = started(fleet, honest_one)
+    job = started_by_another(fleet, honest_one)
     before = {one["id"]: one for one in fleet.candidates(job) if one["state"] == "measured"}
     with fleet.service.database.write() as session:
         lied = session.query(Candidate).filter(Candidate.role == "baseline").order_by(Candidate.number).first()
@@ -183,7 +192,7 @@ def test_three_lies_on_a_baseline_widen_no_honest_interval(fleet: Fleet) -> None
 def test_half_of_the_memory_waits_too_and_is_found_out(fleet: Fleet) -> None:
     """More than the weights, so possible; the time is true."""
     liar, honest_one = fleet.device("liar"), fleet.device("honest")
-    job = started(fleet, honest_one, heavy)
+    job = started_by_another(fleet, honest_one, heavy)
     item = liar.lease(1).items[0]
     found = heavy(item)
     found["memory"]["peak_bytes"] = found["memory"]["peak_bytes"] // 2

@@ -10,15 +10,22 @@ from sqlalchemy import Table, bindparam, func, insert, select, update
 from sqlalchemy.orm import Session, aliased
 
 from edgefront.core.services.fleet.device_keys import parsed
-from edgefront.core.states import LIVE_LAUNCHES
+from edgefront.core.states import FINISHED_LAUNCHES, LIVE_LAUNCHES
 from edgefront.core.store.any_of import any_of, texts
-from edgefront.core.store.tables import Candidate, Device, Launch, Measurement, random_ids
+from edgefront.core.store.tables import Candidate, Device, Launch, Measurement, Target, random_ids
 
 PEERS_READ = 50
 """Other measurements whose speed is looked at: which ones does not matter."""
 
 _other = aliased(Candidate)
 _OF_ONE = select(func.min(_other.id)).where(_other.measurement_id == Measurement.id).scalar_subquery()
+_BASELINE = (
+    select(_other.id)
+    .join(Target, Target.id == _other.target_id)
+    .where(_other.measurement_id == Measurement.id, _other.role == "baseline", Target.state == "baselines")
+    .limit(1)
+    .scalar_subquery()
+)
 _SUBJECTS = (
     select(
         Measurement.id,
@@ -29,6 +36,7 @@ _SUBJECTS = (
         Candidate.decoder_parameters,
         Candidate.total_parameters,
         Candidate.predicted,
+        _BASELINE.is_not(None).label("is_baseline"),
     )
     .outerjoin(Candidate, Candidate.id == _OF_ONE)
     .where(any_of(Measurement.id, texts("ids")))
@@ -36,8 +44,8 @@ _SUBJECTS = (
 
 
 def subjects(session: Session, measurement_ids: Collection[str]) -> dict[str, Any]:
-    """Measurement id → what was measured: architecture, protocol; and of its first candidate (None without one) costs
-    and what was predicted.
+    """Measurement id → what was measured: architecture, protocol; of its first candidate (None without one) costs and
+    what was predicted; and whether a target that measures its baselines has it among them.
     """
     return {row.id: row for row in session.execute(_SUBJECTS, {"ids": list(measurement_ids)})}
 
@@ -79,11 +87,30 @@ _PEERS = (
     )
     .limit(PEERS_READ)
 )
+_PEERS_OF_OTHERS = _PEERS.where(
+    select(Launch.id)
+    .join(Device, Device.id == Launch.device_id)
+    .where(
+        Launch.measurement_id == Measurement.id,
+        Launch.state == "done",
+        ~any_of(Launch.device_id, texts("but_devices")),
+        Device.quarantine.is_(None),
+    )
+    .exists()
+)
 
 
-def peers(session: Session, device_key: str, protocol_digest: str, but: Collection[str]) -> list[Peer]:
-    """Measurements there that are believed, without the ones named."""
-    rows = session.execute(_PEERS, {"device_key": device_key, "protocol": protocol_digest, "but": list(but)})
+def peers(
+    session: Session, device_key: str, protocol_digest: str, but: Collection[str], but_devices: Collection[str] = ()
+) -> list[Peer]:
+    """Measurements there that are believed, without the ones named; if devices are, only what a further one that is not
+    in quarantine measured too.
+    """
+    values = {"device_key": device_key, "protocol": protocol_digest, "but": list(but)}
+    if but_devices:
+        rows = session.execute(_PEERS_OF_OTHERS, {**values, "but_devices": list(but_devices)})
+    else:
+        rows = session.execute(_PEERS, values)
     return [Peer(*(float(value) for value in row)) for row in rows if None not in row]
 
 
@@ -109,21 +136,43 @@ def set_aside(session: Session, launch_id: str, reason: str) -> None:
     )
 
 
+def devices_of(session: Session, measurement_id: str) -> dict[str, datetime]:
+    """Devices that have finished a launch of the measurement, with or without a result, and when they were enrolled."""
+    query = (
+        select(Device.id, Device.enrolled_at)
+        .join(Launch, Launch.device_id == Device.id)
+        .where(Launch.measurement_id == measurement_id, Launch.state.in_(FINISHED_LAUNCHES))
+    )
+    return {row.id: row.enrolled_at for row in session.execute(query)}
+
+
+def count_aside(session: Session, device_id: str, since: datetime) -> int:
+    """Launches of a device that ended as implausible since then and since it was last trusted."""
+    last = session.scalar(select(Device.trusted_at).where(Device.id == device_id))
+    query = select(func.count()).where(
+        Launch.device_id == device_id,
+        Launch.state == "implausible",
+        Launch.finished_at > (since if last is None else max(since, last)),
+    )
+    return int(session.scalar(query) or 0)
+
+
 def able_devices(session: Session, device_key: str, seen_since: datetime) -> Sequence[Any]:
     """Devices of a class that could measure now, by id: id, facts. Empty for the key of one device."""
     kind, name = parsed(device_key)
-    if kind == "device":
-        return ()
-    return session.execute(
-        select(Device.id, Device.facts)
-        .where(
-            Device.device_class == name,
-            Device.state == "active",
-            Device.quarantine.is_(None),
-            Device.last_seen_at > seen_since,
-        )
-        .order_by(Device.id)
-    ).all()
+    return () if kind == "device" else _able(session, seen_since, Device.device_class == name)
+
+
+def able_among(session: Session, device_ids: Collection[str], seen_since: datetime) -> dict[str, Any]:
+    """Those of these devices that could measure now: id → facts."""
+    return {row.id: row.facts for row in _able(session, seen_since, any_of(Device.id, device_ids))}
+
+
+def _able(session: Session, seen_since: datetime, *conditions: Any) -> Sequence[Any]:
+    query = select(Device.id, Device.facts).where(
+        *conditions, Device.state == "active", Device.quarantine.is_(None), Device.last_seen_at > seen_since
+    )
+    return session.execute(query.order_by(Device.id)).all()
 
 
 def count_of(session: Session, measurement_id: str, *conditions: Any) -> int:
