@@ -18,6 +18,7 @@ from edgefront.core.measurement.belief import (
     from_prediction,
     latency_fit,
     memory_fit,
+    times_of,
 )
 from edgefront.core.measurement.ceiling import (
     CORE_GB,
@@ -75,6 +76,18 @@ def test_launches_agree_only_if_their_memory_does() -> None:
     assert not agreement([vote("a", 10.0, 50 * MB), vote("b", 10.0)], TWICE).agreeing
     small = agreement([vote("a", 10.0, 2 * MB), vote("b", 10.0, 7 * MB)], TWICE)  # what a runtime holds by chance
     assert small.agreeing == {0, 1}
+
+
+def test_launches_agree_only_if_the_times_of_their_generations_do() -> None:
+    made = [
+        Vote(name, 10.0, 100 * MB, times)
+        for name, times in zip("abc", [(4.0, 2.0), (4.1, 1.9), (1.0, 3.0)], strict=True)
+    ]
+    found = agreement(made, TWICE)
+    assert (found.agreeing, found.outliers) == ({0, 1}, {2})
+    result = {"generation": {"first_token_ms": [4.0, 9.0, 3.0], "token_ms": [2.0, 1.0, 3.0], "total_ms": [1.0]}}
+    assert times_of(result) == (4.0, 2.0)
+    assert times_of({"outcome": "done"}) == ()
 
 
 def test_the_more_is_known_of_the_spread_the_closer_launches_must_be() -> None:

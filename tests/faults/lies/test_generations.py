@@ -15,8 +15,8 @@ PROTOCOL = {"mode": "generate", "sequence_length": 32, "new_tokens": 8}
 FURTHER = 7
 
 
-def submit(fleet: Fleet, **protocol: Any) -> str:
-    return fleet.submit(targets=[{"device_class": CLASS, "protocol": {**PROTOCOL, **protocol}}])
+def submit(fleet: Fleet, latency: str = "total", **changes: Any) -> str:
+    return fleet.submit(targets=[{"device_class": CLASS, "protocol": {**PROTOCOL, "latency": latency}}], **changes)
 
 
 def times(item: LeaseItem) -> tuple[float, float]:
@@ -99,7 +99,7 @@ def launch_of(fleet: Fleet, job: str, item: LeaseItem) -> tuple[dict[str, Any], 
 @pytest.mark.parametrize(("lie", "why"), LIES.values(), ids=LIES)
 def test_no_time_of_a_generation_can_be_made_up(fleet: Fleet, lie: Any, why: str, latency: str) -> None:
     liar = fleet.device("liar")
-    job = submit(fleet, latency=latency)
+    job = submit(fleet, latency)
     item = liar.lease(1).items[0]
     assert liar.report(item, lie(item))["outcome"] == "accepted"
     candidate, launch = launch_of(fleet, job, item)
@@ -114,7 +114,7 @@ def test_no_time_of_a_generation_can_be_made_up(fleet: Fleet, lie: Any, why: str
 def test_what_an_honest_device_generates_is_believed(fleet: Fleet, latency: str) -> None:
     """Also where its agent rounds to a microsecond."""
     device = fleet.device("device")
-    job = submit(fleet, latency=latency)
+    job = submit(fleet, latency)
     exact, rounded = device.lease(2).items
     device.report(exact, honest(exact))
     first, token = times(rounded)
@@ -125,6 +125,40 @@ def test_what_an_honest_device_generates_is_believed(fleet: Fleet, latency: str)
         assert (candidate["state"], launch["state"]) == ("measured", "done"), launch["reason"]
         assert candidate["first_token_ms"] == pytest.approx(times(item)[0], abs=1e-3)
     assert fleet.view(device)["quarantine"] is None
+
+
+def sooner(item: LeaseItem) -> dict[str, Any]:
+    """Possible, and the times add up: the total is true, and the first token is said to come much sooner."""
+    first, token = times(item)
+    return generated(item, first / 8, token + first * (7 / 8) / FURTHER)
+
+
+def test_a_first_token_far_from_the_others_waits_and_is_found_out(fleet: Fleet) -> None:
+    sound, other, liar = fleet.device("sound"), fleet.device("other"), fleet.device("liar")
+    job = submit(fleet, algorithm={"name": "lts", "settings": {"iterations": 3, "population": 8}})
+    for _ in range(20):
+        fleet.service.work()
+        if sum(one["state"] == "measured" for one in fleet.candidates(job, role="search")) >= 8:
+            break
+        sound.measure(honest, 4)
+        other.measure(honest, 4)
+    fleet.service.work()
+    item = liar.lease(1).items[0]
+    assert liar.report(item, sooner(item))["outcome"] == "accepted"
+    candidate, launch = launch_of(fleet, job, item)
+    assert (candidate["state"], launch["state"]) == ("unconfirmed", "done")
+    assert "times faster than expected" in candidate["reason"]
+    assert candidate["reason"].endswith("its time to the first token")
+    assert not candidate["on_frontier"]
+    for _ in range(3):
+        fleet.service.work()
+        sound.measure(honest)
+        other.measure(honest)
+    candidate, launch = launch_of(fleet, job, item)
+    assert (candidate["state"], launch["state"]) == ("measured", "implausible")
+    assert candidate["first_token_ms"] == pytest.approx(times(item)[0])
+    assert item.launch_id in fleet.view(liar)["quarantine"]
+    assert [fleet.view(one)["quarantine"] for one in (sound, other)] == [None, None]
 
 
 def wrong(found: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
