@@ -222,4 +222,8 @@ def peer_times(
 ) -> list[tuple[float, float, float]]:
     """As `peers`, of a protocol that generates: work, time to the first token, time of each further one (ms)."""
     rows = session.execute(_PEER_TIMES, {"device_key": device_key, "protocol": protocol_digest, "but": list(but)})
-    return [(float(row[0]), float(row[1]), float(row[2])) for row in rows if None not in row]
+    return [
+        (float(flops), first, token)
+        for flops, first, token in rows
+        if flops is not None and first is not None and token is not None
+    ]
