@@ -6,13 +6,14 @@ All is on the logarithms of the launches' medians: a factor too much and a facto
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from edgefront.core.measurement.statistics import LaunchVariance
+from edgefront.core.measurement.protocol import Latency
+from edgefront.core.measurement.statistics import LaunchVariance, median
 from edgefront.core.units import MB, MIB
 
 MOST_APART, LEAST_APART = math.log(2.0), math.log(1.3)
@@ -28,6 +29,8 @@ FAR_IN_MEMORY = math.log(1.3)
 MEMORY_APART, MEMORY_SLACK = math.log(1.3), 8 * MIB
 """Peak memories of launches that agree differ by no more than this factor, or than these bytes."""
 PEER_SPREADS = 5.0
+TIMES: tuple[Latency, ...] = ("first_token", "token")
+"""Of a generation, those of which the total is made."""
 APART_ENOUGH = math.log(1.1)
 """Work of two others from which they say how latency grows with it."""
 _TO_DEVIATION = 1.4826  # of a median absolute deviation, for normal values
@@ -73,8 +76,10 @@ class Expectation:
     def is_known(self) -> bool:
         return self.latency is not None or self.memory is not None
 
-    def doubt(self, latency_ms: float, memory_bytes: float) -> str | None:
-        """Why this result needs a second launch; None if it is not far off."""
+    def doubt(self, latency_ms: float, memory_bytes: float, _times: tuple[float, ...] = ()) -> str | None:
+        """Why this result, a `Vote` without its device, needs a second launch; None if it is not far off. Nothing was
+        expected of the times of a generation.
+        """
         of_latency = None if self.latency is None else self.latency.doubt(latency_ms)
         of_memory = None if self.memory is None else self.memory.doubt(memory_bytes)
         return of_latency or of_memory
@@ -157,10 +162,19 @@ class Vote(NamedTuple):
     device: str | None
     latency_ms: float
     memory_bytes: float
+    times: tuple[float, ...] = ()
+    """Of a generation, the time to the first token and that of each further one (ms)."""
+
+
+def times_of(result: Mapping[str, Any]) -> tuple[float, ...]:
+    """The times of a vote, from its `LaunchResult` as JSON; none where it does not generate."""
+    made = result.get("generation")
+    return () if made is None else tuple(median(made[f"{name}_ms"]) for name in TIMES)
 
 
 def agreement(launches: Sequence[Vote], tolerance: float) -> Agreement:
-    """Which of these launches, at least one, agree: in latency up to `tolerance` (a logarithm), and in peak memory.
+    """Which of these launches, at least one, agree: in latency up to `tolerance` (a logarithm), in peak memory, and in
+    the times of a generation.
 
     Where several devices measured, each has one vote, however many launches it made: one device cannot outvote the
     others. Otherwise each launch has one. More than half of the votes agree, or nothing does.
@@ -178,7 +192,10 @@ def agreement(launches: Sequence[Vote], tolerance: float) -> Agreement:
 
 
 def _near(one: Vote, other: Vote, tolerance: float) -> bool:
-    return abs(math.log(one.latency_ms / other.latency_ms)) <= tolerance and agree_in_memory(one, other)
+    if abs(math.log(one.latency_ms / other.latency_ms)) > tolerance or not agree_in_memory(one, other):
+        return False
+    # Each of the times that a generation is made of varies more than their sum.
+    return all(abs(math.log(a / b)) <= MOST_APART for a, b in zip(one.times, other.times, strict=False))
 
 
 def agree_in_memory(one: Vote, other: Vote) -> bool:

@@ -1,9 +1,9 @@
 """What a device can do at most: operations and bytes a second, from its facts.
 
-Two bounds, of which the lower holds. What the processor could do: cores × clock × the most operations that a core
-finishes in a cycle, generous where the facts do not say. And what a small kernel reached on it when its agent started
-(`agents.device.kernel`), with a margin, for a runtime may have better kernels. A device may report any facts, so the
-second alone would bound nothing.
+The lowest of three bounds holds. What the processor could do: cores × clock × the most operations that a core finishes
+in a cycle, generous where the facts do not say. What a small kernel reached on it when its agent started
+(`agents.device.kernel`), with a margin, for a runtime may have better kernels. And what no processor of today reaches.
+A device may report any facts: none of them lifts the last, nor the clock, nor the operations of a cycle.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ BEYOND_CACHES = 1 << 30
 """Weights (bytes) that no cache holds, so that each pass reads them from memory."""
 MARGIN = 4.0
 """Of a runtime over the small kernel."""
-ACCELERATOR_FLOPS, ACCELERATOR_BYTES = 1e16, 2e13
-"""A second, of a GPU or another accelerator: beyond those of today."""
+CORE_MEMORY_BYTES = 4e11
+"""From memory into one core, a second."""
+PROCESSOR_FLOPS, PROCESSOR_BYTES = 4e15, 6e12
+"""Operations, and bytes from memory, a second: beyond all processors of today, however many cores a device reports."""
+ACCELERATOR_FLOPS, ACCELERATOR_FLOPS_FLOAT32, ACCELERATOR_BYTES = 1e16, 2e15, 2e13
+"""A second, of a GPU or another accelerator: beyond those of today. Of float32 also where it is cut to TF32."""
 
 CORE_GFLOPS, CORE_GB = "core_gflops", "core_gb_per_s"
 """Names of the facts (`DeviceFacts.extra`) that say what the kernel reached: 10⁹ operations and bytes a second, of one
@@ -32,8 +36,19 @@ core."""
 MAX_MHZ = "max_mhz"
 
 _UNKNOWN_A_CYCLE = 512.0
-_A_CYCLE = (("avx512f", 64.0), ("avx2", 32.0), ("sse2", 16.0))
-"""Operations of float32 in a cycle: two fused multiply-adds of the widest registers."""
+"""Of a processor that does not report its features: some have matrix units."""
+_X86, _X86_A_CYCLE = frozenset({"x86_64", "amd64", "x86", "i386", "i686"}), 64.0
+_A_CYCLE = (
+    ("sme", _UNKNOWN_A_CYCLE),
+    ("avx512f", 64.0),
+    ("sve", 64.0),
+    ("avx2", 32.0),
+    ("asimd", 32.0),
+    ("neon", 32.0),
+    ("sse2", 16.0),
+)
+"""Operations of float32 in a cycle: fused multiply-adds of the widest registers, two at a time; four of ARM's 128 bits.
+"""
 _TIMES = {"float32": 1.0, "float16": 4.0, "bfloat16": 4.0}
 _TIMES_INTEGER = 8.0
 _TIMES_WITH_TILES = 32.0
@@ -56,35 +71,44 @@ def ceiling(facts: Mapping[str, Any], protocol: MeasurementProtocol, read_bytes:
     `read_bytes` are those that each pass reads at least: where no cache holds them, memory is the bound.
     """
     if protocol.provider not in ON_PROCESSOR:
-        source = "any accelerator of today"
-        return Ceiling(ACCELERATOR_FLOPS, ACCELERATOR_BYTES, source, source)
+        flops = ACCELERATOR_FLOPS_FLOAT32 if protocol.number_format == "float32" else ACCELERATOR_FLOPS
+        return Ceiling(flops, ACCELERATOR_BYTES, "any accelerator of today", "any accelerator of today")
     features = facts.get("cpu_features", ())
     extra = facts.get("extra", {})
     cores = max(1, min(protocol.threads, int(facts["cores"])))
-    times = _times(protocol.number_format, features)
+    is_x86 = str(facts.get("architecture", "")).lower() in _X86
+    times = _times(protocol.number_format, features, is_x86)
     clock = min(CLOCK_HZ, _positive(extra.get(MAX_MHZ), CLOCK_HZ / 1e6) * 1e6)
     processor = f"{cores} core{'s' if cores > 1 else ''} at {clock / 1e9:g} GHz"
-    flops, flops_from = cores * clock * _a_cycle(features) * times, processor
-    memory, memory_from = cores * clock * CACHE_BYTES_A_CYCLE, processor
     kernel = f"the kernel that its agent ran, {MARGIN:g} times over"
+    of_any = "any processor of today"
+    a_cycle = _a_cycle(features, is_x86)
     reached = cores * _positive(extra.get(CORE_GFLOPS), float("inf")) * 1e9 * MARGIN * times
-    if reached < flops:
-        flops, flops_from = reached, kernel
-    reached = cores * _positive(extra.get(CORE_GB), float("inf")) * 1e9 * MARGIN
-    if read_bytes > BEYOND_CACHES and reached < memory:
-        memory, memory_from = reached, kernel
+    flops, flops_from = min(
+        (PROCESSOR_FLOPS, of_any), (cores * clock * a_cycle * times, processor), (reached, kernel), key=_bound
+    )
+    bounds = [(cores * clock * CACHE_BYTES_A_CYCLE, processor)]
+    if read_bytes > BEYOND_CACHES:
+        reached = cores * _positive(extra.get(CORE_GB), float("inf")) * 1e9 * MARGIN
+        bounds += [(PROCESSOR_BYTES, of_any), (cores * CORE_MEMORY_BYTES, processor), (reached, kernel)]
+    memory, memory_from = min(bounds, key=_bound)
     return Ceiling(flops, memory, flops_from, memory_from)
 
 
-def _a_cycle(features: Collection[str]) -> float:
-    return next((count for feature, count in _A_CYCLE if feature in features), _UNKNOWN_A_CYCLE)
+def _bound(one: tuple[float, str]) -> float:
+    return one[0]
 
 
-def _times(number_format: str, features: Collection[str]) -> float:
+def _a_cycle(features: Collection[str], is_x86: bool) -> float:
+    unknown = _X86_A_CYCLE if is_x86 else _UNKNOWN_A_CYCLE
+    return next((count for feature, count in _A_CYCLE if feature in features), unknown)
+
+
+def _times(number_format: str, features: Collection[str], is_x86: bool) -> float:
     """How many times as many operations a core does in this number format as in float32."""
     if number_format == "float32":
         return 1.0
-    if any(feature.startswith(("amx", "sme")) for feature in features):
+    if any(feature.startswith(("amx", "sme")) for feature in features) or (is_x86 and not features):
         return _TIMES_WITH_TILES
     return _TIMES.get(number_format, _TIMES_INTEGER)
 

@@ -5,30 +5,46 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from itertools import pairwise
 
 REFERENCE = 10
-"""The first so many latencies say what is usual, so that a slow drift is not followed."""
+"""The first so many latencies say what is usual, so that a slow drift is not followed: their noise is that of all of
+them, their middle that of the first half, so that a move among them is seen too."""
 LEAST_REFERENCE = 3
 LEAST_MOVE = math.log(1.15)
 SPREADS = 4.0
+MOST_NOISE = 0.25
+"""Relative noise beyond which an anchor says nothing: it would have to move by a factor of 2.7 to be seen."""
 _TO_DEVIATION = 1.4826
 
 
 def drift(history_ms: Sequence[float]) -> str | None:
     """How the latest of these latencies (ms, oldest first) differs from the usual one, as a sentence; None if it does
-    not, by more than 15 % and four times their spread, or while too few are known.
+    not, by more than 15 % and four times their noise, or while too few are known. An anchor whose noise is too much to
+    say anything is one that differs.
     """
-    if not history_ms:
-        return None
-    *before, latest = [math.log(value) for value in history_ms]
-    usual = before[:REFERENCE]
+    logs = [math.log(value) for value in history_ms]
+    usual = logs[:-1][:REFERENCE]
     if len(usual) < LEAST_REFERENCE:
         return None
-    middle = statistics.median(usual)
-    spread = _TO_DEVIATION * statistics.median(abs(value - middle) for value in usual)
-    if abs(latest - middle) <= max(LEAST_MOVE, SPREADS * spread):
+    noise = _noise(logs[: REFERENCE + 1])
+    if noise > MOST_NOISE:
+        low, high = (math.exp(bound) for bound in (min(usual), max(usual)))
+        return f"the device's anchor takes another time each time: from {low:.4g} to {high:.4g} ms"
+    latest, middle = logs[-1], statistics.median(usual[: max(LEAST_REFERENCE, len(usual) // 2)])
+    if abs(latest - middle) <= max(LEAST_MOVE, SPREADS * _noise(usual)):
         return None
     return (
         f"the device's anchor takes {math.exp(latest - middle):.2f} times as long as it did: "
         f"{math.exp(latest):.4g} ms, usually {math.exp(middle):.4g} ms"
     )
+
+
+def _noise(logs: Sequence[float]) -> float:
+    """Standard deviation of these logarithms, at least two, without what moves once or steadily: the lower of that of
+    their distances from the middle and that of the steps from each to the next.
+    """
+    middle = statistics.median(logs)
+    around = statistics.median(abs(value - middle) for value in logs)
+    steps = statistics.median(abs(after - before) for before, after in pairwise(logs))
+    return _TO_DEVIATION * min(around, steps / math.sqrt(2))

@@ -61,7 +61,7 @@ def _generation_costs(architecture: Architecture, protocol: MeasurementProtocol)
     fault = generation_fault(architecture, protocol)
     if fault is not None:
         raise fault
-    prompt, token = _prompt_costs(architecture, protocol), _pass_costs(architecture, token_pass(protocol), "decode")
+    prompt, token = generation_passes(architecture, protocol)
     whole = protocol.model_copy(update={"memory_length": last_length(protocol) - 1, "sequence_length": 1})
     return replace(
         prompt,
@@ -71,22 +71,13 @@ def _generation_costs(architecture: Architecture, protocol: MeasurementProtocol)
     )
 
 
-def _prompt_costs(architecture: Architecture, protocol: MeasurementProtocol) -> Costs:
-    return _pass_costs(architecture, protocol, "decode" if protocol.memory_length else "prefill")
+def generation_passes(architecture: Architecture, protocol: MeasurementProtocol) -> tuple[Costs, Costs]:
+    """Costs of the pass over the prompt, and of that of each further token (as the middle one).
 
-
-def latency_costs(architecture: Architecture, protocol: MeasurementProtocol) -> Costs:
-    """`protocol_costs` with the FLOPs of what the protocol's latency times: of a generation that may be the first token
-    or a further one.
-
-    Raises as `protocol_costs` does.
+    Raises `InvalidInput` as `protocol_costs` does, where one of the passes cannot be made.
     """
-    whole = protocol_costs(architecture, protocol)
-    if protocol.mode != "generate" or protocol.latency == "total":
-        return whole
-    if protocol.latency == "first_token":
-        return replace(whole, flops=_prompt_costs(architecture, protocol).flops)
-    return replace(whole, flops=_pass_costs(architecture, token_pass(protocol), "decode").flops)
+    prompt = _pass_costs(architecture, protocol, "decode" if protocol.memory_length else "prefill")
+    return prompt, _pass_costs(architecture, token_pass(protocol), "decode")
 
 
 def generation_fault(architecture: Architecture, protocol: MeasurementProtocol) -> InvalidInput | None:

@@ -1,13 +1,16 @@
-"""Whether a launch's result can be true at all: memory, speed and time against what is possible."""
+"""Whether a launch's result can be true at all: memory, speed, time and energy against what is possible, and the times
+of a generation against each other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from edgefront.core.measurement.ceiling import Ceiling
-from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.protocol import LATENCY_NAMES, Latency, MeasurementProtocol
 from edgefront.core.units import MB
 
 WEIGHTS_HELD = 0.95
@@ -15,6 +18,12 @@ WEIGHTS_HELD = 0.95
 CLOCKS_DIFFER = 1.05
 STARTED_LATE_S = 10.0
 """A launch may have begun this long before the server heard of it."""
+ROUNDED_MS, ROUNDED = 1e-3, 1e-6
+"""Times are rounded to a microsecond, or to this part of themselves, at most."""
+MOST_WATTS = 5e3
+"""Of whatever an agent counts the energy of: the packages of one machine's processors, or one GPU."""
+LEAST_JOULES = 1e-14
+"""Of an operation: a tenth of what the most economical accelerators of today take in four bits."""
 
 
 class Counted(Protocol):
@@ -55,30 +64,116 @@ class Work:
         return cls(costs.flops, blocks, held)
 
 
-def implausible(result: Mapping[str, Any], work: Work, ceiling: Ceiling, elapsed_s: float | None) -> str | None:
+@dataclass(frozen=True)
+class GenerationWork:
+    """What one generation has to do, by its passes."""
+
+    first_token: Work
+    """The pass over the prompt."""
+    token: Work
+    """The pass of each further token, in the mean."""
+    new_tokens: int
+    """Of each sequence, the first included."""
+    sequences: int
+    latency: Latency
+    """Which of the times is the result's latency."""
+
+
+_WORDS: Mapping[Latency, str] = {"total": "", "first_token": " to the first token", "token": " a further token"}
+"""Which time of a generation it is, to follow its milliseconds."""
+
+
+def implausible(
+    result: Mapping[str, Any],
+    work: Work,
+    ceiling: Ceiling,
+    elapsed_s: float | None,
+    generation: GenerationWork | None = None,
+) -> str | None:
     """Why a done `LaunchResult` (as JSON) cannot be true, as a sentence; None if it can.
 
-    `elapsed_s`: between the launch's start, as the server knows it, and its report.
+    Args:
+        work: of what its latency times. elapsed_s: between the launch's start, as the server knows it, and its report.
+        generation: of a launch that generates.
     """
     peak = result["memory"]["peak_bytes"]
     if peak < WEIGHTS_HELD * work.held_bytes:
         return f"implausible: a peak memory of {_mb(peak)} is less than the weights, which take {_mb(work.held_bytes)}"
     samples = result["latency"]["samples_ms"]
-    fastest_s = min(samples) / 1e3
-    flops, read = work.flops / fastest_s, work.read_bytes / fastest_s
+    why = _too_fast(min(samples), "" if generation is None else _WORDS[generation.latency], work, ceiling)
+    spent_s = (sum(samples) + sum(result["latency"]["warmup_ms"])) / 1e3
+    made = result.get("generation")
+    if made is not None and generation is not None:
+        why = (
+            why
+            or _too_fast(min(made["first_token_ms"]), _WORDS["first_token"], generation.first_token, ceiling)
+            or _too_fast(min(made["token_ms"]), _WORDS["token"], generation.token, ceiling)
+            or _contradiction(made, samples, generation)
+        )
+        spent_s = max(spent_s, sum(made["total_ms"]) / 1e3)
+    spent_s = max(spent_s, result["wall_s"])
+    if why is None and elapsed_s is not None and spent_s > elapsed_s * CLOCKS_DIFFER + STARTED_LATE_S:
+        return f"implausible: it claims to have taken {spent_s:.4g} s, and was leased for {elapsed_s:.4g} s"
+    if why is None and made is not None and generation is not None:
+        return _impossible_energy(made, spent_s, generation)
+    return why
+
+
+def _too_fast(fastest_ms: float, time: str, work: Work, ceiling: Ceiling) -> str | None:
+    flops, read = work.flops / fastest_ms * 1e3, work.read_bytes / fastest_ms * 1e3
     if flops > ceiling.flops:
         return (
-            f"implausible: {min(samples):.4g} ms for {work.flops:.3g} operations are {flops:.3g} a second; this device "
-            f"does {ceiling.flops:.3g} at most ({ceiling.flops_from})"
+            f"implausible: {fastest_ms:.4g} ms{time} for {work.flops:.3g} operations are {flops:.3g} a second; this "
+            f"device does {ceiling.flops:.3g} at most ({ceiling.flops_from})"
         )
     if read > ceiling.bytes:
         return (
-            f"implausible: {min(samples):.4g} ms for weights of {_mb(work.read_bytes)} are {read:.3g} bytes a second; "
-            f"this device reads {ceiling.bytes:.3g} at most ({ceiling.bytes_from})"
+            f"implausible: {fastest_ms:.4g} ms{time} for weights of {_mb(work.read_bytes)} are {read:.3g} bytes a "
+            f"second; this device reads {ceiling.bytes:.3g} at most ({ceiling.bytes_from})"
         )
-    spent_s = max(result["wall_s"], (sum(samples) + sum(result["latency"]["warmup_ms"])) / 1e3)
-    if elapsed_s is not None and spent_s > elapsed_s * CLOCKS_DIFFER + STARTED_LATE_S:
-        return f"implausible: it claims to have taken {spent_s:.4g} s, and was leased for {elapsed_s:.4g} s"
+    return None
+
+
+def _contradiction(made: Mapping[str, Any], samples: Sequence[float], generation: GenerationWork) -> str | None:
+    """Why the times of a generation do not go together: a total is the first token and the further ones, and the
+    latency is one of the three.
+    """
+    further = generation.new_tokens - 1
+    named = made[f"{generation.latency}_ms"]
+    times = zip(made["first_token_ms"], made["token_ms"], made["total_ms"], samples, named, strict=True)
+    for first, each, total, sample, latency in times:
+        sum_ms = first + further * each
+        if not math.isclose(sum_ms, total, rel_tol=ROUNDED, abs_tol=ROUNDED_MS * (further + 2)):
+            return (
+                f"implausible: {first:.6g} ms to the first token and {each:.6g} ms for each of {further} further ones "
+                f"are {sum_ms:.6g} ms, and the generation is said to have taken {total:.6g} ms"
+            )
+        if not math.isclose(sample, latency, rel_tol=ROUNDED, abs_tol=2 * ROUNDED_MS):
+            return (
+                f"implausible: its latency is the {LATENCY_NAMES[generation.latency]}, and is {sample:.6g} ms in one "
+                f"place and {latency:.6g} ms in another"
+            )
+    return None
+
+
+def _impossible_energy(made: Mapping[str, Any], spent_s: float, generation: GenerationWork) -> str | None:
+    """Why the energy of all timed generations cannot have been used, or not sufficed."""
+    token_mj = made.get("energy_token_mj")
+    if token_mj is None:
+        return None
+    one_joules = token_mj / 1e3 * generation.new_tokens * generation.sequences
+    watts = one_joules * len(made["total_ms"]) / spent_s
+    if watts > MOST_WATTS:
+        return (
+            f"implausible: {token_mj:.4g} mJ a token are {watts:.4g} W over the {spent_s:.4g} s of the launch, and no "
+            f"device draws more than {MOST_WATTS:g} W"
+        )
+    flops = generation.first_token.flops + (generation.new_tokens - 1) * generation.token.flops
+    if one_joules < LEAST_JOULES * flops:
+        return (
+            f"implausible: {token_mj:.4g} mJ a token are {one_joules:.3g} J for {flops:.3g} operations, and none takes "
+            f"less than {LEAST_JOULES:g} J"
+        )
     return None
 
 

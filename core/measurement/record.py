@@ -34,9 +34,8 @@ MAX_ENVIRONMENT_BYTES = 32 << 10
 
 
 def _bounded(environment: dict[str, Any]) -> dict[str, Any]:
-    size = sum(
-        len(name) + (len(value.encode()) if isinstance(value, str) else 8) for name, value in environment.items()
-    )
+    values = (len(value.encode()) if isinstance(value, str) else 8 for value in environment.values())
+    size = sum(len(name.encode()) for name in environment) + sum(values)
     if size > MAX_ENVIRONMENT_BYTES:
         raise ValueError(f"an environment has at most {MAX_ENVIRONMENT_BYTES} bytes, not {size}")
     return environment
@@ -62,7 +61,7 @@ class GenerationSamples(_Record):
     """Of each further token, in the mean over the generation."""
     total_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000, fail_fast=True)]
     """From the prompt to the last token."""
-    energy_token_mj: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None = None
+    energy_token_mj: Annotated[float, Field(strict=True, gt=0, le=1e12, allow_inf_nan=False)] | None = None
     """Energy of the timed generations over the tokens that they generated, in millijoules; None where the machine
     does not let it be read."""
     energy: Annotated[str, Field(max_length=400), Text] = ""

@@ -5,7 +5,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StrictInt, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    model_validator,
+)
 
 from edgefront.core.measurement.protocol import MeasurementProtocol, MemoryMethod, Mode, Runtime
 from edgefront.core.measurement.record import Fact, LaunchResult
@@ -23,6 +32,8 @@ MAX_FENCE = (1 << 31) - 1
 MAX_WAIT_S = 60
 MAX_LOG_LINES = 200
 MAX_LOG_TEXT = 1000
+MAX_LOG_BYTES = 256 << 10
+"""Of all lines of a request together, in UTF-8."""
 
 Identifier = Annotated[
     str, Field(min_length=1, max_length=64, pattern=form(r"^[A-Za-z0-9_\-]+$", "letters, digits, _ and -"))
@@ -87,7 +98,7 @@ class DeviceFacts(_Message):
         tuple[Annotated[dict[FactName, Fact], Field(max_length=32)], ...], Field(max_length=64, fail_fast=True)
     ] = ()
     runtimes: Annotated[tuple[RuntimeFacts, ...], Field(max_length=8, fail_fast=True)]
-    descriptions: Annotated[int, Field(ge=1, le=1000)] = 1
+    descriptions: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
     """Up to which additions the agent reads descriptions (`core.spaces.versions.FIELDS`); 1 before version 4."""
     modes: Annotated[tuple[Mode, ...], Field(max_length=8, fail_fast=True)] = FORMER_MODES
     """Of the protocol, that the agent knows."""
@@ -95,7 +106,7 @@ class DeviceFacts(_Message):
 
 
 def _bounded(facts: DeviceFacts) -> DeviceFacts:
-    size = len(facts.model_dump_json())
+    size = len(facts.model_dump_json().encode())
     if size > MAX_FACTS_BYTES:
         raise ValueError(f"facts have at most {MAX_FACTS_BYTES} bytes as JSON, not {size}")
     return facts
@@ -214,15 +225,40 @@ class ReportResponse(_Message):
 Level = Literal["debug", "info", "warning", "error"]
 
 
+def _is_text(value: Any) -> Any:
+    """Not the seconds since 1970, as a number or as its digits."""
+    if isinstance(value, datetime) or (isinstance(value, str) and "-" in value[1:]):
+        return value
+    raise ValueError("a time is text, such as 2026-05-04T09:30:00Z")
+
+
+def _storable(at: datetime) -> datetime:
+    """Years of four digits, in whichever time zone."""
+    if not 1970 <= at.year <= 9998:
+        raise ValueError("a time is of the years from 1970 to 9998")
+    return at
+
+
 class LogLine(_Message):
     """A line of an agent's log."""
 
-    at: AwareDatetime
+    at: Annotated[AwareDatetime, BeforeValidator(_is_text), AfterValidator(_storable)]
     level: Level
     message: Annotated[str, Field(max_length=MAX_LOG_TEXT), Printable]
+
+
+def _small_together(lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
+    size = sum(len(line.message.encode()) for line in lines)
+    if size > MAX_LOG_BYTES:
+        raise ValueError(f"lines have at most {MAX_LOG_BYTES} bytes together, not {size}")
+    return lines
 
 
 class LogRequest(_Message):
     """What an agent has logged since its last such request. Servers from before it answer 404, and agents continue."""
 
-    lines: Annotated[tuple[LogLine, ...], Field(min_length=1, max_length=MAX_LOG_LINES, fail_fast=True)]
+    lines: Annotated[
+        tuple[LogLine, ...],
+        Field(min_length=1, max_length=MAX_LOG_LINES, fail_fast=True),
+        AfterValidator(_small_together),
+    ]

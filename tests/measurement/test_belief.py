@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import Any
 
 import pytest
@@ -17,8 +18,17 @@ from edgefront.core.measurement.belief import (
     from_prediction,
     latency_fit,
     memory_fit,
+    times_of,
 )
-from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, MAX_MHZ, ceiling
+from edgefront.core.measurement.ceiling import (
+    CORE_GB,
+    CORE_GFLOPS,
+    CORE_MEMORY_BYTES,
+    MAX_MHZ,
+    PROCESSOR_BYTES,
+    PROCESSOR_FLOPS,
+    ceiling,
+)
 from edgefront.core.measurement.drift import drift
 from edgefront.core.measurement.plausible import Work, implausible
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -66,6 +76,18 @@ def test_launches_agree_only_if_their_memory_does() -> None:
     assert not agreement([vote("a", 10.0, 50 * MB), vote("b", 10.0)], TWICE).agreeing
     small = agreement([vote("a", 10.0, 2 * MB), vote("b", 10.0, 7 * MB)], TWICE)  # what a runtime holds by chance
     assert small.agreeing == {0, 1}
+
+
+def test_launches_agree_only_if_the_times_of_their_generations_do() -> None:
+    made = [
+        Vote(name, 10.0, 100 * MB, times)
+        for name, times in zip("abc", [(4.0, 2.0), (4.1, 1.9), (1.0, 3.0)], strict=True)
+    ]
+    found = agreement(made, TWICE)
+    assert (found.agreeing, found.outliers) == ({0, 1}, {2})
+    result = {"generation": {"first_token_ms": [4.0, 9.0, 3.0], "token_ms": [2.0, 1.0, 3.0], "total_ms": [1.0]}}
+    assert times_of(result) == (4.0, 2.0)
+    assert times_of({"outcome": "done"}) == ()
 
 
 def test_the_more_is_known_of_the_spread_the_closer_launches_must_be() -> None:
@@ -177,6 +199,30 @@ def test_a_device_cannot_raise_its_ceiling_beyond_its_processor() -> None:
     assert ceiling(facts(), MeasurementProtocol(weights="int8"), 0).flops > bound
 
 
+def test_no_facts_lift_a_ceiling_without_bound() -> None:
+    absurd = {CORE_GFLOPS: 1e300, CORE_GB: 1e300, MAX_MHZ: 1e6}
+    processors: list[dict[str, Any]] = [
+        {"cpu_features": ["amx_int8", "sme", "avx512f"], "architecture": "aarch64"},
+        {"cpu_features": [], "architecture": "x86_64"},
+        {"cpu_features": [], "architecture": "of the future"},
+    ]
+    for changes in processors:
+        device = facts(cores=4096, extra=absurd, **changes)
+        for protocol in (MeasurementProtocol(threads=1024), MeasurementProtocol(threads=1024, weights="int8")):
+            found = ceiling(device, protocol, 2 << 30)
+            assert found.flops <= PROCESSOR_FLOPS
+            assert found.bytes <= PROCESSOR_BYTES
+        one = ceiling(device, MeasurementProtocol(), 2 << 30)
+        assert one.flops <= 6e9 * 512
+        assert one.bytes <= CORE_MEMORY_BYTES
+    assert ceiling(facts(cpu_features=[], architecture="x86_64"), MeasurementProtocol(), 0).flops <= 6e9 * 64
+    accelerated = MeasurementProtocol(provider="cuda")
+    assert (
+        ceiling(facts(extra=absurd), accelerated, 0).flops
+        < ceiling(facts(extra=absurd), MeasurementProtocol(provider="cuda", dtype="float16"), 0).flops
+    )
+
+
 # Spread and drift --------------------------------------------------------------------------------------------------
 
 
@@ -209,4 +255,19 @@ def test_an_anchor_drifts_when_it_moves_by_more_than_its_noise() -> None:
     assert drift([10.0, 10.1, 9.9, 10.3]) is None
     assert "2.00 times as long" in (drift([10.0, 10.1, 9.9, 20.0]) or "")
     assert "0.50 times" in (drift([10.0, 10.1, 9.9, 5.0]) or "")
-    assert drift([10.0, 14.0, 7.0, 20.0]) is None  # it always scatters
+    assert drift([10.0, 10.0, 10.0, 30.0, 10.0]) is None  # it came back
+
+
+def test_an_anchor_drifts_among_the_first_that_say_what_is_usual() -> None:
+    step = [10.0] * 5 + [20.0] * 8
+    assert all("2.00 times" in (drift(step[:count]) or "") for count in range(6, len(step) + 1))
+    assert drift([*step, 10.0]) is None
+    rising = [10.0 * 1.1**index for index in range(11)]
+    assert "times as long" in (drift(rising) or "")
+    assert "from 7 to 14 ms" in (drift([10.0, 14.0, 7.0, 20.0]) or "")  # it says nothing
+
+
+@given(st.integers(0, 1 << 32), st.integers(4, 30))
+def test_an_anchor_that_scatters_as_honest_ones_do_is_not_marked(seed: int, count: int) -> None:
+    chance = random.Random(seed)
+    assert drift([10.0 * math.exp(chance.uniform(-0.035, 0.035)) for _ in range(count)]) is None

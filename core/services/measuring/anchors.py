@@ -1,7 +1,7 @@
 """Anchors: every device measures one small fixed model regularly, and its history says whether it is still the same.
 
 A device whose anchor has moved by more than its noise is marked, and so are its results from then on. One whose anchor
-fails three times in a row is quarantined: whatever it reports of other models says little.
+fails, or cannot be true, three times in a row is quarantined: whatever it reports of other models says little.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ EVERY = timedelta(minutes=30)
 """While a device is online."""
 SHOWN = 100
 MOST_FAILED = 3
+MOST_MARK = 400
+"""Characters of what an agent says of its conditions that a launch's mark keeps."""
 SEED = 1
 ARCHITECTURE = Architecture.parse(
     {
@@ -73,19 +75,22 @@ def protocol_for(facts: Mapping[str, Any]) -> MeasurementProtocol | None:
     return None
 
 
-def take_in(session: Session, launches: Iterable[Any]) -> None:
-    """Marks devices whose anchor has moved, and quarantines those whose anchor fails. `launches` are settled rows of
-    `launches.lock_reported`.
+def take_in(session: Session, launches: Iterable[Any], refusals: Mapping[str, str]) -> None:
+    """Marks devices whose anchor has moved, and quarantines those whose anchor fails or cannot be true.
+
+    `launches` are settled rows of `launches.lock_reported`; `refusals`: by id, why a result cannot be true.
     """
     for launch in sorted(launches, key=lambda one: str(one.device_id)):
         device = rows.device(session, launch.device_id)
-        if launch.result["outcome"] != "done":
-            failed = rows.failed_in_a_row(session, launch.measurement_id)
-            if failed >= MOST_FAILED:
-                quarantine.put_in(session, launch.device_id, f"its anchor failed {failed} times: {launch.reason}")
-            continue
         since = device.trusted_at or device.enrolled_at
-        usual = rows.first_done(session, ARCHITECTURE.digest, launch.device_key, since, REFERENCE)
+        refusal = refusals.get(launch.id)
+        if refusal is not None or launch.result["outcome"] != "done":
+            failed = rows.failed_in_a_row(session, ARCHITECTURE.digest, launch.device_key, since)
+            if failed >= MOST_FAILED:
+                why = refusal or launch.reason
+                quarantine.put_in(session, launch.device_id, f"its anchor failed {failed} times: {why}")
+            continue
+        usual = rows.first_done(session, launch, since, REFERENCE)
         latest = _latency_ms(launch.result)
         moved = drift([*map(_latency_ms, usual), latest])
         if moved != device.drift:
@@ -95,6 +100,8 @@ def take_in(session: Session, launches: Iterable[Any]) -> None:
 def mark_of(launch: Any, device: Any) -> str | None:
     """What to know of the conditions that a launch was measured in: as its agent says, and as its anchor does."""
     conditions = launch.result["environment"].get("conditions")
+    if isinstance(conditions, str):
+        conditions = conditions[:MOST_MARK]
     drifted = None if device is None or launch.purpose == Purpose.ANCHOR else device.drift
     return "; ".join(str(text) for text in (conditions, drifted) if text) or None
 
@@ -102,7 +109,9 @@ def mark_of(launch: Any, device: Any) -> str | None:
 def anchor_view(session: Session, principal: Principal, id_or_name: str) -> AnchorView:
     """The history of a device's anchor, oldest first. NotFound if there is no such device."""
     device = get_device(session, principal, id_or_name)
-    found = rows.history(session, ARCHITECTURE.digest, key_of_device(device.id), SHOWN)
+    protocol = protocol_for(device.facts)
+    by = None if protocol is None else protocol.digest
+    found = rows.history(session, ARCHITECTURE.digest, key_of_device(device.id), by, SHOWN)
     return AnchorView(
         device_id=device.id,
         digest=ARCHITECTURE.digest,

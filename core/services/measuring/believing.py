@@ -15,6 +15,7 @@ from typing import Any, Literal
 from sqlalchemy.orm import Session
 
 from edgefront.core.measurement import belief as rules
+from edgefront.core.measurement.protocol import LATENCY_NAMES
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, median
 from edgefront.core.services.fleet.capability import can_read, can_run
 from edgefront.core.services.fleet.device_keys import key_of_device
@@ -67,6 +68,8 @@ class Beliefs:
     """Infeasible launches of models that take less than others that were measured there."""
     _variances: dict[tuple[str, str], LaunchVariance] = field(default_factory=dict)
     _peers: dict[tuple[str, str], _Peers] = field(default_factory=dict)
+    _times: dict[tuple[str, str], list[rules.PeerFit | None]] = field(default_factory=dict)
+    """Of the time to the first token, and of each further one."""
 
     def believed(
         self, measurement: Measurement, done: Sequence[Any], fresh: set[str]
@@ -85,7 +88,7 @@ class Beliefs:
             self._audit(measurement, variance, [(r, m) for r, m in zip(done, medians, strict=True) if r.id in fresh])
         tolerance = rules.apart(variance)
         votes = [
-            rules.Vote(row.device_id, value, row.result["memory"]["peak_bytes"])
+            rules.Vote(row.device_id, value, row.result["memory"]["peak_bytes"], rules.times_of(row.result))
             for row, value in zip(done, medians, strict=True)
         ]
         results = [row.result for row in done]
@@ -234,7 +237,8 @@ class Beliefs:
         if device is not None and device.quarantine is not None:
             return f"unconfirmed: {first.latency_ms:.4g} ms, from a device in quarantine"
         expected = self._expected(measurement)
-        return None if expected is None else expected.doubt(*first[1:])
+        doubt = None if expected is None else expected.doubt(*first[1:])
+        return doubt or self._doubt_of_times(measurement, first)
 
     def _expected(self, measurement: Measurement) -> rules.Expectation | None:
         """By the predictors where they have predicted this one, else in proportion to what others took."""
@@ -280,6 +284,22 @@ class Beliefs:
             counts[0] += 1
             counts[1] += abs(value - known) <= (of_mean**2 + of_one**2) ** 0.5
 
+    def _doubt_of_times(self, measurement: Measurement, first: rules.Vote) -> str | None:
+        """Whether a time of a generation is far from what others there took, though its latency is not."""
+        if not first.times:
+            return None
+        place = (measurement.device_key, measurement.protocol_digest)
+        if place not in self._times:
+            peers = belief.peer_times(self.session, *place, but=self.subjects.keys())
+            self._times[place] = [rules.latency_fit([(one[0], one[1 + i]) for one in peers]) for i in (0, 1)]
+        flops = float(self.subjects[measurement.id].flops or 0)
+        for fit, value, name in zip(self._times[place], first.times, rules.TIMES, strict=True):
+            expected = None if fit is None else fit.expected(flops)
+            doubt = None if expected is None else expected.doubt(value)
+            if doubt is not None:
+                return f"{doubt}: its {LATENCY_NAMES[name]}"
+        return None
+
 
 def _predicted(said: Mapping[str, Any], name: Literal["latency", "memory"], unit: str) -> rules.Expected | None:
     value, low, high = (said.get(f"{name}_{part}{unit}") for part in ("", "low_", "high_"))
@@ -304,4 +324,5 @@ def _middle(votes: Sequence[rules.Vote], chosen: Collection[int]) -> rules.Vote:
 
 
 def _shown(vote: rules.Vote) -> str:
-    return f"{vote.latency_ms:.4g} ms and {vote.memory_bytes / MB:.4g} MB"
+    first = f" ({vote.times[0]:.4g} ms to the first token)" if vote.times else ""
+    return f"{vote.latency_ms:.4g} ms{first} and {vote.memory_bytes / MB:.4g} MB"

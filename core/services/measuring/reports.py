@@ -176,6 +176,8 @@ def _judge(
         "busy_s": 0.0,
         "device_id": device.id,
         "former_device_id": next((one for one in launch.holders if one != device.id), None),
+        # Of the lease that this report is of. When an earlier one began is not known any more.
+        "started_at": (launch.row.started_at or launch.row.leased_at) if report.fence == launch.row.fence else None,
         "lease_id": None,
         "finished_at": now,
     }

@@ -17,6 +17,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.measurement.plausible import STARTED_LATE_S
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms
 from edgefront.core.services import tasks
 from edgefront.core.services.jobs import events, frontier
@@ -269,7 +270,8 @@ def _watch_devices(session: Session, settled: Sequence[_Settled], beliefs: Belie
     """What the reports say of the devices themselves. Devices are the last rows to be locked, each by id."""
     for device_id, (made, held) in sorted(beliefs.audits.items()):
         belief.audited(session, device_id, made, held)
-    anchors.take_in(session, [one.launch for one in settled if one.launch.purpose == Purpose.ANCHOR])
+    refusals = {one.launch.id: one.refusal for one in settled if one.refusal is not None}
+    anchors.take_in(session, [one.launch for one in settled if one.launch.purpose == Purpose.ANCHOR], refusals)
     others = [one.launch for one in settled if one.launch.purpose != Purpose.ANCHOR and one.refusal is None]
     quarantine.take_in(session, others, beliefs.devices, beliefs.unlikely_ends)
     for device_id, reason in sorted(beliefs.caught.items()):
@@ -283,7 +285,10 @@ def _account(settled: Sequence[_Settled], targets: Sequence[Target], now: dateti
         target = by_id.get(one.launch.target_id or "")
         if target is not None:
             if target.started_at is None:
-                target.started_at = now - timedelta(seconds=one.launch.result["wall_s"])
+                began = one.launch.started_at or one.launch.created_at
+                target.started_at = max(
+                    began - timedelta(seconds=STARTED_LATE_S), now - timedelta(seconds=one.launch.result["wall_s"])
+                )
             target.launches_done += one.end is not None
             target.busy_s += one.launch.busy_s
             target.measuring_s += one.launch.result["measuring_s"]

@@ -130,4 +130,4 @@ class Fleet:
         return found
 
 
-__all__ = ["Device", "Fleet", "Report", "honest", "job", "result", "times"]
+__all__ = ["CLASS", "Device", "Fleet", "Report", "honest", "job", "result", "times"]

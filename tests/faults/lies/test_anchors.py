@@ -9,6 +9,7 @@ import pytest
 from dishonest import Device, Fleet, honest, times
 from simulated_agent import CLASS
 
+from edgefront.api.docs import examples
 from edgefront.core.services.measuring import anchors
 from edgefront.core.store.tables import Device as Row
 from edgefront.core.store.tables import Launch
@@ -106,6 +107,96 @@ def test_a_device_whose_anchor_fails_is_quarantined(fleet: Fleet, device: Device
     assert device.lease().items == ()
     fleet.admin.post(f"/v1/devices/{device.id}/trust")
     assert device.lease().items
+
+
+def impossible(item: LeaseItem) -> dict[str, Any]:
+    return honest(item, 1e-5)
+
+
+def test_a_device_whose_anchor_cannot_be_true_is_quarantined(fleet: Fleet, device: Device, clock: Clock) -> None:
+    for factor in (1.0, 1.0, 1.0):
+        clock.anchor_is_due()
+        device.measure(times(factor))
+    for _ in range(anchors.MOST_FAILED):
+        assert fleet.view(device)["quarantine"] is None
+        clock.anchor_is_due()
+        device.measure(impossible)
+    shown = fleet.view(device)
+    assert shown["quarantine"].startswith("its anchor failed 3 times: implausible: ")
+    assert "operations are" in shown["quarantine"]
+    assert shown["drift"] is None
+    assert len(fleet.user.get(f"/v1/devices/{device.id}/anchor").json()["points"]) == 3
+
+    # Trusted again, it may fail as often as before.
+    fleet.admin.post(f"/v1/devices/{device.id}/trust").raise_for_status()
+    clock.anchor_is_due()
+    device.measure(impossible)
+    assert fleet.view(device)["quarantine"] is None
+
+
+@pytest.mark.parametrize(
+    ("factors", "why"),
+    [
+        ((1.0,) * 5 + (2.0,) * 5, "2.00 times as long"),
+        ([1.15**step for step in range(8)], "times as long"),
+        ([1.0, 3.0, 1.4, 5.0, 0.6], "another time each time: from"),
+    ],
+    ids=["a step", "steadily", "at random"],
+)
+def test_an_anchor_that_moves_from_the_start_is_marked(
+    fleet: Fleet, device: Device, clock: Clock, factors: list[float], why: str
+) -> None:
+    for factor in factors:
+        clock.anchor_is_due()
+        device.measure(times(factor))
+    assert why in fleet.view(device)["drift"]
+
+
+def test_anchors_by_another_protocol_are_another_history(fleet: Fleet, device: Device, clock: Clock) -> None:
+    for _ in range(3):
+        clock.anchor_is_due()
+        device.measure()
+    facts = examples.FACTS.model_dump(mode="json")
+    facts["runtimes"][0]["memory_methods"] = ["resident"]
+    device.http.post("/v1/leases", json={"wait_s": 0, "facts": facts}).raise_for_status()
+
+    def resident(item: LeaseItem) -> dict[str, Any]:
+        found = honest(item, 2.0)
+        assert item.protocol.memory == "resident"
+        return {**found, "memory": {**found["memory"], "method": "resident"}}
+
+    clock.anchor_is_due()
+    assert device.measure(resident) == 1
+    assert fleet.view(device)["drift"] is None
+    (point,) = fleet.user.get(f"/v1/devices/{device.id}/anchor").json()["points"]
+
+    # Nor are those that a job requested of the same model, on the same device.
+    with fleet.service.database.write() as session:
+        anchor = session.get_one(Launch, point["launch_id"])
+        for index in range(3):
+            session.add(
+                Launch(
+                    measurement_id=anchor.measurement_id,
+                    device_key=anchor.device_key,
+                    device_id=device.id,
+                    state="done",
+                    purpose="first",
+                    result={**anchor.result, "latency": {"warmup_ms": [], "samples_ms": [0.1]}},
+                    created_at=anchor.created_at,
+                    finished_at=anchor.finished_at - timedelta(seconds=10 + index),
+                )
+            )
+    clock.anchor_is_due()
+    device.measure(resident)
+    assert fleet.view(device)["drift"] is None
+    assert len(fleet.user.get(f"/v1/devices/{device.id}/anchor").json()["points"]) == 2
+
+
+def test_what_an_agent_says_of_its_conditions_is_a_short_mark(fleet: Fleet, device: Device, clock: Clock) -> None:
+    clock.anchor_is_due()
+    device.measure(lambda item: {**honest(item), "environment": {"conditions": "loud " * 1000}})
+    (point,) = fleet.user.get(f"/v1/devices/{device.id}/anchor").json()["points"]
+    assert point["mark"] == ("loud " * 1000)[: anchors.MOST_MARK]
 
 
 def test_repeats_are_held_against_the_interval_known_before(fleet: Fleet, device: Device) -> None:

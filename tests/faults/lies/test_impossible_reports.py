@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from dishonest import Fleet, Report, honest, result, times
 
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.tables import Launch, Lease, Target
 from edgefront.core.wire.agent import LeaseItem
 
 
@@ -72,6 +74,63 @@ def test_three_impossible_results_end_a_measurement(fleet: Fleet) -> None:
     assert candidate["reason"].startswith("implausible: ")
 
 
+def waited_long(fleet: Fleet) -> None:
+    """All launches have been wanted for an hour."""
+    with fleet.service.database.write() as session:
+        for launch in session.query(Launch):
+            launch.created_at -= timedelta(hours=1)
+
+
+def state_of(fleet: Fleet, item: LeaseItem) -> str:
+    with fleet.service.database.read() as session:
+        return session.get_one(Launch, item.launch_id).state
+
+
+def test_a_launch_takes_no_longer_than_it_was_leased_however_long_it_was_wanted(fleet: Fleet) -> None:
+    """Its agent has not told that it started."""
+    liar = fleet.device("liar")
+    fleet.submit()
+    waited_long(fleet)
+    item = liar.lease(1).items[0]
+    liar.report(item, endless(item))
+    assert state_of(fleet, item) == "implausible"
+
+
+def test_what_took_long_under_an_earlier_lease_is_believed(fleet: Fleet) -> None:
+    """It was away for an hour, and another device has begun the launch a moment ago."""
+    slow, quick = fleet.device("slow"), fleet.device("quick")
+    fleet.submit()
+    lease = slow.lease(1)
+    (item,) = lease.items
+    slow.start(item)
+    waited_long(fleet)
+    with fleet.service.database.write() as session:
+        row = session.get_one(Lease, lease.lease_id)
+        row.expires_at = row.created_at
+    fleet.sweep()
+    (again,) = [one for one in quick.lease(32).items if one.launch_id == item.launch_id]
+    quick.start(again)
+    assert slow.report(item, endless(item))["outcome"] == "accepted"
+    assert state_of(fleet, item) == "done"
+    assert fleet.view(slow)["quarantine"] is None
+
+
+def test_a_report_does_not_use_up_the_time_of_a_job(fleet: Fleet) -> None:
+    """A target's clock starts with its first launch, which is said to have taken eleven days."""
+    liar = fleet.device("liar")
+    job = fleet.submit(budget={"refinement": 0, "minutes": 60})
+    item = liar.lease(1).items[0]
+    liar.report(item, {"outcome": "failed", "reason": "crashed", "message": "signal 11", "wall_s": 1e6})
+    with fleet.service.database.read() as session:
+        (target,) = session.query(Target).filter(Target.job_id == job)
+        assert target.started_at is not None
+        assert fleet.service.later() - target.started_at < timedelta(minutes=10)
+    fleet.run(fleet.device("honest"))
+    shown = fleet.user.get(f"/v1/jobs/{job}").json()
+    assert shown["state"] == "finished"
+    assert "60 minutes" not in shown["targets"][0]["note"]
+
+
 def test_only_the_owner_or_an_admin_trusts_a_device_again(fleet: Fleet) -> None:
     liar = fleet.device("liar", owner="ada")
     job = fleet.submit()
@@ -96,6 +155,4 @@ def test_what_a_device_in_quarantine_holds_goes_to_others_at_no_cost(fleet: Flee
     taken = {one.launch_id for one in other.lease(32).items}
     assert {one.launch_id for one in lease.items[1:]} <= taken
     with fleet.service.database.read() as session:
-        from edgefront.core.store.tables import Launch
-
         assert session.get_one(Launch, second.launch_id).attempts == 0

@@ -1,4 +1,7 @@
-"""Queries on anchors: each device's launches of the small fixed model."""
+"""Queries on anchors: each device's launches of the small fixed model.
+
+Jobs may measure the same model on the same device: what is an anchor is said by the purpose of the launch.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import Select, func, or_, select
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import LIVE_LAUNCHES
+from edgefront.core.states import LIVE_LAUNCHES, Purpose
 from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import Device, Launch, Measurement
 
@@ -37,6 +40,7 @@ def latest(session: Session, digest: str, device_keys: Collection[str], since: d
             .where(
                 Measurement.digest == digest,
                 any_of(Measurement.device_key, device_keys),
+                Launch.purpose == Purpose.ANCHOR,
                 or_(Launch.created_at > since, Launch.state.in_(LIVE_LAUNCHES)),
             )
             .distinct()
@@ -44,28 +48,30 @@ def latest(session: Session, digest: str, device_keys: Collection[str], since: d
     )
 
 
-def history(session: Session, digest: str, device_key: str, most: int) -> list[Any]:
-    """The latest `most` done anchor launches of a device, oldest first: id, finished_at, result, mark."""
-    rows = session.execute(
-        select(Launch.id, Launch.finished_at, Launch.result, Launch.mark)
-        .join(Measurement, Measurement.id == Launch.measurement_id)
-        .where(Measurement.digest == digest, Measurement.device_key == device_key, Launch.state == "done")
-        .order_by(Launch.finished_at.desc(), Launch.id.desc())
-        .limit(most)
-    ).all()
+def history(session: Session, digest: str, device_key: str, protocol_digest: str | None, most: int) -> list[Any]:
+    """The latest `most` done anchor launches of a device by this protocol (None: by any), oldest first: id,
+    finished_at, result, mark.
+    """
+    query = _of_device(digest, device_key, Launch.id, Launch.finished_at, Launch.result, Launch.mark)
+    query = query.where(Launch.state == "done")
+    if protocol_digest is not None:
+        query = query.where(Measurement.protocol_digest == protocol_digest)
+    rows = session.execute(query.order_by(Launch.finished_at.desc(), Launch.id.desc()).limit(most)).all()
     return list(reversed(rows))
 
 
-def first_done(session: Session, digest: str, device_key: str, since: datetime, most: int) -> list[dict[str, Any]]:
-    """Results of the first `most` done anchor launches of a device since then, oldest first."""
+def first_done(session: Session, launch: Any, since: datetime, most: int) -> list[dict[str, Any]]:
+    """Results of the first `most` done anchor launches of the same device, model and protocol as this one, which it
+    leaves out, since then, oldest first.
+    """
     query = (
         select(Launch.result)
-        .join(Measurement, Measurement.id == Launch.measurement_id)
         .where(
-            Measurement.digest == digest,
-            Measurement.device_key == device_key,
+            Launch.measurement_id == launch.measurement_id,
+            Launch.purpose == Purpose.ANCHOR,
             Launch.state == "done",
             Launch.finished_at >= since,
+            Launch.id != launch.id,
         )
         .order_by(Launch.finished_at, Launch.id)
         .limit(most)
@@ -73,14 +79,26 @@ def first_done(session: Session, digest: str, device_key: str, since: datetime, 
     return [result for result in session.scalars(query) if result is not None]
 
 
-def failed_in_a_row(session: Session, measurement_id: str) -> int:
-    """How many of the latest finished launches of an anchor had no result."""
-    done = select(func.max(Launch.finished_at)).where(Launch.measurement_id == measurement_id, Launch.state == "done")
+def failed_in_a_row(session: Session, digest: str, device_key: str, since: datetime) -> int:
+    """How many of a device's latest finished anchor launches since then, by whichever protocol, had no result that can
+    be true.
+    """
+    done = _of_device(digest, device_key, func.max(Launch.finished_at)).where(Launch.state == "done")
     last = session.scalar(done)
-    query = select(func.count()).where(
-        Launch.measurement_id == measurement_id, Launch.state.in_(("failed", "infeasible", "implausible"))
+    query = _of_device(digest, device_key, func.count()).where(
+        Launch.state.in_(("failed", "infeasible", "implausible")), Launch.finished_at >= since
     )
     return int(session.scalar(query if last is None else query.where(Launch.finished_at > last)) or 0)
+
+
+def _of_device(digest: str, device_key: str, *columns: Any) -> Select[Any]:
+    """These columns of a device's anchor launches."""
+    return (
+        select(*columns)
+        .select_from(Launch)
+        .join(Measurement, Measurement.id == Launch.measurement_id)
+        .where(Measurement.digest == digest, Measurement.device_key == device_key, Launch.purpose == Purpose.ANCHOR)
+    )
 
 
 def device(session: Session, device_id: str) -> Any:

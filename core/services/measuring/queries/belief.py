@@ -250,3 +250,29 @@ def failing_elsewhere(session: Session, device_id: str, device_class: str) -> se
 
 def set_drift(session: Session, device_id: str, drift: str | None) -> None:
     session.execute(update(_DEVICES).where(_DEVICES.c.id == device_id).values(drift=drift))
+
+
+_PEER_TIMES = (
+    select(Candidate.flops, Measurement.first_token_ms, Measurement.token_ms)
+    .select_from(Measurement)
+    .join(Candidate, Candidate.id == _OF_ONE)
+    .where(
+        Measurement.device_key == bindparam("device_key"),
+        Measurement.protocol_digest == bindparam("protocol"),
+        Measurement.state == "measured",
+        ~any_of(Measurement.id, texts("but")),
+    )
+    .limit(PEERS_READ)
+)
+
+
+def peer_times(
+    session: Session, device_key: str, protocol_digest: str, but: Collection[str]
+) -> list[tuple[float, float, float]]:
+    """As `peers`, of a protocol that generates: work, time to the first token, time of each further one (ms)."""
+    rows = session.execute(_PEER_TIMES, {"device_key": device_key, "protocol": protocol_digest, "but": list(but)})
+    return [
+        (float(flops), first, token)
+        for flops, first, token in rows
+        if flops is not None and first is not None and token is not None
+    ]

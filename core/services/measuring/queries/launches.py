@@ -168,6 +168,8 @@ _FOR_REPORT = (
         Launch.attempts,
         Launch.fence,
         Launch.reports,
+        Launch.started_at,
+        Lease.created_at.label("leased_at"),
         Measurement.protocol,
         Target.state.label("target_state"),
         Job.state.label("job_state"),
@@ -175,6 +177,7 @@ _FOR_REPORT = (
     .join(Measurement, Measurement.id == Launch.measurement_id)
     .outerjoin(Target, Target.id == Launch.target_id)
     .outerjoin(Job, Job.id == Target.job_id)
+    .outerjoin(Lease, Lease.id == Launch.lease_id)
     .where(any_of(Launch.id, texts("ids")))
     .order_by(Launch.id)
     .with_for_update(of=Launch, key_share=True)

@@ -1,0 +1,203 @@
+"""A generation is reported by several times and an energy: each is held against what is possible, and the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dishonest import CLASS, Device, Fleet, result
+
+from edgefront.core.measurement.passes import generation_passes
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.wire.agent import LeaseItem
+
+PROTOCOL = {"mode": "generate", "sequence_length": 32, "new_tokens": 8}
+FURTHER = 7
+
+
+def submit(fleet: Fleet, latency: str = "total", **changes: Any) -> str:
+    return fleet.submit(targets=[{"device_class": CLASS, "protocol": {**PROTOCOL, "latency": latency}}], **changes)
+
+
+def times(item: LeaseItem) -> tuple[float, float]:
+    """What an honest device takes to the first token, and for each further one (ms)."""
+    prompt, token = generation_passes(Architecture.parse(item.architecture), item.protocol)
+    return prompt.flops / 5e6, token.flops / 2e6
+
+
+def generated(item: LeaseItem, first: float, token: float, total: float | None = None, **more: Any) -> dict[str, Any]:
+    total = first + FURTHER * token if total is None else total
+    made = {"first_token_ms": [first] * 5, "token_ms": [token] * 5, "total_ms": [total] * 5, **more}
+    latency = {"first_token": first, "token": token, "total": total}[item.protocol.latency]
+    weights = generation_passes(Architecture.parse(item.architecture), item.protocol)[0].weight_bytes
+    return result(latency, int(weights * 1.2), generation=made)
+
+
+def honest(item: LeaseItem) -> dict[str, Any]:
+    return generated(item, *times(item), energy_token_mj=2.0)
+
+
+def false_first_token(item: LeaseItem) -> dict[str, Any]:
+    """The total, and so the latency, is true."""
+    first, token = times(item)
+    return generated(item, first / 5, token, first + FURTHER * token)
+
+
+def false_token(item: LeaseItem) -> dict[str, Any]:
+    first, token = times(item)
+    return generated(item, first, token / 5, first + FURTHER * token)
+
+
+def prompt_in_no_time(item: LeaseItem) -> dict[str, Any]:
+    """The times add up: what the prompt did not take, the further tokens did."""
+    first, token = times(item)
+    return generated(item, first * 1e-3, token + first * (1 - 1e-3) / FURTHER)
+
+
+def tokens_in_no_time(item: LeaseItem) -> dict[str, Any]:
+    first, token = times(item)
+    return generated(item, first + FURTHER * token * (1 - 1e-4), token * 1e-4)
+
+
+def another_latency(item: LeaseItem) -> dict[str, Any]:
+    found = honest(item)
+    found["latency"]["samples_ms"] = [one / 3 for one in found["latency"]["samples_ms"]]
+    return found
+
+
+def longer_than_its_lease(item: LeaseItem) -> dict[str, Any]:
+    """Though the latency, where it is the first token, is short."""
+    first, _ = times(item)
+    return generated(item, first, 20_000.0)
+
+
+def energy(millijoules: float) -> Any:
+    return lambda item: generated(item, *times(item), energy_token_mj=millijoules)
+
+
+LIES = {
+    "first token": (false_first_token, "is said to have taken"),
+    "further token": (false_token, "is said to have taken"),
+    "prompt": (prompt_in_no_time, "ms to the first token for"),
+    "tokens": (tokens_in_no_time, "ms a further token for"),
+    "latency": (another_latency, "in another"),
+    "lease": (longer_than_its_lease, "was leased for"),
+    "much energy": (energy(1e9), "no device draws more than"),
+    "no energy": (energy(1e-12), "none takes less than"),
+}
+
+
+def launch_of(fleet: Fleet, job: str, item: LeaseItem) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The candidate of a leased launch, and the launch."""
+    digest = Architecture.parse(item.architecture).digest
+    (candidate,) = [one for one in fleet.candidates(job) if one["digest"] == digest]
+    launches = {one["id"]: one for one in fleet.launches(candidate["id"])}
+    return candidate, launches[item.launch_id]
+
+
+@pytest.mark.parametrize("latency", ["total", "first_token"])
+@pytest.mark.parametrize(("lie", "why"), LIES.values(), ids=LIES)
+def test_no_time_of_a_generation_can_be_made_up(fleet: Fleet, lie: Any, why: str, latency: str) -> None:
+    liar = fleet.device("liar")
+    job = submit(fleet, latency)
+    item = liar.lease(1).items[0]
+    assert liar.report(item, lie(item))["outcome"] == "accepted"
+    candidate, launch = launch_of(fleet, job, item)
+    assert (candidate["state"], candidate["first_token_ms"], candidate["on_frontier"]) == ("waiting", None, False)
+    assert launch["state"] == "implausible"
+    assert launch["reason"].startswith("implausible: ")
+    assert why in launch["reason"]
+    assert item.launch_id in fleet.view(liar)["quarantine"]
+
+
+@pytest.mark.parametrize("latency", ["total", "first_token", "token"])
+def test_what_an_honest_device_generates_is_believed(fleet: Fleet, latency: str) -> None:
+    """Also where its agent rounds to a microsecond."""
+    device = fleet.device("device")
+    job = submit(fleet, latency)
+    exact, rounded = device.lease(2).items
+    device.report(exact, honest(exact))
+    first, token = times(rounded)
+    total = round(first + FURTHER * token, 3)
+    device.report(rounded, generated(rounded, round(first, 3), round(token, 3), total))
+    for item in (exact, rounded):
+        candidate, launch = launch_of(fleet, job, item)
+        assert (candidate["state"], launch["state"]) == ("measured", "done"), launch["reason"]
+        assert candidate["first_token_ms"] == pytest.approx(times(item)[0], abs=1e-3)
+    assert fleet.view(device)["quarantine"] is None
+
+
+def sooner(item: LeaseItem) -> dict[str, Any]:
+    """Possible, and the times add up: the total is true, and the first token is said to come much sooner."""
+    first, token = times(item)
+    return generated(item, first / 8, token + first * (7 / 8) / FURTHER)
+
+
+def test_a_first_token_far_from_the_others_waits_and_is_found_out(fleet: Fleet) -> None:
+    sound, other, liar = fleet.device("sound"), fleet.device("other"), fleet.device("liar")
+    job = submit(fleet, algorithm={"name": "lts", "settings": {"iterations": 3, "population": 8}})
+    for _ in range(20):
+        fleet.service.work()
+        if sum(one["state"] == "measured" for one in fleet.candidates(job, role="search")) >= 8:
+            break
+        sound.measure(honest, 4)
+        other.measure(honest, 4)
+    fleet.service.work()
+    item = liar.lease(1).items[0]
+    assert liar.report(item, sooner(item))["outcome"] == "accepted"
+    candidate, launch = launch_of(fleet, job, item)
+    assert (candidate["state"], launch["state"]) == ("unconfirmed", "done")
+    assert "times faster than expected" in candidate["reason"]
+    assert candidate["reason"].endswith("its time to the first token")
+    assert not candidate["on_frontier"]
+    for _ in range(3):
+        fleet.service.work()
+        sound.measure(honest)
+        other.measure(honest)
+    candidate, launch = launch_of(fleet, job, item)
+    assert (candidate["state"], launch["state"]) == ("measured", "implausible")
+    assert candidate["first_token_ms"] == pytest.approx(times(item)[0])
+    assert item.launch_id in fleet.view(liar)["quarantine"]
+    assert [fleet.view(one)["quarantine"] for one in (sound, other)] == [None, None]
+
+
+def wrong(found: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    return {**found, "generation": {**found["generation"], name: value}}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field"),
+    [
+        ("first_token_ms", [1.0] * 4 + ["5"], "first_token_ms.4"),
+        ("token_ms", [1.0, True, 1.0, 1.0, 1.0], "token_ms.1"),
+        ("total_ms", [1.0, -1.0, 1.0, 1.0, 1.0], "total_ms.1"),
+        ("total_ms", [1.0, 1e9, 1.0, 1.0, 1.0], "total_ms.1"),
+        ("total_ms", [0.0] * 5, "total_ms.0"),
+        ("token_ms", [1.0] * 1001, "token_ms"),
+        ("token_ms", [1.0] * 4, ""),
+        ("energy_token_mj", "5", "energy_token_mj"),
+        ("energy_token_mj", True, "energy_token_mj"),
+        ("energy_token_mj", -1.0, "energy_token_mj"),
+        ("tokens_per_s", 1e9, "tokens_per_s"),
+    ],
+)
+def test_only_numbers_that_can_be_times_are(fleet: Fleet, name: str, value: Any, field: str) -> None:
+    device = fleet.device("device")
+    submit(fleet)
+    item = device.lease(1).items[0]
+    answer = device.send(item, wrong(honest(item), name, value))
+    assert answer.status_code == 422
+    assert answer.json()["field"] == ".".join(["reports.0.result.generation", *field.split()])
+    assert device.report(item, honest(item))["outcome"] == "accepted"
+
+
+def test_as_many_times_as_samples(fleet: Fleet) -> None:
+    device: Device = fleet.device("device")
+    submit(fleet)
+    item = device.lease(1).items[0]
+    found = honest(item)
+    found["latency"]["samples_ms"] = found["latency"]["samples_ms"][:3]
+    assert device.send(item, found).json()["field"] == "reports.0.result"
+    lacking = honest(item)
+    del lacking["generation"]
+    assert device.send(item, lacking).json()["field"] == "reports.0.result.generation"
