@@ -76,12 +76,10 @@ class Expectation:
     def is_known(self) -> bool:
         return self.latency is not None or self.memory is not None
 
-    def doubt(self, latency_ms: float, memory_bytes: float, _times: tuple[float, ...] = ()) -> str | None:
-        """Why this result, a `Vote` without its device, needs a second launch; None if it is not far off. Nothing was
-        expected of the times of a generation.
-        """
-        of_latency = None if self.latency is None else self.latency.doubt(latency_ms)
-        of_memory = None if self.memory is None else self.memory.doubt(memory_bytes)
+    def doubt(self, vote: Vote) -> str | None:
+        """Why this result needs a second launch; None if it is not far off."""
+        of_latency = None if self.latency is None else self.latency.doubt(vote.latency_ms)
+        of_memory = None if self.memory is None else self.memory.doubt(vote.memory_bytes)
         return of_latency or of_memory
 
 

@@ -144,9 +144,9 @@ def test_half_of_the_peak_memory_is_doubted() -> None:
     predicted = from_prediction("memory", 90.0 * MB, 88.0 * MB, 92.0 * MB)
     assert predicted.doubt(45.0 * MB) is not None
     both = Expectation(from_prediction("latency", 10.0, 9.0, 11.0), predicted)
-    assert both.doubt(10.0, 91.0 * MB) is None
-    assert "times less" in (both.doubt(10.0, 45.0 * MB) or "")
-    assert "times faster" in (both.doubt(1.0, 45.0 * MB) or "")
+    assert both.doubt(Vote(None, 10.0, 91.0 * MB)) is None
+    assert "times less" in (both.doubt(Vote(None, 10.0, 45.0 * MB)) or "")
+    assert "times faster" in (both.doubt(Vote(None, 1.0, 45.0 * MB)) or "")
 
 
 # What is possible --------------------------------------------------------------------------------------------------

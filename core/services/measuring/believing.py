@@ -118,7 +118,7 @@ class Beliefs:
             return kept, None
         if measurement.state != "measured" and not aside:
             expected = self._expected(measurement)
-            doubt = None if expected is None else expected.doubt(*middle[1:])
+            doubt = None if expected is None else expected.doubt(middle)
             if doubt is not None and self.other_device(measurement) is not None:
                 return kept, doubt
         return kept, self._doubt_of_baseline(measurement)
@@ -208,7 +208,7 @@ class Beliefs:
         others = belief.peers(self.session, *place, but=self.subjects.keys(), but_devices=devices)
         independent = self._expected_by(measurement, _Peers(others))
         expected = independent or self._expected(measurement)
-        near = {i for i, one in enumerate(votes) if expected is not None and expected.doubt(*one[1:]) is None}
+        near = {i for i, one in enumerate(votes) if expected is not None and expected.doubt(one) is None}
         if not near or {done[index].device_id for index in near} == devices:
             return undecided
         agreed = rules.Agreement(frozenset(near), frozenset(range(len(done))) - near)
@@ -237,7 +237,7 @@ class Beliefs:
         if device is not None and device.quarantine is not None:
             return f"unconfirmed: {first.latency_ms:.4g} ms, from a device in quarantine"
         expected = self._expected(measurement)
-        doubt = None if expected is None else expected.doubt(*first[1:])
+        doubt = None if expected is None else expected.doubt(first)
         return doubt or self._doubt_of_times(measurement, first)
 
     def _expected(self, measurement: Measurement) -> rules.Expectation | None:
