@@ -43,8 +43,8 @@ from edgefront.core.store.tables import Target
 servers, large_job = from_tests("servers"), from_tests("large_job")
 simulated_agent, simulated_service = from_tests("simulated_agent"), from_tests("simulated_service")
 PAUSE_S = 0.02
-NEW_KEYS = 2000
-"""Keys of bob that were never used: several for each second of the longest run."""
+NEW_KEYS_PER_S = 40
+"""Keys of bob that were never used, for each second of each flood: more than one thread can begin with."""
 
 
 @contextmanager
@@ -68,7 +68,8 @@ def team(folder: Path, given: argparse.Namespace) -> Iterator[tuple[dict[str, An
             now = database.now(session)
             new = {"role": "user", "now": now}
             key = create_key(session, name="eve", owner="eve", **new)[1]
-            bobs = [create_key(session, name=f"bob {number}", owner="bob", **new)[1] for number in range(NEW_KEYS)]
+            count = 1 + given.floods * int(NEW_KEYS_PER_S * given.seconds)
+            bobs = [create_key(session, name=f"bob {number}", owner="bob", **new)[1] for number in range(count)]
             target = session.scalars(select(Target.id).where(Target.job_id == job_id)).one()
         port = servers.free_port()
         environment = {
@@ -229,6 +230,7 @@ def main() -> None:
     given = parser.parse_args()
     every = [*floods("", ""), *held("")]
     names = [name for name in every if not given.only or any(part in name for part in given.only)]
+    given.floods = len(names)
     with tempfile.TemporaryDirectory() as folder, team(Path(folder), given) as (eve, device, keys):
         rows = []
         for name in names:

@@ -169,10 +169,12 @@ def _waits(session: Session, launches: Sequence[Launch], account: Account) -> No
         if launch.finished_at is not None and launch.target_id is not None:
             found = first.get(launch.target_id)
             first[launch.target_id] = launch.finished_at if found is None else min(found, launch.finished_at)
+    last = max(first.values(), default=None)
     query = select(Target.id, Job.owner, Job.created_at).join(Job, Target.job_id == Job.id)
     for target_id, owner, created_at in session.execute(query):
+        until = first.get(target_id, last)  # without a result it waited to the end
+        waited_s = 0.0 if until is None else (until - created_at).total_seconds()
         if target_id in first:
-            waited_s = (first[target_id] - created_at).total_seconds()
             account.waits_s.setdefault(owner, []).append(waited_s)
-            if waited_s > LONGEST_WAIT_S:
-                account.wrong("owner waited too long", f"{owner}, target {target_id}: {waited_s:.0f} s")
+        if waited_s > LONGEST_WAIT_S:
+            account.wrong("owner waited too long", f"{owner}, target {target_id}: {waited_s:.0f} s")

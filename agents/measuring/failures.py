@@ -42,8 +42,13 @@ def reason_of(error: BaseException, stage: FailureReason) -> FailureReason:
 
 
 def message_of(error: BaseException) -> str:
-    """What an exception of the runtime says, in words: without its class."""
-    return _RUNTIMES_OWN.sub("", str(error)).strip() or "the runtime failed without a message"
+    """What an exception of the runtime says; with its class only where that says more than the message."""
+    said = _RUNTIMES_OWN.sub("", str(error)).strip()
+    if isinstance(error, MemoryError):
+        return said or "the runtime could not allocate memory"
+    if not said or isinstance(error, (LookupError, AssertionError)):
+        return f"{type(error).__name__} {said}".strip()
+    return said
 
 
 def of_death(status: int, last_words: str, oom_kills: int) -> LaunchResult:

@@ -33,12 +33,9 @@ from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.runtimes import ON_PROCESSOR, Runtime, not_installed
-from edgefront.core.processes.folders import work_folder
+from edgefront.core.processes.folders import CHILD, work_folder
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.agent import RuntimeFacts
-
-TEMPORARY = "edgefront-*"
-"""Names of the temporary folders that measuring processes make."""
 
 
 class Aborted(EdgefrontError):
@@ -150,7 +147,7 @@ class Measurer:
         finally:
             self._kill = None
             if result is None or result.outcome != "done":
-                for left in self._folder().glob(TEMPORARY):
+                for left in self._folder().glob(f"{CHILD}*"):
                     shutil.rmtree(left, ignore_errors=True)
         if result is None or self._aborted.is_set():
             self._aborted.clear()

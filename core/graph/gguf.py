@@ -41,6 +41,8 @@ _EMBEDDING = "token_embd.weight"
 """Rows are looked up in it: it is never copied."""
 _REPACKED_ROWS = 8
 """llama.cpp copies matrices of whole groups of so many rows."""
+_LAYOUT = 2
+"""Counts up where the same model is written otherwise, so that devices measure no file of before."""
 _SHARE = 4
 """Of the cache's bytes one part in so many is for files written for measuring."""
 _FORMATS: Mapping[GgufFormat, Format] = {"float32": "f32", "float16": "f16", "q8_0": "q8_0", "q4_0": "q4_0"}
@@ -123,7 +125,7 @@ def cached_gguf(cache: WeightCache, architecture: Architecture, seed: int, numbe
     """
     form = gguf_form(architecture, numbers)
     folder = cache.folder / FOLDER
-    path = folder / f"{architecture.digest}-{seed}-{numbers}.gguf"
+    path = folder / f"{architecture.digest}-{seed}-{numbers}-{_LAYOUT}.gguf"
     cache.touch(seed)
     with suppress(FileNotFoundError):
         os.utime(path)

@@ -14,6 +14,9 @@ from pathlib import Path
 from edgefront.core.errors import Unavailable
 from edgefront.core.processes.locks import only_holder
 
+CHILD = "ef-"
+"""How the names of folders begin that children make in it: short, since the path of a socket has a hundred characters.
+"""
 _PREFIX = "edgefront-work-"
 _LOCK = "lock"
 _NEW_S = 60.0
@@ -37,7 +40,9 @@ def _remove_abandoned(place: Path) -> None:
     for folder in place.glob(f"{_PREFIX}*"):
         with suppress(OSError, Unavailable):
             found = folder.lstat()
-            if stat.S_ISDIR(found.st_mode) and _is_own(found) and time.time() - found.st_mtime > _NEW_S:
+            # Without its lock it may be one that lives, from which the system has removed what is old.
+            is_ours = stat.S_ISDIR(found.st_mode) and _is_own(found) and (folder / _LOCK).is_file()
+            if is_ours and time.time() - found.st_mtime > _NEW_S:
                 with only_holder(folder / _LOCK, Unavailable(f"the owner of {folder} lives")):
                     shutil.rmtree(folder, ignore_errors=True)
 

@@ -111,7 +111,9 @@ def time_limit_s(subject: Architecture | Path, protocol: MeasurementProtocol) ->
     """
     passes = protocol.warmup + protocol.repeats + _MEMORY_PASSES
     if isinstance(subject, Path):
-        weight_bytes = subject.stat().st_size
+        from edgefront.agents.measuring.inputs import external_files
+
+        weight_bytes = sum(file.stat().st_size for file in (subject, *external_files(subject)) if file.is_file())
         flops = weight_bytes // 2 * protocol.batch * protocol.sequence_length
     else:
         found = protocol_costs(subject, protocol)

@@ -15,7 +15,7 @@ import subjects
 from edgefront.agents.device.probe import try_runtime
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.processes.folders import work_folder
+from edgefront.core.processes.folders import CHILD, work_folder
 
 _HOLDER = """
 import sys
@@ -31,7 +31,7 @@ import os, sys, tempfile
 make = tempfile.mkdtemp
 def mkdtemp(suffix=None, prefix=None, dir=None):
     made = make(suffix, prefix, dir)
-    if prefix == "edgefront-trial-":
+    if prefix == "ef-":
         open(os.environ["SEEN"], "w").write(made)
         os._exit(9)
     return made
@@ -58,16 +58,19 @@ def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_kept
         killed.wait()
         new = temporary / "edgefront-work-new"
         new.mkdir()  # its owner has yet to lock it
+        cleaned = temporary / "edgefront-work-cleaned"
+        cleaned.mkdir()  # the system removed its lock, which was old
         outside = temporary / "outside"
         outside.mkdir()
         (temporary / "edgefront-work-link").symlink_to(outside)
-        for folder in (dead, held, outside):
+        for folder in (dead, held, outside, cleaned):
             os.utime(folder, (0, 0))
         with work_folder() as own:
             assert own.is_dir()
             assert not dead.exists()
             assert (held / "weights").is_dir()
             assert new.is_dir()
+            assert cleaned.is_dir()
             assert list(outside.iterdir()) == []
         assert not own.exists()
         living.stdin.close()
@@ -96,7 +99,7 @@ def test_a_launch_that_is_killed_leaves_nothing(
         (own,) = temporary.iterdir()
         server = psutil.Process(measurer._server("onnxruntime").pid)
         assert server.environ()["TMPDIR"] == str(own)
-        left = Path(tempfile.mkdtemp(prefix="edgefront-llama-", dir=own))
+        left = Path(tempfile.mkdtemp(prefix=CHILD, dir=own))
         (left / "sock").touch()
         endless = subjects.endless(tmp_path / "endless.onnx")
         late = measurer.measure(endless, MeasurementProtocol(time_limit_s=2.0), seed=3)

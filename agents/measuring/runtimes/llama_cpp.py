@@ -23,6 +23,7 @@ from edgefront.core.graph.gguf import cached_gguf
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.number_formats import KnownFormat
+from edgefront.core.processes.folders import CHILD
 from edgefront.core.spaces.block import ShortConv
 
 _ERRORS_ONLY = 1
@@ -237,7 +238,7 @@ def _server(path: Path, protocol: MeasurementProtocol, length: int) -> Any:
     parameters.verbosity = _ERRORS_ONLY
     # A device opens no port: the server, which is called in this process alone, gets a socket file, and only for so
     # long as it starts. Its path has a hundred characters at most, and `.sock` at its end.
-    with tempfile.TemporaryDirectory(prefix="edgefront-llm-") as folder:
+    with tempfile.TemporaryDirectory(prefix=CHILD) as folder:
         parameters.hostnames = [os.path.join(folder, "s.sock")]
         return xllamacpp.Server(parameters)
 

@@ -27,6 +27,7 @@ from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.generation import last_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.number_formats import KnownFormat
+from edgefront.core.processes.folders import CHILD
 from edgefront.core.spaces.architecture import Architecture
 
 _SUFFIX = "executionprovider"
@@ -91,7 +92,7 @@ def computes_in(number_format: KnownFormat, request: LaunchRequest) -> bool:
     ONNX Runtime accepts most graphs: operators without a kernel are cast to float32 or moved to the CPU. Such a figure
     would be misleading, so the profile of the pass must show which kernels ran, and where.
     """
-    with tempfile.TemporaryDirectory(prefix="edgefront-probe-") as folder:
+    with tempfile.TemporaryDirectory(prefix=CHILD) as folder:
         options = session_options(request.protocol)
         options.enable_profiling = True
         options.profile_file_prefix = os.path.join(folder, "pass")

@@ -12,6 +12,7 @@ from edgefront.agents.measuring.runtimes import library
 from edgefront.core.measurement.passes import runtime_fault
 from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
 from edgefront.core.number_formats import QUANTISED, NumberFormat
+from edgefront.core.processes.folders import CHILD
 from edgefront.core.spaces.architecture import Architecture
 
 _FEED_FORWARD = {"kind": "feed_forward", "d_inner": 64}
@@ -59,7 +60,7 @@ def computes_in(number_format: NumberFormat, runtime: Runtime, provider: str) ->
         )
     except ValidationError:  # not a format of this runtime
         return False
-    with tempfile.TemporaryDirectory(prefix="edgefront-trial-") as folder:
+    with tempfile.TemporaryDirectory(prefix=CHILD) as folder:
         return all(
             library(runtime).computes_in(
                 number_format,
