@@ -36,8 +36,8 @@ WORDS: Mapping[str, str] = {
     "speedup": "Speed-up and memory ratio compare a candidate with the baseline at equal decoder parameters: the "
     "baseline's figures are interpolated between its two nearest depths. 1.5 means that the baseline "
     "takes one and a half times as long, or as much memory.",
-    "unconfirmed": "possible, but far from what was to be expected, or a baseline that one of several devices has "
-    "measured. Shown, but on no frontier and in no other job until a second launch agrees",
+    "unconfirmed": "possible, but far from what was to be expected, or a baseline that only one of several devices "
+    "has measured. Shown, but on no frontier and in no other job until a second launch agrees",
 }
 
 words = {name: f"{text[:1].upper()}{text[1:].removesuffix('.')}." for name, text in WORDS.items()}

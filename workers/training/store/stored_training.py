@@ -136,7 +136,7 @@ class StoredTraining:
 
         is_done, note = outcome.ending == "done", "its files are being uploaded"
         try:
-            self._in_background(lambda: self._publish(result=is_done), note, hold_unless_hurried)
+            self._in_background(lambda: self._publish(result=is_done, last=True), note, hold_unless_hurried)
         except _Hurried:
             if is_done:
                 return Outcome("stopped", "its result could not be uploaded in time", asked=True)
@@ -170,14 +170,15 @@ class StoredTraining:
                 again_at = now + max(_EVERY * self._own.poll_s, (now - began) / _MOST_OF_TIME)
             uploaded = checkpoints
 
-    def _publish(self, *, result: bool) -> None:
-        """Publishes the state of the folder, with the run's result if it is complete.
+    def _publish(self, *, result: bool, last: bool = False) -> None:
+        """Publishes the state of the folder, with the run's result if it is complete. After the run has ended only the
+        `last` state is: one that was begun before it would take the result away again.
 
         Raises `Superseded` if a later claim has started to write, which the supervisor will notice too; else
         `Unavailable`.
         """
         with self._publishing:
-            if self._publisher is None or self._ended:
+            if self._publisher is None or self._ended or (self._run_ended.is_set() and not last):
                 return
             part = self._folder / f"{_SNAPSHOT}{self._fence}"
             try:
