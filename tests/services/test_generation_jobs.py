@@ -150,6 +150,7 @@ def test_the_best_within_limits_on_two_times(service: Service, agent: SimulatedA
     assert view.recommended.first_token_ms <= 0.63
     assert view.recommended.token_ms is not None
     assert view.recommended.token_ms <= 0.192
+    assert view.download == "--format onnx-generate"
     assert "0.63 ms to the first token and 0.192 ms a further token" in view.sentence
 
 

@@ -226,6 +226,7 @@ def test_times_that_are_not_measured_have_no_limit(service: Service, agent: Simu
     ("protocol", "options"),
     [
         ({}, "--format onnx"),
+        ({"weights": "int8"}, "--format onnx --weights int8"),
         ({"runtime": "llamacpp"}, "--format gguf"),
         ({"runtime": "llamacpp", "weights": "q8_0"}, "--format gguf --weights q8_0"),
     ],
@@ -233,7 +234,7 @@ def test_times_that_are_not_measured_have_no_limit(service: Service, agent: Simu
 def test_the_file_to_download_is_the_one_that_is_measured(
     service: Service, protocol: dict[str, Any], options: str
 ) -> None:
-    numbers = {"cpu": ("float32", "q8_0")}
+    numbers = {"cpu": ("float32", "int8", "q8_0")}
     runtimes = [
         RuntimeFacts(runtime=name, version="1", providers=("cpu",), memory_methods=("anonymous",), numbers=numbers)
         for name in ("onnxruntime", "llamacpp")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.model_file import NUMBERS, ModelFormat, formats_of
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import launches_needed
 from edgefront.core.pareto import recommendation as pure
@@ -23,6 +24,7 @@ from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import law_note, perplexity_of
 from edgefront.core.services.quality.trust import trained_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
+from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.words import layers_in_words, stack_in_words
 from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.wire.jobs import CandidateView, JobRequest, Limits, TrainedView
@@ -88,7 +90,7 @@ class Known:
             runners_up=runners_up,
             nearest=view(found.nearest),
             moves=tuple(LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in found.moves),
-            download=_download(self.protocol),
+            download=_download(self.protocol, view(found.best)),
             trained=tuple(one for one in self.trained if one.candidate_id in ids),
         )
 
@@ -190,11 +192,20 @@ def read(
     )
 
 
-def _download(protocol: MeasurementProtocol | None) -> str:
-    """The options that give the file which this protocol measures: ONNX, but for llama.cpp."""
-    if protocol is None or protocol.runtime != "llamacpp":
+def _download(protocol: MeasurementProtocol | None, best: CandidateView | None) -> str:
+    """The options that give the file which this protocol measures: GGUF for llama.cpp, else ONNX, which generates where
+    generations were measured and the model has such a file.
+    """
+    if protocol is None:
         return "--format onnx"
-    return "--format gguf" if protocol.weights == "full" else f"--format gguf --weights {protocol.weights}"
+    format_: ModelFormat = "onnx"
+    if protocol.runtime == "llamacpp":
+        format_ = "gguf"
+    elif protocol.mode == "generate" and best is not None:
+        generating: ModelFormat = "onnx-generate"
+        if generating in formats_of(Architecture.model_validate(best.architecture)):
+            format_ = generating
+    return f"--format {format_}" + (f" --weights {protocol.weights}" if protocol.weights in NUMBERS[format_] else "")
 
 
 def _option(candidate: CandidateView, trained: float | None) -> Option:
