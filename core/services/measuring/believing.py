@@ -6,7 +6,7 @@ first asked for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -315,6 +315,23 @@ class Beliefs:
             if doubt is not None:
                 return f"{doubt}: its {LATENCY_NAMES[name]}"
         return None
+
+
+def ask_again(session: Session, measurements: Iterable[Measurement], target_id: str, now: datetime) -> None:
+    """Of locked measurements, those that failed because their launches contradict each other get another launch, where
+    a device can make it that has made none, or one of the devices was put in quarantine since.
+    """
+    # Others that failed have no done launches.
+    failed = {one.id: one for one in measurements if one.state == "failed" and one.launches}
+    if not failed:
+        return
+    beliefs = Beliefs(session, now, belief.subjects(session, failed), {})
+    for id_, done in belief.done_launches(session, failed).items():
+        other = beliefs.other_device(failed[id_])
+        if other is not None or any(row.in_quarantine for row in done):
+            key = failed[id_].device_key if other is None else key_of_device(other)
+            belief.add_launch(session, id_, target_id, key, Purpose.CONFIRM, now)
+            failed[id_].state = "unconfirmed"
 
 
 def _predicted(said: Mapping[str, Any], name: Literal["latency", "memory"], unit: str) -> rules.Expected | None:

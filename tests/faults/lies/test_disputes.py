@@ -213,6 +213,32 @@ def test_no_single_device_sets_the_headline(fleet: Fleet, factor: float) -> None
     assert quarantined(fleet, liar, second, third) == ["liar"]
 
 
+@pytest.mark.parametrize("later", ["a third device", "quarantine"])
+def test_what_two_could_not_agree_about_is_asked_again_by_a_later_job(fleet: Fleet, later: str) -> None:
+    liar, second = fleet.device("liar"), fleet.device("second")
+    job = measured_alone(fleet, liar, second, times(20.0))
+    in_turns(fleet, (liar, times(20.0)), (second, honest))
+    assert set(baselines(fleet, job)) == {"failed"}
+    if later == "quarantine":
+        with fleet.service.database.write() as session:
+            session.get_one(DeviceRow, liar.id).quarantine = "caught elsewhere"
+        witness = second
+    else:
+        witness = fleet.device("third")
+        witness.lease(1)  # it is online
+    again = fleet.submit()
+    fleet.service.work()
+    witness.measure(honest)
+    assert baselines(fleet, again) == ["measured", "measured"]
+    for one in fleet.candidates(again, role="baseline"):
+        assert one["latency_ms"] in {
+            launch["result"]["latency"]["samples_ms"][0]
+            for launch in fleet.launches(one["id"])
+            if launch["device_id"] == second.id and launch["result"]
+        }
+    assert quarantined(fleet, liar, second) == ["liar"]
+
+
 def test_baselines_of_one_device_count_once_the_other_is_offline(fleet: Fleet) -> None:
     first, second = fleet.device("first"), fleet.device("second")
     job = measured_alone(fleet, first, second)
