@@ -128,15 +128,17 @@ def peers(
     in quarantine measured too.
     """
     values = {"device_key": device_key, "protocol": protocol_digest, "but": list(but)}
+    query = _PEERS
     if but_devices:
-        rows = session.execute(_PEERS_OF_OTHERS, {**values, "but_devices": list(but_devices)})
-    else:
-        rows = session.execute(_PEERS, values)
+        query, values["but_devices"] = _PEERS_OF_OTHERS, list(but_devices)
     found = []
-    for flops, weight_bytes, latency_ms, memory_bytes, *times in rows:
-        if None not in (flops, weight_bytes, latency_ms, memory_bytes):
+    for row in session.execute(query, values):
+        sizes: Sequence[Any] = row[:4]
+        times: Sequence[Any] = row[4:]
+        if None not in sizes:
+            flops, weight_bytes, latency_ms, memory_bytes = map(float, sizes)
             known = () if None in times else tuple(times)
-            found.append(Peer(float(flops), float(weight_bytes), float(latency_ms), float(memory_bytes), known))
+            found.append(Peer(flops, weight_bytes, latency_ms, memory_bytes, known))
     return found
 
 
