@@ -9,7 +9,9 @@ from itertools import pairwise
 
 REFERENCE = 10
 """The first so many latencies say what is usual, so that a slow drift is not followed: their noise is that of all of
-them, their middle that of the first half, so that a move among them is seen too."""
+them, their middle that of the first half, so that a move among them is seen too. Where they scatter too much, the
+latest so many say it.
+"""
 LEAST_REFERENCE = 3
 LEAST_MOVE = math.log(1.15)
 SPREADS = 4.0
@@ -28,6 +30,8 @@ def drift(history_ms: Sequence[float]) -> str | None:
     if len(usual) < LEAST_REFERENCE:
         return None
     noise = _noise(logs[: REFERENCE + 1])
+    if noise > MOST_NOISE:
+        usual, noise = logs[:-1][-REFERENCE:], _noise(logs[-REFERENCE - 1 :])
     if noise > MOST_NOISE:
         low, high = (math.exp(bound) for bound in (min(usual), max(usual)))
         return f"the device's anchor takes another time each time: from {low:.4g} to {high:.4g} ms"

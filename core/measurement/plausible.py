@@ -79,10 +79,6 @@ class GenerationWork:
     """Which of the times is the result's latency."""
 
 
-_WORDS: Mapping[Latency, str] = {"total": "", "first_token": " to the first token", "token": " a further token"}
-"""Which time of a generation it is, to follow its milliseconds."""
-
-
 def implausible(
     result: Mapping[str, Any],
     work: Work,
@@ -100,14 +96,14 @@ def implausible(
     if peak < WEIGHTS_HELD * work.held_bytes:
         return f"implausible: a peak memory of {_mb(peak)} is less than the weights, which take {_mb(work.held_bytes)}"
     samples = result["latency"]["samples_ms"]
-    why = _too_fast(min(samples), "" if generation is None else _WORDS[generation.latency], work, ceiling)
+    why = _too_fast(min(samples), None if generation is None else generation.latency, work, ceiling)
     spent_s = (sum(samples) + sum(result["latency"]["warmup_ms"])) / 1e3
     made = result.get("generation")
     if made is not None and generation is not None:
         why = (
             why
-            or _too_fast(min(made["first_token_ms"]), _WORDS["first_token"], generation.first_token, ceiling)
-            or _too_fast(min(made["token_ms"]), _WORDS["token"], generation.token, ceiling)
+            or _too_fast(min(made["first_token_ms"]), "first_token", generation.first_token, ceiling)
+            or _too_fast(min(made["token_ms"]), "token", generation.token, ceiling)
             or _contradiction(made, samples, generation)
         )
         spent_s = max(spent_s, sum(made["total_ms"]) / 1e3)
@@ -119,16 +115,17 @@ def implausible(
     return why
 
 
-def _too_fast(fastest_ms: float, time: str, work: Work, ceiling: Ceiling) -> str | None:
+def _too_fast(fastest_ms: float, time: Latency | None, work: Work, ceiling: Ceiling) -> str | None:
+    shown = f"{fastest_ms:.4g} ms" if time is None else f"{fastest_ms:.4g} ms ({LATENCY_NAMES[time]})"
     flops, read = work.flops / fastest_ms * 1e3, work.read_bytes / fastest_ms * 1e3
     if flops > ceiling.flops:
         return (
-            f"implausible: {fastest_ms:.4g} ms{time} for {work.flops:.3g} operations are {flops:.3g} a second; this "
+            f"implausible: {shown} for {work.flops:.3g} operations are {flops:.3g} a second; this "
             f"device does {ceiling.flops:.3g} at most ({ceiling.flops_from})"
         )
     if read > ceiling.bytes:
         return (
-            f"implausible: {fastest_ms:.4g} ms{time} for weights of {_mb(work.read_bytes)} are {read:.3g} bytes a "
+            f"implausible: {shown} for weights of {_mb(work.read_bytes)} are {read:.3g} bytes a "
             f"second; this device reads {ceiling.bytes:.3g} at most ({ceiling.bytes_from})"
         )
     return None

@@ -90,7 +90,7 @@ def take_in(session: Session, launches: Iterable[Any], refusals: Mapping[str, st
                 why = refusal or launch.reason
                 quarantine.put_in(session, launch.device_id, f"its anchor failed {failed} times: {why}")
             continue
-        usual = rows.first_done(session, launch, since, REFERENCE)
+        usual = rows.first_and_latest_done(session, launch, since, REFERENCE)
         latest = _latency_ms(launch.result)
         moved = drift([*map(_latency_ms, usual), latest])
         if moved != device.drift:

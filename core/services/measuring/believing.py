@@ -6,7 +6,7 @@ first asked for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -48,6 +48,12 @@ class _Peers:
         return rules.latency_fit([(one.flops, one.latency_ms) for one in self.measured])
 
     @cached_property
+    def times(self) -> list[rules.PeerFit | None]:
+        """Of the time to the first token, and of each further one."""
+        made = [(one.flops, one.times) for one in self.measured if one.times]
+        return [rules.latency_fit([(flops, times[i]) for flops, times in made]) for i in range(len(rules.TIMES))]
+
+    @cached_property
     def memory(self) -> rules.PeerFit | None:
         return rules.memory_fit([(one.weight_bytes, one.memory_bytes) for one in self.measured])
 
@@ -67,9 +73,9 @@ class Beliefs:
     unlikely_ends: set[str] = field(default_factory=set)
     """Infeasible launches of models that take less than others that were measured there."""
     _variances: dict[tuple[str, str], LaunchVariance] = field(default_factory=dict)
-    _peers: dict[tuple[str, str], _Peers] = field(default_factory=dict)
-    _times: dict[tuple[str, str], list[rules.PeerFit | None]] = field(default_factory=dict)
-    """Of the time to the first token, and of each further one."""
+    _peers: dict[tuple[str, str, frozenset[str]], _Peers] = field(default_factory=dict)
+    _online: dict[str, Sequence[Any]] = field(default_factory=dict)
+    """Device key → the devices that could measure now."""
 
     def believed(
         self, measurement: Measurement, done: Sequence[Any], fresh: set[str]
@@ -80,8 +86,10 @@ class Beliefs:
             measurement: as it stood before. done: its done launches (`belief.done_launches`), oldest first.
             fresh: ids of those that have come since.
 
-        Launches that contradict the others are set aside, and their devices are `caught`.
+        Launches that contradict the others are set aside, and their devices are `caught`. Those of devices in
+        quarantine count only where there are no others.
         """
+        done = [row for row in done if not row.in_quarantine] or done
         medians = [median(row.result["latency"]["samples_ms"]) for row in done]
         variance = self._variance(measurement)
         if measurement.state == "measured":
@@ -92,8 +100,11 @@ class Beliefs:
             for row, value in zip(done, medians, strict=True)
         ]
         results = [row.result for row in done]
+        if done[0].in_quarantine and measurement.state != "measured":
+            shown = ", ".join(f"{one.latency_ms:.4g} ms" for one in votes)
+            return results, f"unconfirmed: {shown}, from a device in quarantine"
         if len(done) == 1:
-            doubt = self._doubt_of_first(measurement, votes[0])
+            doubt = self._doubt_of(measurement, votes[0])
             return results, doubt or self._doubt_of_baseline(measurement)
         agreed, is_proof = rules.agreement(votes, tolerance), True
         if not agreed.agreeing:
@@ -109,7 +120,9 @@ class Beliefs:
             row = done[index]
             why = f"implausible: {_shown(votes[index])}, where other devices of its class measured {_shown(middle)}"
             belief.set_aside(self.session, row.id, why)
-            if is_proof and not (
+            if not is_proof or rules.agree_but_for_times(votes[index], middle, tolerance):
+                continue
+            if not (
                 _is_explained_by_load(votes[index], row.result, middle, beside) and self._is_excused(row.device_id)
             ):
                 self.caught.setdefault(row.device_id, f"launch {row.id} is {why}")
@@ -117,8 +130,7 @@ class Beliefs:
         if len(honest) > 1:
             return kept, None
         if measurement.state != "measured" and not aside:
-            expected = self._expected(measurement)
-            doubt = None if expected is None else expected.doubt(middle)
+            doubt = self._doubt_of(measurement, middle)
             if doubt is not None and self.other_device(measurement) is not None:
                 return kept, doubt
         return kept, self._doubt_of_baseline(measurement)
@@ -135,9 +147,13 @@ class Beliefs:
             return None
         tried = belief.devices_of(self.session, measurement.id)
         since = max([self.now - ONLINE, *(tried.values() if subject.is_baseline else ())])
-        for one in belief.able_devices(self.session, measurement.device_key, since):
-            able = can_run(one.facts, protocol) and can_read(one.facts, subject.architecture)
-            if able and one.id not in tried and one.id not in self.caught:
+        key = measurement.device_key
+        if key not in self._online:
+            self._online[key] = belief.able_devices(self.session, key, self.now - ONLINE)
+        for one in self._online[key]:
+            if one.last_seen_at <= since or one.id in tried or one.id in self.caught:
+                continue
+            if can_run(one.facts, protocol) and can_read(one.facts, subject.architecture):
                 return str(one.id)
         return None
 
@@ -184,7 +200,8 @@ class Beliefs:
         return True
 
     def _confirmations(self, measurement: Measurement) -> int:
-        return belief.count_of(self.session, measurement.id, Launch.purpose == Purpose.CONFIRM)
+        made = Launch.purpose == Purpose.CONFIRM, Launch.state != "cancelled"
+        return belief.count_of(self.session, measurement.id, *made)
 
     def _decided(
         self, measurement: Measurement, done: Sequence[Any], votes: Sequence[rules.Vote]
@@ -195,7 +212,7 @@ class Beliefs:
         What these devices measured themselves proves nothing: the first of a class may be wrong in all that it reports.
         It serves only where the launches far from it report bad conditions, which explain that.
         """
-        devices = {row.device_id for row in done}
+        devices = frozenset(row.device_id for row in done)
         undecided = rules.Agreement(frozenset(), frozenset()), False
         if len(devices) == 1:
             return undecided
@@ -204,9 +221,7 @@ class Beliefs:
             return similar, True
         if self.other_device(measurement) is not None:
             return undecided
-        place = (measurement.device_key, measurement.protocol_digest)
-        others = belief.peers(self.session, *place, but=self.subjects.keys(), but_devices=devices)
-        independent = self._expected_by(measurement, _Peers(others))
+        independent = self._expected_by(measurement, self._peers_of(measurement, devices))
         expected = independent or self._expected(measurement)
         near = {i for i, one in enumerate(votes) if expected is not None and expected.doubt(one) is None}
         if not near or {done[index].device_id for index in near} == devices:
@@ -225,20 +240,24 @@ class Beliefs:
         return belief.count_aside(self.session, device_id, self.now - EXCUSED_WITHIN) <= MOST_EXCUSED
 
     def _doubt_of_baseline(self, measurement: Measurement) -> str | None:
-        """A job's comparisons all divide by its baselines: where the class has two devices, both measure them."""
-        if not self.subjects[measurement.id].is_baseline or self.other_device(measurement) is None:
+        """A job's comparisons all divide by its baselines: where the class has two devices, both measure them. What is
+        believed already, and may have been shared, is not taken back.
+        """
+        if (
+            measurement.state == "measured"
+            or not self.subjects[measurement.id].is_baseline
+            or self.other_device(measurement) is None
+        ):
             return None
         if self._confirmations(measurement) >= MOST_CONFIRMATIONS:
             return None
         return "unconfirmed: one device has measured this baseline, and another of its class is to measure it too"
 
-    def _doubt_of_first(self, measurement: Measurement, first: rules.Vote) -> str | None:
-        device = self.devices.get(first.device or "")
-        if device is not None and device.quarantine is not None:
-            return f"unconfirmed: {first.latency_ms:.4g} ms, from a device in quarantine"
+    def _doubt_of(self, measurement: Measurement, vote: rules.Vote) -> str | None:
+        """Why what one device says needs another launch."""
         expected = self._expected(measurement)
-        doubt = None if expected is None else expected.doubt(first)
-        return doubt or self._doubt_of_times(measurement, first)
+        doubt = None if expected is None else expected.doubt(vote)
+        return doubt or self._doubt_of_times(measurement, vote)
 
     def _expected(self, measurement: Measurement) -> rules.Expectation | None:
         """By the predictors where they have predicted this one, else in proportion to what others took."""
@@ -261,11 +280,12 @@ class Beliefs:
         )
         return found if found.is_known else None
 
-    def _peers_of(self, measurement: Measurement) -> _Peers:
-        place = (measurement.device_key, measurement.protocol_digest)
-        if place not in self._peers:
-            self._peers[place] = _Peers(belief.peers(self.session, *place, but=self.subjects.keys()))
-        return self._peers[place]
+    def _peers_of(self, measurement: Measurement, but_devices: frozenset[str] = frozenset()) -> _Peers:
+        key = measurement.device_key, measurement.protocol_digest, but_devices
+        if key not in self._peers:
+            found = belief.peers(self.session, *key[:2], but=self.subjects.keys(), but_devices=but_devices)
+            self._peers[key] = _Peers(found)
+        return self._peers[key]
 
     def _variance(self, measurement: Measurement) -> LaunchVariance:
         place = (measurement.device_key, measurement.protocol_digest)
@@ -284,21 +304,34 @@ class Beliefs:
             counts[0] += 1
             counts[1] += abs(value - known) <= (of_mean**2 + of_one**2) ** 0.5
 
-    def _doubt_of_times(self, measurement: Measurement, first: rules.Vote) -> str | None:
+    def _doubt_of_times(self, measurement: Measurement, vote: rules.Vote) -> str | None:
         """Whether a time of a generation is far from what others there took, though its latency is not."""
-        if not first.times:
+        if not vote.times:
             return None
-        place = (measurement.device_key, measurement.protocol_digest)
-        if place not in self._times:
-            peers = belief.peer_times(self.session, *place, but=self.subjects.keys())
-            self._times[place] = [rules.latency_fit([(one[0], one[1 + i]) for one in peers]) for i in (0, 1)]
         flops = float(self.subjects[measurement.id].flops or 0)
-        for fit, value, name in zip(self._times[place], first.times, rules.TIMES, strict=True):
+        for fit, value, name in zip(self._peers_of(measurement).times, vote.times, rules.TIMES, strict=True):
             expected = None if fit is None else fit.expected(flops)
             doubt = None if expected is None else expected.doubt(value)
             if doubt is not None:
                 return f"{doubt}: its {LATENCY_NAMES[name]}"
         return None
+
+
+def ask_again(session: Session, measurements: Iterable[Measurement], target_id: str, now: datetime) -> None:
+    """Of locked measurements, those that failed because their launches contradict each other get another launch, where
+    a device can make it that has made none, or one of the devices was put in quarantine since.
+    """
+    # Others that failed have no done launches.
+    failed = {one.id: one for one in measurements if one.state == "failed" and one.launches}
+    if not failed:
+        return
+    beliefs = Beliefs(session, now, belief.subjects(session, failed), {})
+    for id_, done in belief.done_launches(session, failed).items():
+        other = beliefs.other_device(failed[id_])
+        if other is not None or any(row.in_quarantine for row in done):
+            key = failed[id_].device_key if other is None else key_of_device(other)
+            belief.add_launch(session, id_, target_id, key, Purpose.CONFIRM, now)
+            failed[id_].state = "unconfirmed"
 
 
 def _predicted(said: Mapping[str, Any], name: Literal["latency", "memory"], unit: str) -> rules.Expected | None:
@@ -319,10 +352,12 @@ def _is_explained_by_load(
 
 
 def _middle(votes: Sequence[rules.Vote], chosen: Collection[int]) -> rules.Vote:
-    latencies, memories = zip(*((votes[index].latency_ms, votes[index].memory_bytes) for index in chosen), strict=True)
-    return rules.Vote(None, median(latencies), median(memories))
+    of = [votes[index] for index in chosen]
+    times = tuple(median(values) for values in zip(*(one.times for one in of), strict=True))
+    return rules.Vote(None, median([one.latency_ms for one in of]), median([one.memory_bytes for one in of]), times)
 
 
 def _shown(vote: rules.Vote) -> str:
-    first = f" ({vote.times[0]:.4g} ms to the first token)" if vote.times else ""
-    return f"{vote.latency_ms:.4g} ms{first} and {vote.memory_bytes / MB:.4g} MB"
+    names = zip(vote.times, rules.TIMES, strict=False)
+    times = ", ".join(f"{LATENCY_NAMES[name]} {value:.4g} ms" for value, name in names)
+    return f"{vote.latency_ms:.4g} ms{times and f' ({times})'} and {vote.memory_bytes / MB:.4g} MB"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import select, update
@@ -24,6 +24,9 @@ from edgefront.core.store.tables.measurement import WANTED
 
 MOST_FAILING = 5
 """Different models that fail on a device one after another, with none done in between."""
+WAITED_FOR = timedelta(minutes=10)
+"""So long a launch that is to confirm a result waits for the one device that it is for."""
+NOT_MEASURED = "the device that was to confirm this did not measure it in time"
 _REMEMBERED = 20
 
 _log = logging.getLogger(__name__)
@@ -79,11 +82,17 @@ def hand_over(session: Session, now: datetime) -> None:
 
 
 def redirect(session: Session, now: datetime) -> None:
-    """Launches that were to confirm a result on one device of a class, which cannot, go to the whole class again."""
+    """Launches that were to confirm a result on one device of a class, which cannot, go to the whole class again.
+
+    Where it can and does not, the launch has failed there, and the class gets another: the device is not asked again.
+    """
     wanted = session.execute(
         select(
             Launch.id,
+            Launch.measurement_id,
+            Launch.target_id,
             Launch.device_key,
+            Launch.created_at,
             Measurement.device_key.label("of_measurement"),
             Measurement.protocol,
             Measurement.architecture,
@@ -102,9 +111,20 @@ def redirect(session: Session, now: datetime) -> None:
         return
     able = belief.able_among(session, {parsed(row.device_key)[1] for row in wanted}, now - ONLINE)
     for row in wanted:
-        facts, protocol = able.get(parsed(row.device_key)[1]), PROTOCOL.read_or(row.protocol, None)
-        if facts is None or protocol is None or not (can_run(facts, protocol) and can_read(facts, row.architecture)):
-            session.execute(
-                update(Launch).where(Launch.id == row.id).values(device_key=row.of_measurement),
-                execution_options={"synchronize_session": False},
-            )
+        device_id, protocol = parsed(row.device_key)[1], PROTOCOL.read_or(row.protocol, None)
+        facts = able.get(device_id)
+        changes: dict[str, Any] = {"device_key": row.of_measurement}
+        if (
+            facts is not None
+            and protocol is not None
+            and can_run(facts, protocol)
+            and can_read(facts, row.architecture)
+        ):
+            if row.created_at > now - WAITED_FOR:
+                continue
+            changes = {"state": "failed", "reason": NOT_MEASURED, "device_id": device_id, "finished_at": now}
+            belief.add_launch(session, row.measurement_id, row.target_id, row.of_measurement, Purpose.CONFIRM, now)
+        session.execute(
+            update(Launch).where(Launch.id == row.id).values(**changes),
+            execution_options={"synchronize_session": False},
+        )

@@ -267,7 +267,16 @@ def _judge(
 
 
 def _watch_devices(session: Session, settled: Sequence[_Settled], beliefs: Beliefs) -> None:
-    """What the reports say of the devices themselves. Devices are the last rows to be locked, each by id."""
+    """What the reports say of the devices themselves. Devices are the last rows to be locked, in the order of ids."""
+    noted = {
+        one.launch.device_id
+        for one in settled
+        if one.launch.purpose == Purpose.ANCHOR
+        or one.launch.result["outcome"] != "done"
+        or beliefs.devices[one.launch.device_id].failing
+    }
+    if len(written := noted.union(beliefs.audits, beliefs.caught)) > 1:
+        belief.lock_devices(session, written)
     for device_id, (made, held) in sorted(beliefs.audits.items()):
         belief.audited(session, device_id, made, held)
     refusals = {one.launch.id: one.refusal for one in settled if one.refusal is not None}

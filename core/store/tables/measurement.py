@@ -56,10 +56,12 @@ class Measurement(Base):
 WANTED: ColumnElement[str] = literal_column("'wanted'")
 LEASED: ColumnElement[str] = literal_column("'leased'")
 REPORTED: ColumnElement[str] = literal_column("'reported'")
+IMPLAUSIBLE: ColumnElement[str] = literal_column("'implausible'")
 _WANTED = text("state = 'wanted'")
 _REPORTED = text("state = 'reported'")
 _HELD = text("lease_id IS NOT NULL")
 _LEASED = text("state = 'leased'")
+_IMPLAUSIBLE = text("state = 'implausible'")
 
 
 class Launch(Base):
@@ -73,6 +75,13 @@ class Launch(Base):
         # Launches are written often, so the indexes leave out done launches, which have no lease and no device.
         Index("ix_launch_lease", "lease_id", postgresql_where=_HELD, sqlite_where=_HELD),
         Index("ix_launch_device", "device_id", postgresql_where=_LEASED, sqlite_where=_LEASED),
+        Index(
+            "ix_launch_implausible",
+            "device_id",
+            "finished_at",
+            postgresql_where=_IMPLAUSIBLE,
+            sqlite_where=_IMPLAUSIBLE,
+        ),
     )
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("lau"))

@@ -9,9 +9,9 @@ import pytest
 from dishonest import Device, Fleet, Report, honest, times
 
 from edgefront.core.services.fleet.online import ONLINE
-from edgefront.core.services.measuring import believing
+from edgefront.core.services.measuring import believing, quarantine
+from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
 from edgefront.core.store.tables import Device as DeviceRow
-from edgefront.core.store.tables import Launch
 from edgefront.core.wire.agent import LeaseItem
 
 FAST = times(1 / 20)
@@ -213,6 +213,32 @@ def test_no_single_device_sets_the_headline(fleet: Fleet, factor: float) -> None
     assert quarantined(fleet, liar, second, third) == ["liar"]
 
 
+@pytest.mark.parametrize("later", ["a third device", "quarantine"])
+def test_what_two_could_not_agree_about_is_asked_again_by_a_later_job(fleet: Fleet, later: str) -> None:
+    liar, second = fleet.device("liar"), fleet.device("second")
+    job = measured_alone(fleet, liar, second, times(20.0))
+    in_turns(fleet, (liar, times(20.0)), (second, honest))
+    assert set(baselines(fleet, job)) == {"failed"}
+    if later == "quarantine":
+        with fleet.service.database.write() as session:
+            session.get_one(DeviceRow, liar.id).quarantine = "caught elsewhere"
+        witness = second
+    else:
+        witness = fleet.device("third")
+        witness.lease(1)  # it is online
+    again = fleet.submit()
+    fleet.service.work()
+    witness.measure(honest)
+    assert baselines(fleet, again) == ["measured", "measured"]
+    for one in fleet.candidates(again, role="baseline"):
+        assert one["latency_ms"] in {
+            launch["result"]["latency"]["samples_ms"][0]
+            for launch in fleet.launches(one["id"])
+            if launch["device_id"] == second.id and launch["result"]
+        }
+    assert quarantined(fleet, liar, second) == ["liar"]
+
+
 def test_baselines_of_one_device_count_once_the_other_is_offline(fleet: Fleet) -> None:
     first, second = fleet.device("first"), fleet.device("second")
     job = measured_alone(fleet, first, second)
@@ -235,6 +261,96 @@ def test_baselines_of_one_device_count_where_the_other_cannot_measure_them(
     assert fleet.user.get(f"/v1/jobs/{job}").json()["state"] == "finished"
     assert set(baselines(fleet, job)) == {"measured"}
     assert quarantined(fleet, first, second) == []
+
+
+def time_passes(fleet: Fleet) -> None:
+    with fleet.service.database.write() as session:
+        for launch in session.query(Launch).filter(Launch.state == "wanted"):
+            launch.created_at -= quarantine.WAITED_FOR
+    fleet.sweep()
+
+
+@pytest.mark.parametrize("idle", [1, 3])
+def test_a_device_that_stays_online_and_measures_nothing_holds_no_job(fleet: Fleet, idle: int) -> None:
+    first, *others = fleet.device("first"), *(fleet.device(f"idle {index}") for index in range(idle))
+    for other in others:
+        other.lease(1)  # it is online, and so it stays
+    job = fleet.submit()
+    for _ in range(12):
+        fleet.run(first)
+        time_passes(fleet)
+    assert fleet.user.get(f"/v1/jobs/{job}").json()["state"] == "finished"
+    assert set(baselines(fleet, job)) == {"measured"}
+    assert quarantined(fleet, first, *others) == []
+
+
+def test_launches_of_paused_jobs_use_up_no_confirmation(fleet: Fleet) -> None:
+    first, second = fleet.device("first"), fleet.device("second")
+    job = measured_alone(fleet, first, second)
+    for _ in range(believing.MOST_CONFIRMATIONS + 1):
+        for action in ("pause", "resume"):
+            fleet.user.post(f"/v1/jobs/{job}/{action}").raise_for_status()
+        fleet.service.work()
+        first.measure(honest)
+        assert set(baselines(fleet, job)) == {"unconfirmed"}
+    assert second.measure(honest) >= 2
+    assert baselines(fleet, job) == ["measured", "measured"]
+
+
+def test_what_is_believed_is_not_taken_back_for_another_jobs_baselines(fleet: Fleet) -> None:
+    first, second = fleet.device("first"), fleet.device("second")
+    job = fleet.submit()
+    fleet.run(first)
+    assert baselines(fleet, job) == ["measured", "measured"]
+    second.lease(1)  # it is online from here on
+    with fleet.service.database.write() as session:
+        candidate = session.query(Candidate).filter(Candidate.role == "baseline").first()
+        assert candidate is not None
+        session.get_one(Target, candidate.target_id).state = "baselines"
+        session.get_one(Job, candidate.job_id).state = "running"
+        known = session.get_one(Measurement, candidate.measurement_id)
+        session.add(
+            Launch(
+                id="lau_more",
+                measurement_id=known.id,
+                target_id=candidate.target_id,
+                device_key=known.device_key,
+                state="wanted",
+                purpose="refinement",
+                reports=[],
+                created_at=fleet.service.later(),
+            )
+        )
+    assert first.measure(honest, 1) == 1
+    assert set(baselines(fleet, job)) == {"measured"}
+
+
+# Votes of devices in quarantine --------------------------------------------------------------------------------------
+
+
+def test_devices_in_quarantine_have_no_vote_where_others_have(fleet: Fleet) -> None:
+    """Two that agreed on a lie and were caught elsewhere outvote no third; alone they are not believed."""
+    liars, third = [fleet.device("one"), fleet.device("two")], fleet.device("third")
+    liars[1].lease(1)  # it is online
+    job = fleet.submit()
+    held = [liar.lease(8).items for liar in liars]
+    with fleet.service.database.write() as session:
+        for liar in liars:
+            session.get_one(DeviceRow, liar.id).quarantine = "caught elsewhere"
+    for liar, items in zip(liars, held, strict=True):
+        for item in items:
+            liar.report(item, FAST(item))
+    reported = [one for one in fleet.candidates(job, role="baseline") if one["latency_ms"] is not None]
+    assert reported
+    assert {one["state"] for one in reported} == {"unconfirmed"}
+    fleet.run(third)
+    for one in fleet.candidates(job, role="baseline"):
+        true = {
+            item["result"]["latency"]["samples_ms"][0]
+            for item in fleet.launches(one["id"])
+            if item["result"] and item["device_id"] == third.id
+        }
+        assert (one["state"], {one["latency_ms"]}) == ("measured", true)
 
 
 def test_a_device_that_was_replaced_is_not_waited_for(fleet: Fleet) -> None:

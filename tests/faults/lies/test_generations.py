@@ -78,8 +78,8 @@ def energy(millijoules: float) -> Any:
 LIES = {
     "first token": (false_first_token, "is said to have taken"),
     "further token": (false_token, "is said to have taken"),
-    "prompt": (prompt_in_no_time, "ms to the first token for"),
-    "tokens": (tokens_in_no_time, "ms a further token for"),
+    "prompt": (prompt_in_no_time, "ms (time to the first token) for"),
+    "tokens": (tokens_in_no_time, "ms (time for each further token) for"),
     "latency": (another_latency, "in another"),
     "lease": (longer_than_its_lease, "was leased for"),
     "much energy": (energy(1e9), "no device draws more than"),
@@ -157,8 +157,9 @@ def test_a_first_token_far_from_the_others_waits_and_is_found_out(fleet: Fleet) 
     candidate, launch = launch_of(fleet, job, item)
     assert (candidate["state"], launch["state"]) == ("measured", "implausible")
     assert candidate["first_token_ms"] == pytest.approx(times(item)[0])
-    assert item.launch_id in fleet.view(liar)["quarantine"]
-    assert [fleet.view(one)["quarantine"] for one in (sound, other)] == [None, None]
+    assert "time to the first token" in launch["reason"]
+    # Its total is right: other load may have moved the times.
+    assert [fleet.view(one)["quarantine"] for one in (sound, other, liar)] == [None, None, None]
 
 
 def wrong(found: dict[str, Any], name: str, value: Any) -> dict[str, Any]:

@@ -60,12 +60,12 @@ def history(session: Session, digest: str, device_key: str, protocol_digest: str
     return list(reversed(rows))
 
 
-def first_done(session: Session, launch: Any, since: datetime, most: int) -> list[dict[str, Any]]:
-    """Results of the first `most` done anchor launches of the same device, model and protocol as this one, which it
-    leaves out, since then, oldest first.
+def first_and_latest_done(session: Session, launch: Any, since: datetime, most: int) -> list[dict[str, Any]]:
+    """Results of the first and the latest `most` done anchor launches of the same device, model and protocol as this
+    one, which it leaves out, since then, oldest first.
     """
     query = (
-        select(Launch.result)
+        select(Launch.id, Launch.result)
         .where(
             Launch.measurement_id == launch.measurement_id,
             Launch.purpose == Purpose.ANCHOR,
@@ -73,10 +73,12 @@ def first_done(session: Session, launch: Any, since: datetime, most: int) -> lis
             Launch.finished_at >= since,
             Launch.id != launch.id,
         )
-        .order_by(Launch.finished_at, Launch.id)
         .limit(most)
     )
-    return [result for result in session.scalars(query) if result is not None]
+    first = session.execute(query.order_by(Launch.finished_at, Launch.id)).all()
+    latest = session.execute(query.order_by(Launch.finished_at.desc(), Launch.id.desc())).all()
+    results = {row.id: row.result for row in (*first, *reversed(latest))}
+    return [result for result in results.values() if result is not None]
 
 
 def failed_in_a_row(session: Session, digest: str, device_key: str, since: datetime) -> int:

@@ -12,17 +12,26 @@ from sqlalchemy.orm import Session, aliased
 from edgefront.core.services.fleet.device_keys import parsed
 from edgefront.core.states import FINISHED_LAUNCHES, LIVE_LAUNCHES
 from edgefront.core.store.any_of import any_of, texts
-from edgefront.core.store.tables import Candidate, Device, Launch, Measurement, Target, random_ids
+from edgefront.core.store.tables import Candidate, Device, Job, Launch, Measurement, Target, random_ids
+from edgefront.core.store.tables.measurement import IMPLAUSIBLE
 
 PEERS_READ = 50
 """Other measurements whose speed is looked at: which ones does not matter."""
+NEWEST = 1000
+"""The latest measurements, among which those of further devices are looked for."""
 
 _other = aliased(Candidate)
 _OF_ONE = select(func.min(_other.id)).where(_other.measurement_id == Measurement.id).scalar_subquery()
 _BASELINE = (
     select(_other.id)
     .join(Target, Target.id == _other.target_id)
-    .where(_other.measurement_id == Measurement.id, _other.role == "baseline", Target.state == "baselines")
+    .join(Job, Job.id == Target.job_id)
+    .where(
+        _other.measurement_id == Measurement.id,
+        _other.role == "baseline",
+        Target.state == "baselines",
+        Job.state == "running",
+    )
     .limit(1)
     .scalar_subquery()
 )
@@ -45,7 +54,7 @@ _SUBJECTS = (
 
 def subjects(session: Session, measurement_ids: Collection[str]) -> dict[str, Any]:
     """Measurement id → what was measured: architecture, protocol; of its first candidate (None without one) costs and
-    what was predicted; and whether a target that measures its baselines has it among them.
+    what was predicted; and whether a target of a running job that measures its baselines has it among them.
     """
     return {row.id: row for row in session.execute(_SUBJECTS, {"ids": list(measurement_ids)})}
 
@@ -73,21 +82,33 @@ class Peer(NamedTuple):
     weight_bytes: float
     latency_ms: float
     memory_bytes: float
+    times: tuple[float, ...]
+    """Of a generation, the time to the first token and that of each further one (ms)."""
 
 
+_THERE = (
+    Measurement.device_key == bindparam("device_key"),
+    Measurement.protocol_digest == bindparam("protocol"),
+    Measurement.state == "measured",
+    ~any_of(Measurement.id, texts("but")),
+)
 _PEERS = (
-    select(Candidate.flops, Candidate.weight_bytes, Measurement.latency_ms, Measurement.memory_bytes)
+    select(
+        Candidate.flops,
+        Candidate.weight_bytes,
+        Measurement.latency_ms,
+        Measurement.memory_bytes,
+        Measurement.first_token_ms,
+        Measurement.token_ms,
+    )
     .select_from(Measurement)
     .join(Candidate, Candidate.id == _OF_ONE)
-    .where(
-        Measurement.device_key == bindparam("device_key"),
-        Measurement.protocol_digest == bindparam("protocol"),
-        Measurement.state == "measured",
-        ~any_of(Measurement.id, texts("but")),
-    )
+    .where(*_THERE)
     .limit(PEERS_READ)
 )
+_NEWEST = select(Measurement.id).where(*_THERE).order_by(Measurement.measured_at.desc()).limit(NEWEST).subquery()
 _PEERS_OF_OTHERS = _PEERS.where(
+    Measurement.id.in_(select(_NEWEST.c.id)),
     select(Launch.id)
     .join(Device, Device.id == Launch.device_id)
     .where(
@@ -96,7 +117,7 @@ _PEERS_OF_OTHERS = _PEERS.where(
         ~any_of(Launch.device_id, texts("but_devices")),
         Device.quarantine.is_(None),
     )
-    .exists()
+    .exists(),
 )
 
 
@@ -107,19 +128,33 @@ def peers(
     in quarantine measured too.
     """
     values = {"device_key": device_key, "protocol": protocol_digest, "but": list(but)}
+    query = _PEERS
     if but_devices:
-        rows = session.execute(_PEERS_OF_OTHERS, {**values, "but_devices": list(but_devices)})
-    else:
-        rows = session.execute(_PEERS, values)
-    return [Peer(*(float(value) for value in row)) for row in rows if None not in row]
+        query, values["but_devices"] = _PEERS_OF_OTHERS, list(but_devices)
+    found = []
+    for row in session.execute(query, values):
+        sizes: Sequence[Any] = row[:4]
+        times: Sequence[Any] = row[4:]
+        if None not in sizes:
+            flops, weight_bytes, latency_ms, memory_bytes = map(float, sizes)
+            known = () if None in times else tuple(times)
+            found.append(Peer(flops, weight_bytes, latency_ms, memory_bytes, known))
+    return found
 
 
 def done_launches(session: Session, measurement_ids: Collection[str]) -> dict[str, list[Any]]:
-    """Measurement id → its done launches, oldest first: id, device_id, result."""
+    """Measurement id → its done launches, oldest first: id, device_id, result, in_quarantine (its device)."""
     found: dict[str, list[Any]] = {}
     if measurement_ids:
         rows = session.execute(
-            select(Launch.measurement_id, Launch.id, Launch.device_id, Launch.result)
+            select(
+                Launch.measurement_id,
+                Launch.id,
+                Launch.device_id,
+                Launch.result,
+                Device.quarantine.is_not(None).label("in_quarantine"),
+            )
+            .outerjoin(Device, Device.id == Launch.device_id)
             .where(any_of(Launch.measurement_id, measurement_ids), Launch.state == "done")
             .order_by(Launch.finished_at, Launch.id)
         )
@@ -151,14 +186,14 @@ def count_aside(session: Session, device_id: str, since: datetime) -> int:
     last = session.scalar(select(Device.trusted_at).where(Device.id == device_id))
     query = select(func.count()).where(
         Launch.device_id == device_id,
-        Launch.state == "implausible",
+        Launch.state == IMPLAUSIBLE,
         Launch.finished_at > (since if last is None else max(since, last)),
     )
     return int(session.scalar(query) or 0)
 
 
 def able_devices(session: Session, device_key: str, seen_since: datetime) -> Sequence[Any]:
-    """Devices of a class that could measure now, by id: id, facts. Empty for the key of one device."""
+    """Devices of a class that could measure now, by id: id, facts, last_seen_at. Empty for the key of one device."""
     kind, name = parsed(device_key)
     return () if kind == "device" else _able(session, seen_since, Device.device_class == name)
 
@@ -169,7 +204,7 @@ def able_among(session: Session, device_ids: Collection[str], seen_since: dateti
 
 
 def _able(session: Session, seen_since: datetime, *conditions: Any) -> Sequence[Any]:
-    query = select(Device.id, Device.facts).where(
+    query = select(Device.id, Device.facts, Device.last_seen_at).where(
         *conditions, Device.state == "active", Device.quarantine.is_(None), Device.last_seen_at > seen_since
     )
     return session.execute(query.order_by(Device.id)).all()
@@ -229,6 +264,12 @@ def quarantine(session: Session, device_id: str, reason: str) -> bool:
     return session.scalar(statement) is not None
 
 
+def lock_devices(session: Session, device_ids: Collection[str]) -> None:
+    """Locks these devices, in the order of their ids."""
+    query = select(Device.id).where(any_of(Device.id, device_ids)).order_by(Device.id)
+    session.execute(query.with_for_update(key_share=True))
+
+
 def lock_failing(session: Session, device_id: str) -> Any:
     """Of one device, locked: device_class, failing, quarantine."""
     query = select(Device.device_class, Device.failing, Device.quarantine).where(Device.id == device_id)
@@ -250,29 +291,3 @@ def failing_elsewhere(session: Session, device_id: str, device_class: str) -> se
 
 def set_drift(session: Session, device_id: str, drift: str | None) -> None:
     session.execute(update(_DEVICES).where(_DEVICES.c.id == device_id).values(drift=drift))
-
-
-_PEER_TIMES = (
-    select(Candidate.flops, Measurement.first_token_ms, Measurement.token_ms)
-    .select_from(Measurement)
-    .join(Candidate, Candidate.id == _OF_ONE)
-    .where(
-        Measurement.device_key == bindparam("device_key"),
-        Measurement.protocol_digest == bindparam("protocol"),
-        Measurement.state == "measured",
-        ~any_of(Measurement.id, texts("but")),
-    )
-    .limit(PEERS_READ)
-)
-
-
-def peer_times(
-    session: Session, device_key: str, protocol_digest: str, but: Collection[str]
-) -> list[tuple[float, float, float]]:
-    """As `peers`, of a protocol that generates: work, time to the first token, time of each further one (ms)."""
-    rows = session.execute(_PEER_TIMES, {"device_key": device_key, "protocol": protocol_digest, "but": list(but)})
-    return [
-        (float(flops), first, token)
-        for flops, first, token in rows
-        if flops is not None and first is not None and token is not None
-    ]
