@@ -114,7 +114,7 @@ def allow_connections(settings: Settings) -> int:
         return wanted
     granted = files if hard == resource.RLIM_INFINITY else min(files, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
-    possible = min(wanted, max(8, granted - SPARE - FILES))
+    possible = min(wanted, max(8, granted - SPARE - FILES - BACKLOG))
     if possible < wanted:
         _log.warning(
             "the system allows this process %d open files: it keeps at most %d connections, not %d (http.connections)",

@@ -114,6 +114,9 @@ class Searching:
         self._busy: set[str] = set()
         self._turns = Turns()
         self._threads: set[threading.Thread] = set()
+        self._idle = threading.Event()
+        """Set when the last thread ends: the beat, which extends the claims for all of them, then ends too."""
+        self._beating: threading.Thread | None = None
         self._stopping = False
 
     def advance(self, target_id: str) -> None:
@@ -129,6 +132,12 @@ class Searching:
             free = work.step.owner not in self._busy and len(self._threads) < AT_ONCE
             if free and not self._stopping:
                 thread = threading.Thread(target=self._run, name="edgefront-searching", daemon=True)
+                if not self._threads:
+                    self._idle = threading.Event()
+                    self._beating = threading.Thread(
+                        target=self._beat, args=(self._idle,), name="edgefront-searching-beat", daemon=True
+                    )
+                    self._beating.start()
                 self._threads.add(thread)
                 thread.start()
 
@@ -136,7 +145,7 @@ class Searching:
         """Stops after the current step, or abandons it; other workers get the waiting steps."""
         with self._lock:
             self._stopping = True
-            threads = list(self._threads)
+            threads = [*self._threads, *([] if self._beating is None else [self._beating])]
         end = time.monotonic() + _STOP_S
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
@@ -147,9 +156,6 @@ class Searching:
                 advancing.release(session, [work.step for work in held])
 
     def _run(self) -> None:
-        idle = threading.Event()
-        beat = threading.Thread(target=self._beat, args=(idle,), name="edgefront-searching-beat", daemon=True)
-        beat.start()
         try:
             while (work := self._next()) is not None:
                 following = continue_work(self._database, work, self._settings)
@@ -159,8 +165,8 @@ class Searching:
                     if following is not None:
                         self._held.append(following)
         finally:
-            idle.set()
-            beat.join()
+            with self._lock:
+                self._leave()
 
     def _next(self) -> Work | None:
         """What to do next: of the owner whose turn it is, what has waited longest. None if there is nothing but what
@@ -169,11 +175,17 @@ class Searching:
         with self._lock:
             owners = self._turns.order(one.step.owner for one in self._held if one.step.owner not in self._busy)
             if not owners or self._stopping:
-                self._threads.discard(threading.current_thread())
+                self._leave()
                 return None
             self._turns.take(owners[0])
             self._busy.add(owners[0])
             return next(work for work in self._held if work.step.owner == owners[0])
+
+    def _leave(self) -> None:
+        """This thread computes no more. Under the lock, with the look for work: what is added later starts another."""
+        self._threads.discard(threading.current_thread())
+        if not self._threads:
+            self._idle.set()
 
     def _beat(self, idle: threading.Event) -> None:
         while not idle.wait(interval_s(advancing.CLAIM.total_seconds())):

@@ -13,7 +13,7 @@ from edgefront.api.http.rates import RateBound
 from edgefront.api.http.turns import Queues
 from edgefront.core.errors import TooManyRequests, Unauthenticated
 from edgefront.core.services.access.keys import hash_secret
-from edgefront.core.services.access.queries import existing_hashes
+from edgefront.core.services.access.queries import valid_hashes
 from edgefront.core.store.database import Database
 
 Found = TypeVar("Found")
@@ -28,8 +28,8 @@ class WrongKeys:
     """Looks up keys. Used from the event loop only.
 
     Beyond the limit of its address a key is first looked for with all others that wait, one query for all of them, so
-    that a valid one waits for a query or two however many wrong ones come. Only one that exists is then looked up, one
-    at a time. The answer to a wrong one comes late, and says when to try again.
+    that a valid one waits for a query or two however many wrong ones come, unknown, revoked or expired. Only a valid one
+    is then looked up, one at a time. The answer to a wrong one comes late, and says when to try again.
     """
 
     def __init__(self, database: Database, per_minute: float, *, delay_s: float = DELAY_S) -> None:
@@ -48,8 +48,8 @@ class WrongKeys:
         try:
             if self._bound.has_room(address):
                 return await find()
-            if not await self._exists(secret):
-                raise Unauthenticated("the API key is unknown")
+            if not await self._is_valid(secret):
+                raise Unauthenticated("the API key is unknown, was revoked or has expired")
             async with self._queues.turn(address, 1):
                 return await find()
         except Unauthenticated:
@@ -62,8 +62,8 @@ class WrongKeys:
                 ) from None
             raise
 
-    async def _exists(self, secret: str) -> bool:
-        """Whether there is such a key, credential or session, be it valid or not."""
+    async def _is_valid(self, secret: str) -> bool:
+        """Whether there is such a key, credential or session, neither revoked nor expired."""
         hashed = hash_secret(secret)
         if self._next is None:
             hashes: set[str] = set()
@@ -75,11 +75,11 @@ class WrongKeys:
     async def _query(self, hashes: set[str]) -> set[str]:
         async with self._one_query:
             self._next = None  # who asks from now on is in the next one
-            return await run_in_threadpool(self._existing, hashes)
+            return await run_in_threadpool(self._valid, hashes)
 
-    def _existing(self, hashes: set[str]) -> set[str]:
+    def _valid(self, hashes: set[str]) -> set[str]:
         with self._database.read() as session:
-            return existing_hashes(session, hashes)
+            return valid_hashes(session, hashes, self._database.now(session))
 
     async def _delay(self, address: Hashable) -> None:
         if self._delayed[address] >= DELAYED:

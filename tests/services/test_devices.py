@@ -119,16 +119,19 @@ def test_a_token_takes_over_no_device(world: World) -> None:
 
 def test_a_token_of_several_uses_takes_over_no_device(world: World) -> None:
     id_, secret = token(world, uses=10)
-    first = enrol(world, secret)
+    first = enrol(world, secret, facts=facts(extra={CORE_GFLOPS: 40.0}))
 
     def refused(**changes: Any) -> None:
         with pytest.raises(Conflict, match="device reenrol"):
             enrol(world, secret, **changes)
 
     refused(facts=facts(hostname="another"))  # before the first use of its credential
+    refused(facts=facts(memory_bytes=4 << 30))
     refused(device_class="another")
     assert whoami(world, first.credential).device_id == first.device_id
-    found = enrol(world, secret)  # the same request again: its answer was lost
+    lost = enrol(world, secret)  # the same request again: its answer was lost
+    assert lost.device_id == first.device_id
+    found = enrol(world, secret, facts=facts(extra={CORE_GFLOPS: 41.5}))  # its agent started again, and measured anew
     assert found.device_id == first.device_id
     use(world, found.credential)
     refused()

@@ -209,6 +209,27 @@ def test_a_claim_is_extended_while_computing_takes_long(
     assert len(proposed(service, job)) == 10
 
 
+def test_threads_share_one_that_extends_their_claims(service: Service, slow: SlowAlgorithm, tmp_path: Path) -> None:
+    agent = SimulatedAgent(service.database)
+    jobs = [service.create(request(name=owner), principal(owner)) for owner in ("ann", "bob")]
+    service.work()
+    measured_all = False
+    while not measured_all:
+        measured_all = not agent.step()
+    service.inbox.clear()
+
+    def named(name: str) -> int:
+        return sum(thread.name == name and thread.is_alive() for thread in threading.enumerate())
+
+    with worker(service, tmp_path) as at_work:
+        for job in jobs:
+            at_work.advance(job.targets[0].id)
+        assert named("edgefront-searching") == searching.AT_ONCE == 2
+        assert named("edgefront-searching-beat") == 1
+        slow.may_end.set()
+    assert named("edgefront-searching") == named("edgefront-searching-beat") == 0
+
+
 def test_results_computed_for_a_paused_job_are_discarded(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     job = service.submit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, or_, select, update
+from sqlalchemy import ColumnElement, delete, or_, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.store import conflicts
@@ -24,10 +24,19 @@ def key_by_hash(session: Session, secret_hash: str) -> tuple[ApiKey, str | None]
     return None if row is None else (row[0], row[1])
 
 
-def existing_hashes(session: Session, hashes: Collection[str]) -> set[str]:
-    """Those that are of a key, a credential or a browser session, be it valid or not."""
-    columns = (ApiKey.secret_hash, WebSession.secret_hash)
-    return {one for column in columns for one in session.scalars(select(column).where(any_of(column, hashes)))}
+def valid_hashes(session: Session, hashes: Collection[str], now: datetime) -> set[str]:
+    """Those that are of a key, a credential or a browser session that is neither revoked nor expired."""
+    keys = select(ApiKey.secret_hash).where(any_of(ApiKey.secret_hash, hashes), *_valid(now))
+    sessions = (
+        select(WebSession.secret_hash)
+        .join(ApiKey, ApiKey.id == WebSession.api_key_id)
+        .where(any_of(WebSession.secret_hash, hashes), WebSession.expires_at > now, *_valid(now))
+    )
+    return {*session.scalars(keys), *session.scalars(sessions)}
+
+
+def _valid(now: datetime) -> tuple[ColumnElement[bool], ...]:
+    return ApiKey.revoked_at.is_(None), or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > now)
 
 
 def key_by_cookie_hash(session: Session, secret_hash: str, now: datetime) -> tuple[ApiKey, str | None] | None:
@@ -50,9 +59,7 @@ def keys(session: Session, owner: str | None) -> Sequence[ApiKey]:
 
 def lock_admin_keys(session: Session, now: datetime) -> Sequence[ApiKey]:
     """Admins' keys that are valid, locked, so that two of them do not end each other."""
-    query = select(ApiKey).where(
-        ApiKey.role == "admin", ApiKey.revoked_at.is_(None), or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > now)
-    )
+    query = select(ApiKey).where(ApiKey.role == "admin", *_valid(now))
     return session.scalars(query.order_by(ApiKey.id).with_for_update()).all()
 
 
