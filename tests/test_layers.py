@@ -20,6 +20,7 @@ FOLDERS = ("core", "api", "workers", "agents", "edgefront", "migrations")
 LEAVES = {"core.errors", "core.canonical", "core.validation", "core.states", "core.number_formats"} | {
     "core.units",
     "core.addresses",
+    "core.hugging_face",
 }
 MODELS = {"core.spaces", "core.cost", "core.graph", "core.nn", "core.files"}
 TRAINING = MODELS | {"core.recipes", "core.data", "core.evaluation", "core.training"}
@@ -29,6 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "core.number_formats": set(),
     "core.units": set(),
     "core.addresses": set(),
+    "core.hugging_face": set(),
     "core.states": set(),
     "core.retry": {"core.errors"},
     "core.validation": {"core.errors"},
@@ -209,6 +211,7 @@ HOMES = {
     r"def _?is_loopback\b": "core/addresses.py",
     r"^(LIVE|ACTIVE|ENDED)_\w+ = ": "core/states.py",
     r"^(Quantisation|NumberFormat) = ": "core/number_formats.py",
+    r"[\"'](tokenizer_config|generation_config)\.json[\"']": "core/hugging_face.py",
     r"^MAX_KEY = ": "core/services/idempotency.py",
 }
 """What marks the definition of a fact → the file that it is defined in."""

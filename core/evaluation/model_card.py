@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edgefront.core.cost.parameters import count
-from edgefront.core.data.tokenizers.tokenizers import FILE, HUGGING_FACE_FILE, Tokenizer
+from edgefront.core.data.tokenizers.tokenizers import FILE, Tokenizer
 from edgefront.core.evaluation.front_matter import SPLITS, Library, data_of, front_matter
 from edgefront.core.graph.model_file import ModelFormat, formats_of
+from edgefront.core.hugging_face import TOKENIZER
 from edgefront.core.recipes.papers import recipes
 from edgefront.core.recipes.recipe import NOT_LEARNT
 from edgefront.core.spaces.architecture import Architecture
@@ -196,10 +197,10 @@ def _tokenizer(architecture: Architecture, tokenizer: Tokenizer | None) -> str:
         return "None: this model reads and writes the numbers of tokens.\n"
     expressed = tokenizer.hugging_face()
     if not expressed:
-        return f"In edgefront's own form, `{FILE}`: it cannot be expressed as Hugging Face's `{HUGGING_FACE_FILE}`.\n"
+        return f"In edgefront's own form, `{FILE}`: it cannot be expressed as Hugging Face's `{TOKENIZER}`.\n"
     is_closed = tokenizer.level == "characters" or (tokenizer.level == "bytes" and tokenizer.vocab_size < 256)
     return (
-        f"`{HUGGING_FACE_FILE}`, in Hugging Face's form (`AutoTokenizer.from_pretrained`). {_TOKENS[tokenizer.level]}"
+        f"`{TOKENIZER}`, in Hugging Face's form (`AutoTokenizer.from_pretrained`). {_TOKENS[tokenizer.level]}"
         + _CLOSED * is_closed
         + " That of the text to translate is in `source/`." * (architecture.source is not None)
         + "\n"

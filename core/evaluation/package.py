@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from edgefront.core.data.tokenizers.load import load_tokenizer, tokenizer_file
-from edgefront.core.data.tokenizers.tokenizers import GENERATION_CONFIG, HUGGING_FACE_FILE, Tokenizer
+from edgefront.core.data.tokenizers.tokenizers import Tokenizer
 from edgefront.core.errors import Conflict, InvalidInput, NotFound, Unavailable
 from edgefront.core.evaluation.model_card import model_card
 from edgefront.core.files import whole_file
 from edgefront.core.graph.parameter_values import GivenValues, StoredValues
+from edgefront.core.hugging_face import GENERATION_CONFIG, TOKENIZER
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.huggingface import read_config
@@ -85,11 +86,11 @@ def import_transformers(folder: Path, output: Path) -> bool:
 
     output, architecture = output.resolve(), read_config(folder)
     weights = TransformersWeights(folder, architecture)
-    tokenizer = Pieces.given(folder / HUGGING_FACE_FILE) if (folder / HUGGING_FACE_FILE).is_file() else None
+    tokenizer = Pieces.given(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else None
     vocabulary = architecture.embedding.vocab_size
     if tokenizer is not None and tokenizer.vocab_size > vocabulary:
         raise InvalidInput(
-            f"{folder / HUGGING_FACE_FILE} has {tokenizer.vocab_size} tokens, the model {vocabulary}",
+            f"{folder / TOKENIZER} has {tokenizer.vocab_size} tokens, the model {vocabulary}",
             field="vocab_size",
             value=tokenizer.vocab_size,
             allowed=f"at most {vocabulary}",
@@ -252,7 +253,7 @@ class Package:
         return model
 
     def _tokenizer(self, folder: Path, vocab_size: int) -> Tokenizer:
-        tokenizer = load_tokenizer(folder)
+        tokenizer = load_tokenizer(folder, trained=self.facts.get("recipe") is not None)
         # Fewer pieces than the model has tokens: an embedding that was padded, as published ones are.
         padded = tokenizer.level == "bpe" and tokenizer.vocab_size < vocab_size
         if tokenizer.vocab_size != vocab_size and not padded:

@@ -14,9 +14,7 @@ from typing import Any, Literal
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.gguf_sentencepiece import BYTES, is_sentencepiece, puts_space_before, scores_of
-from edgefront.core.graph.huggingface import GENERATION_CONFIG
-
-TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+from edgefront.core.hugging_face import GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 _NO_MERGES = ("€ €",)
@@ -93,8 +91,10 @@ def vocabulary_of(files: Mapping[str, bytes], size: int) -> GgufVocabulary | Non
         types[number] = _NORMAL
     for token in added:
         types[token["id"]] = _CONTROL if token.get("special") else _USER_DEFINED
-    for number in special.values():
-        types[number] = _CONTROL
+    of_added = {token["id"] for token in added}
+    for role, number in special.items():
+        if role == "eos" or number in of_added:  # an ordinary piece may pad, as "!"
+            types[number] = _CONTROL
     if is_pieces and "unk" in special:
         types[special["unk"]] = _UNKNOWN
     tokens = [""] * size
@@ -188,7 +188,8 @@ def _special(files: Mapping[str, bytes], config: Mapping[str, Any], numbers: Map
             found[role] = numbers[token]
     ends = json.loads(files.get(GENERATION_CONFIG, b"{}")).get("eos_token_id")
     others = [end for end in (ends if isinstance(ends, list) else []) if end != found.get("eos")]
-    # Beside the end of a text llama.cpp knows those of a turn and of a message; it ends a generation at all of them.
+    # Beside the end of a text llama.cpp knows those of a turn and of a message, and ends a generation at all of them. A
+    # file has no place for further ones.
     more: tuple[Role, ...] = ("eot", "eom")
     return found | dict(zip(more, others, strict=False))
 

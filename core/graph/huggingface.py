@@ -23,12 +23,12 @@ from edgefront.core.graph.export import metadata, safetensors_head
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameter_values import ParameterValues, SeededValues, safetensors_header
 from edgefront.core.graph.parameters import parameters
+from edgefront.core.hugging_face import GENERATION_CONFIG
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
 from edgefront.core.spaces.huggingface import CONFIG, parse_config, to_config
 
-GENERATION_CONFIG, CARD = "generation_config.json", "README.md"
-WEIGHTS = "model.safetensors"
+CARD, WEIGHTS = "README.md", "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 
 _LLAMA = {

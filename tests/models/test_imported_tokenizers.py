@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 import warnings
 from importlib.util import find_spec
@@ -355,3 +356,104 @@ def test_broken_files_beside_a_tokenizer_are_named(tmp_path: Path) -> None:
                 Pieces.given(path)
         (tmp_path / name).write_bytes(kept)
     Pieces.given(path)
+    (tmp_path / "chat_template.jinja").write_bytes("naïve".encode("latin-1"))
+    with pytest.raises(InvalidInput, match=r"chat_template\.jinja is not UTF-8 at byte 2"):
+        Pieces.given(path)
+
+
+@pytest.mark.parametrize(
+    ("around", "flags", "added"),
+    [
+        ("<s> $A", {"add_eos_token": False}, (True, False)),
+        ("<s> $A", {"add_eos_token": True}, (True, True)),
+        ("<s> $A </s>", {"add_bos_token": True}, (True, True)),
+        ("<s> $A </s>", {"add_bos_token": False}, (False, True)),
+        ("$A </s>", {"add_eos_token": False}, (False, False)),
+        ("$A", {"add_bos_token": True}, (True, False)),
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_a_flag_that_is_not_stated_is_as_the_tokenizer_puts_it(
+    tmp_path: Path, around: str, flags: dict[str, bool], added: tuple[bool, bool], named: bool
+) -> None:
+    original = of_pieces()
+    original.post_processor = processors.TemplateProcessing(around, special_tokens=[("<s>", 1), ("</s>", 2)])
+    original.save(str(tmp_path / "tokenizer.json"))
+    names = {"bos_token": "<s>", "eos_token": "</s>"} if named else {"eos_token": "</s>"}
+    class_name = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**names, **flags, **class_name}))
+    ours = Pieces.given(tmp_path / "tokenizer.json")
+    begins, ends = added
+    if around == "$A" and not named:  # nothing says which token that would be
+        begins = False
+    tokens = ours.encode("the end")
+    assert ours.prompt("the end") == [1] * begins + tokens
+    (tmp_path / "ours").mkdir()
+    ours.save(tmp_path / "ours")
+    wanted = [1] * begins + tokens + [2] * ends
+    assert in_transformers(tmp_path / "ours")("the end")["input_ids"] == wanted
+    if around == " ".join(["<s>"] * begins + ["$A"] + ["</s>"] * ends):  # beside it, transformers reads no flag
+        assert in_transformers(tmp_path)("the end")["input_ids"] == wanted
+
+
+def test_a_model_that_was_trained_without_a_beginning_gets_none(tmp_path: Path) -> None:
+    def earlier(folder: Path) -> None:
+        """Takes away what earlier versions did not write."""
+        for name in ("edgefront_tokenizer.json", "tokenizer_config.json"):
+            content = json.loads((folder / name).read_text())
+            for key in ("bos", "add_bos_token", "add_eos_token"):
+                content.pop(key, None)
+            (folder / name).write_text(json.dumps(content))
+
+    begin = imported("llama3", tmp_path).tokenizer.bos
+    assert begin is not None
+    trained, data = tmp_path / "mine", tmp_path / "data"
+    earlier(trained)
+    assert read_package(trained).tokenizer.bos == begin  # it was imported
+    facts = json.loads((trained / "result.json").read_text())
+    (trained / "result.json").write_text(json.dumps({**facts, "recipe": {"name": "a recipe"}}))
+    shutil.copytree(trained, data)
+    found = read_package(trained).tokenizer
+    assert found.bos is None
+    assert found.prompt("the end") == found.encode("the end")
+    assert load_tokenizer(data).bos is None  # data that was prepared earlier
+    found.save(trained)
+    assert json.loads((trained / "edgefront_tokenizer.json").read_text())["bos"] is None
+    config = json.loads((trained / "tokenizer_config.json").read_text())
+    assert (config["add_bos_token"], config["bos_token"]) == (False, "<|begin_of_text|>")
+    assert in_transformers(trained)("the end")["input_ids"] == found.encode("the end")
+    vocabulary = vocabulary_of(found.hugging_face(), found.vocab_size)
+    assert vocabulary is not None
+    assert not vocabulary.add_bos
+    (trained / "result.json").write_text(json.dumps(facts))
+    assert read_package(trained).tokenizer.bos is None  # what is stored decides
+    assert same_tokens(trained, data)
+    assert same_tokens(data, trained)
+    stored = json.loads((trained / "edgefront_tokenizer.json").read_text())
+    (trained / "edgefront_tokenizer.json").write_text(json.dumps({**stored, "bos": begin}))
+    assert read_package(trained).tokenizer.prompt("the") == [begin, *found.encode("the")]
+
+
+def test_only_added_tokens_and_the_end_are_control_tokens_in_gguf(tmp_path: Path) -> None:
+    import gguf
+
+    ends = [f"<|end{number}|>" for number in range(4)]
+    tokenizer = of_bytes(split(SPLIT_AS_QWEN2), ends)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    numbers = [tokenizer.token_to_id(end) for end in ends]
+    config = {"bos_token": "a", "pad_token": "!", "eos_token": ends[0]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": numbers}))
+    ours = Pieces.given(tmp_path / "tokenizer.json")
+    found = vocabulary_of(ours.hugging_face(), ours.vocab_size)
+    assert found is not None
+    roles = {"bos": ours.encode("a")[0], "pad": ours.encode("!")[0]}
+    assert found.special == {**roles, "eos": numbers[0], "eot": numbers[1], "eom": numbers[2]}
+    kinds = gguf.TokenType
+    assert [found.types[number] for number in roles.values()] == [kinds.NORMAL] * 2
+    assert [found.types[number] for number in numbers] == [kinds.CONTROL] * 4
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**config, "eos_token": "a"}))
+    ours = Pieces.given(tmp_path / "tokenizer.json")
+    found = vocabulary_of(ours.hugging_face(), ours.vocab_size)
+    assert found is not None
+    assert found.types[roles["bos"]] == kinds.CONTROL

@@ -14,7 +14,6 @@ from edgefront.core.data.tokenizers.bpe import SMALLEST, Pieces
 from edgefront.core.data.tokenizers.load import load_tokenizer, same_tokens
 from edgefront.core.data.tokenizers.tokenizers import (
     FILE,
-    HUGGING_FACE_FILE,
     VOCABULARY_FILE,
     Bytes,
     Characters,
@@ -28,6 +27,7 @@ from edgefront.core.data.tokenizers.vocabulary import (
     words_given,
 )
 from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.hugging_face import TOKENIZER
 
 SAMPLE = "the cat sat on the mat\nthe end\n" * 20
 ANY = st.text(max_size=40)
@@ -87,7 +87,7 @@ def test_a_tokenizer_under_its_former_names_is_loaded_and_the_same(pieces: Piece
         old.mkdir()
         tokenizer.save(new)
         if tokenizer.level == "bpe":
-            (old / "bpe.json").write_bytes((new / HUGGING_FACE_FILE).read_bytes())
+            (old / "bpe.json").write_bytes((new / TOKENIZER).read_bytes())
         (old / "tokenizer.json").write_bytes((new / FILE).read_bytes())
         assert load_tokenizer(old).encode("the cat") == tokenizer.encode("the cat")
         assert same_tokens(old, new)
@@ -146,10 +146,10 @@ def test_pieces_are_the_same_each_time_and_are_hugging_faces(pieces: Pieces, tmp
     for name, tokenizer in (("a", pieces), ("b", again)):
         (tmp_path / name).mkdir()
         tokenizer.save(tmp_path / name)
-    assert (tmp_path / "a" / HUGGING_FACE_FILE).read_bytes() == (tmp_path / "b" / HUGGING_FACE_FILE).read_bytes()
-    theirs = HuggingFace.from_file(str(tmp_path / "a" / HUGGING_FACE_FILE))
+    assert (tmp_path / "a" / TOKENIZER).read_bytes() == (tmp_path / "b" / TOKENIZER).read_bytes()
+    theirs = HuggingFace.from_file(str(tmp_path / "a" / TOKENIZER))
     assert theirs.encode("the cat").ids == pieces.encode("the cat")
-    given_file = Pieces.given(tmp_path / "a" / HUGGING_FACE_FILE)
+    given_file = Pieces.given(tmp_path / "a" / TOKENIZER)
     assert given_file.encode(SAMPLE) == pieces.encode(SAMPLE)
     assert dict(given_file.special) == dict(pieces.special)
 
@@ -193,11 +193,11 @@ def test_a_missing_or_damaged_file_of_pieces_is_reported(pieces: Pieces, tmp_pat
     with pytest.raises(NotFound, match="there is no tokenizer"):
         load_tokenizer(tmp_path)
     pieces.save(tmp_path)
-    (tmp_path / HUGGING_FACE_FILE).write_text("{}")
+    (tmp_path / TOKENIZER).write_text("{}")
     with pytest.raises(InvalidInput, match="is damaged"):
         load_tokenizer(tmp_path)
-    (tmp_path / HUGGING_FACE_FILE).unlink()
-    with pytest.raises(NotFound, match=HUGGING_FACE_FILE):
+    (tmp_path / TOKENIZER).unlink()
+    with pytest.raises(NotFound, match=TOKENIZER):
         load_tokenizer(tmp_path)
     (tmp_path / "given.json").write_text("no json")
     with pytest.raises(InvalidInput, match=r"given.json is not a tokenizer.json"):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from edgefront.core.data.sources.archives import BLOCK
 from edgefront.core.data.sources.unpacking import Bounds, unpack
 from edgefront.core.errors import InvalidInput
 
@@ -236,8 +237,18 @@ def several_streams(data: bytes) -> bytes:
     return lzma.compress(data[:5000]) + bytes(4) + lzma.compress(data[5000:])
 
 
+def padded_streams(data: bytes) -> bytes:
+    """Zeros after each stream, up to the end of a block that is read at once."""
+    packed = b""
+    for blocks, part in ((1, data[:5000]), (4, data[5000:6000]), (5, data[6000:])):
+        packed = (packed + lzma.compress(part)).ljust(blocks * BLOCK, b"\0")
+    return packed
+
+
 @pytest.mark.parametrize("kind", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-@pytest.mark.parametrize("compress", [bytes, gzip.compress, bz2.compress, lzma.compress, several_streams])
+@pytest.mark.parametrize(
+    "compress", [bytes, gzip.compress, bz2.compress, lzma.compress, several_streams, padded_streams]
+)
 def test_honest_archives_are_unpacked(tmp_path: Path, kind: int, compress: Callable[[bytes], bytes]) -> None:
     path = tmp_path / "archive"
     path.write_bytes(compress(honest_tar(kind)))

@@ -108,7 +108,7 @@ class PreparationPlan:
                 "format": FORMAT,
                 "name": self.corpus.name,
                 "settings": self.public(),
-                "vocabulary": self._given(originals[self.vocabulary].sha256) if self.vocabulary else None,
+                "vocabulary": self._vocabulary_digest(originals[self.vocabulary].sha256) if self.vocabulary else None,
                 # What it is compared with: it was found right against these numbers only.
                 "published": asdict(self.known.published) if self.known else None,
                 "splits": {split: hashes(parts) for split, parts in self.corpus.splits.items()},
@@ -116,15 +116,15 @@ class PreparationPlan:
             }
         )
 
-    def _given(self, sha256: str) -> Any:
+    def _vocabulary_digest(self, sha256: str) -> Any:
         """Of a tokenizer also what is stated beside its file, such as a token that begins every document."""
         if self.level != "bpe":
             return sha256
         from edgefront.core.data.tokenizers.bpe import Pieces
 
         assert self.vocabulary is not None
-        stated = Pieces.given(self.vocabulary).stated
-        return [sha256, stated] if stated else sha256
+        fields = Pieces.given(self.vocabulary).config_fields
+        return [sha256, fields] if fields else sha256
 
     def public(self) -> dict[str, Any]:
         """The settings as the manifest has them."""

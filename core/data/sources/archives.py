@@ -165,9 +165,12 @@ class _Xz(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:
         while True:
             if self._stream.eof:
-                self._fresh = (self._stream.unused_data or self._file.read(BLOCK)).lstrip(b"\0")
-                if not self._fresh:
-                    return 0
+                self._fresh = self._stream.unused_data.lstrip(b"\0")
+                while not self._fresh:  # streams may be padded with zeros
+                    block = self._file.read(BLOCK)
+                    if not block:
+                        return 0
+                    self._fresh = block.lstrip(b"\0")
                 self._stream = _xz_stream()
             elif self._stream.needs_input and not self._fresh:
                 self._fresh = self._file.read(BLOCK)

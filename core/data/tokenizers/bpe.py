@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,6 @@ from edgefront.core.data.tokenizers.tokenizers import (
     CLS,
     EOS,
     EOS_NAMES,
-    GENERATION_CONFIG,
-    HUGGING_FACE_FILE,
     MASK,
     SEP,
     UNKNOWN_NAMES,
@@ -27,6 +26,7 @@ from edgefront.core.data.tokenizers.tokenizers import (
     hugging_face_files,
 )
 from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.hugging_face import GENERATION_CONFIG, TOKENIZER
 
 SPECIAL = (EOS, BOS, MASK, CLS, SEP)
 # What a vocabulary that was made elsewhere may call them.
@@ -68,16 +68,16 @@ class Pieces(Tokenizer):
         self._stops = tuple(end for end in (self.eos, *ends) if end is not None)
         ids = {"bos_token_id": bos, "pad_token_id": pad}
         self._ids = {name: number for name, number in ids.items() if number is not None}
-        self.stated: dict[str, Any] = {
+        self.config_fields: dict[str, Any] = {
             name.removesuffix("_id"): model.id_to_token(number) for name, number in self._ids.items()
         }
         """What `tokenizer_config.json` has beyond what follows from the names of the tokens."""
         if adds is not None:
-            self.stated |= {"add_bos_token": adds[0] is not None, "add_eos_token": adds[1]}
+            self.config_fields |= {"add_bos_token": adds[0] is not None, "add_eos_token": adds[1]}
         if self.eos is not None and self.eos != _first(model, EOS_NAMES):
-            self.stated["eos_token"] = model.id_to_token(self.eos)
+            self.config_fields["eos_token"] = model.id_to_token(self.eos)
         if stated.chat_template is not None:
-            self.stated["chat_template"] = stated.chat_template
+            self.config_fields["chat_template"] = stated.chat_template
 
     @property
     def stops(self) -> tuple[int, ...]:
@@ -126,7 +126,7 @@ class Pieces(Tokenizer):
             ) from None
         model.no_padding()
         model.no_truncation()
-        stated = stated_in(path.parent) if path.name == HUGGING_FACE_FILE else Stated()
+        stated = stated_in(path.parent) if path.name == TOKENIZER else Stated()
         found = {ours: _first(model, names) for ours, names in _NAMES.items()}
         end = _token(model, stated, "eos_token")
         if end is None and stated.ends and model.id_to_token(stated.ends[0]) is not None:
@@ -139,11 +139,21 @@ class Pieces(Tokenizer):
         return cls(model, special | own, stated)
 
     @classmethod
-    def read(cls, path: Path, special: Mapping[str, int]) -> Pieces:
-        """What `save` wrote: the pieces are in Hugging Face's own form."""
-        text = path.read_text(encoding="utf-8")
+    def read(cls, path: Path, content: Mapping[str, Any], trained: bool) -> Pieces:
+        """What `save` wrote: the pieces are in Hugging Face's own form, `content` says the rest.
+
+        `trained`, where that is of before it had `bos`: our data had none then, whatever is put around elsewhere.
+        """
+        text, special = path.read_text(encoding="utf-8"), content["special"]
         try:
-            return cls(HuggingFace.from_str(text), special, stated_in(path.parent))
+            model, stated = HuggingFace.from_str(text), stated_in(path.parent)
+            found = cls(model, special, stated)
+            bos = content.get("bos", None if trained else found.bos)
+            if bos == found.bos:
+                return found
+            tokens = {} if bos is None else {"bos_token": model.id_to_token(bos)}
+            adds = {**stated.adds, "add_bos_token": bos is not None}
+            return cls(model, special, replace(stated, tokens={**stated.tokens, **tokens}, adds=adds))
         except InvalidInput:
             raise
         except Exception as error:  # the package raises Exception itself
@@ -159,13 +169,13 @@ class Pieces(Tokenizer):
         return str(self._model.decode(ids.tolist(), skip_special_tokens=True))
 
     def _content(self) -> dict[str, Any]:
-        return {"special": dict(self.special)}
+        return {"special": dict(self.special), "bos": self.bos}
 
     def hugging_face(self) -> dict[str, bytes]:
         eos, unknown = (
             None if number is None else self._model.id_to_token(number) for number in (self.eos, self.unknown)
         )
-        files = hugging_face_files(json.loads(self._model.to_str()), eos, unknown, self.stated)
+        files = hugging_face_files(json.loads(self._model.to_str()), eos, unknown, self.config_fields)
         ids: dict[str, Any] = dict(self._ids)
         if len(self._stops) > 1 or (ids and self._stops):
             ids["eos_token_id"] = list(self._stops) if len(self._stops) > 1 else self._stops[0]
@@ -189,15 +199,17 @@ def _token(model: HuggingFace, stated: Stated, name: str, names: Sequence[str] =
 
 def _adds(model: HuggingFace, stated: Stated, bos: int | None, eos: int | None) -> tuple[int | None, bool] | None:
     """The token that is put before a text, and whether `eos` is put after it; None where neither is so, or where others
-    are put there, as BERT's. What is stated decides, and the model is made to do so.
+    are put there, as BERT's. What is stated decides, flag by flag, and the model is made to do so.
     """
     before, after = _put_around(model)
-    found = (before[0] if before else None, bool(after))
+    found = (before[0] if len(before) == 1 else None, after == [eos])
     is_other = len(before) > 1 or after not in ([], [eos]) or bool(before and after and before[0] != bos)
-    if not stated.adds:
-        return None if is_other or found == (None, False) else found
-    begin = bos if stated.adds.get("add_bos_token") else None
-    end = eos if stated.adds.get("add_eos_token") else None
+    if not stated.adds and (is_other or found == (None, False)):
+        return None
+    begin = found[0] if stated.adds.get("add_bos_token", True) else None
+    if stated.adds.get("add_bos_token") and bos is not None:
+        begin = bos
+    end = eos if stated.adds.get("add_eos_token", found[1]) else None
     if is_other or found != (begin, end is not None):
         names = [None if number is None else model.id_to_token(number) for number in (begin, end)]
         model.post_processor = processors.TemplateProcessing(

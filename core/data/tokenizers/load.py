@@ -10,13 +10,13 @@ from typing import Any
 from edgefront.core.data.tokenizers.tokenizers import (
     FILE,
     FORMAT,
-    HUGGING_FACE_FILE,
     Bytes,
     Characters,
     Tokenizer,
     Words,
 )
 from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.hugging_face import TOKENIZER
 from edgefront.core.validation import short
 
 _OLD_FILE, _OLD_PIECES = "tokenizer.json", "bpe.json"
@@ -42,32 +42,37 @@ def same_tokens(folder: Path, other: Path) -> bool:
 
 
 def _content(folder: Path) -> list[Any] | None:
-    """What decides which tokens a text has."""
+    """What decides which tokens a text has; not what is put around it, which earlier versions did not store."""
     path = tokenizer_file(folder)
     if path is None:
         return None
     try:
         described = json.loads(path.read_bytes())
-        is_pieces = isinstance(described, dict) and described.get("level") == "bpe"
-        return [described, json.loads(_pieces_file(folder).read_bytes()) if is_pieces else None]
-    except (ValueError, FileNotFoundError):
+        if not isinstance(described, dict) or described.get("level") != "bpe":
+            return [described]
+        pieces = json.loads(_pieces_file(folder).read_bytes())
+        return [{**described, "bos": None}, {**pieces, "post_processor": None}]
+    except (ValueError, TypeError, FileNotFoundError):
         return None
 
 
 def _pieces_file(folder: Path) -> Path:
     """The file with the pieces of a tokenizer of level bpe, in Hugging Face's own form."""
     old = folder / _OLD_PIECES
-    return old if old.is_file() else folder / HUGGING_FACE_FILE
+    return old if old.is_file() else folder / TOKENIZER
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer that was saved there. `NotFound` where there is none, `InvalidInput` where it is damaged."""
+def load_tokenizer(folder: Path, *, trained: bool = True) -> Tokenizer:
+    """The tokenizer that was saved there. `NotFound` where there is none, `InvalidInput` where it is damaged.
+
+    `trained`: it is of data that was prepared here, or of a model that was trained on such, not of an imported one.
+    """
     path = tokenizer_file(folder) or folder / FILE
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise ValueError(f"it is not a tokenizer of format {FORMAT}")
-        return _loaded(content, folder)
+        return _loaded(content, folder, trained)
     except FileNotFoundError as error:
         raise NotFound(f"there is no tokenizer in {folder}: {error.filename} is missing") from None
     except InvalidInput:
@@ -78,7 +83,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         ) from None
 
 
-def _loaded(content: Mapping[str, Any], folder: Path) -> Tokenizer:
+def _loaded(content: Mapping[str, Any], folder: Path, trained: bool) -> Tokenizer:
     level = content["level"]
     if level == "bytes":
         return Bytes(content["bytes"])
@@ -89,5 +94,5 @@ def _loaded(content: Mapping[str, Any], folder: Path) -> Tokenizer:
     if level == "bpe":
         from edgefront.core.data.tokenizers.bpe import Pieces
 
-        return Pieces.read(_pieces_file(folder), content["special"])
+        return Pieces.read(_pieces_file(folder), content, trained)
     raise ValueError(f"its level is {short(level)}")

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgefront.core.data.tokenizers.tokenizers import GENERATION_CONFIG, HUGGING_FACE_CONFIG
+from edgefront.core.data.tokenizers.vocabulary import read_text
 from edgefront.core.errors import InvalidInput
+from edgefront.core.hugging_face import GENERATION_CONFIG, TOKENIZER_CONFIG
 
 _SPECIAL_TOKENS, _CHAT_TEMPLATE = "special_tokens_map.json", "chat_template.jinja"
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
@@ -19,7 +20,8 @@ _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
 class Stated:
     """`tokens` by their role: bos_token, eos_token, pad_token, unk_token. `ids` by role: bos_token_id, pad_token_id.
     `ends`: all tokens at which a generation ends. `adds`: by add_bos_token and add_eos_token, whether such a token is
-    put at the ends of a text; empty where `tokenizer.json` decides. `chat_template`: a text, or a list of them by name.
+    put at the ends of a text; `tokenizer.json` decides on one that is not stated. `chat_template`: a text, or a list of
+    them by name.
     """
 
     tokens: Mapping[str, str] = field(default_factory=dict)
@@ -30,8 +32,8 @@ class Stated:
 
 
 def stated_in(folder: Path) -> Stated:
-    """What this folder's files say; nothing where there are none. `InvalidInput` for one that is no JSON object."""
-    config, generation = _object(folder / HUGGING_FACE_CONFIG), _object(folder / GENERATION_CONFIG)
+    """What this folder's files say; nothing where there are none. `InvalidInput` for no JSON object, or no text."""
+    config, generation = _object(folder / TOKENIZER_CONFIG), _object(folder / GENERATION_CONFIG)
     tokens, sources = {}, [config, _object(folder / _SPECIAL_TOKENS)]
     # The last one decides: as in transformers, the newer form of the first goes without the second.
     for described in sources[::-1] if "added_tokens_decoder" in config else sources:
@@ -48,7 +50,7 @@ def stated_in(folder: Path) -> Stated:
             {name: str(one.get(name, "")) for name in ("name", "template")} for one in template if isinstance(one, dict)
         ]
     if (folder / _CHAT_TEMPLATE).is_file():
-        template = (folder / _CHAT_TEMPLATE).read_text(encoding="utf-8")
+        template = read_text(folder / _CHAT_TEMPLATE)
     return Stated(
         tokens,
         ids,

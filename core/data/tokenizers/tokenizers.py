@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.files import whole_file
+from edgefront.core.hugging_face import TOKENIZER, TOKENIZER_CONFIG
 
 Level = Literal["bytes", "characters", "words", "bpe"]
 Ids = NDArray[np.int32]
 
 FILE, VOCABULARY_FILE = "edgefront_tokenizer.json", "vocabulary.txt"
-HUGGING_FACE_FILE, HUGGING_FACE_CONFIG = "tokenizer.json", "tokenizer_config.json"
-GENERATION_CONFIG = "generation_config.json"
 FORMAT = 1
 EOS, UNKNOWN = "<eos>", "<unk>"
 BOS, MASK, CLS, SEP = "<bos>", "<mask>", "<cls>", "<sep>"
@@ -254,9 +253,9 @@ def hugging_face_files(
     tokenizer: Mapping[str, Any],
     eos: str | None = None,
     unknown: str | None = None,
-    stated: Mapping[str, Any] | None = None,
+    config_fields: Mapping[str, Any] | None = None,
 ) -> dict[str, bytes]:
-    """The two files of a tokenizer; `tokenizer`: the parts of the first that it has, `stated`: more of the second."""
+    """The two files of a tokenizer; `tokenizer`: the parts that the first has, `config_fields`: more of the second."""
     parts = ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
     whole = {"version": "1.0", "added_tokens": [], **dict.fromkeys(parts), **tokenizer}
     names: dict[str, Any] = {
@@ -266,11 +265,11 @@ def hugging_face_files(
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
         **names,
-        **(stated or {}),
+        **(config_fields or {}),
     }
     return {
-        HUGGING_FACE_FILE: json.dumps(whole, ensure_ascii=False).encode(),
-        HUGGING_FACE_CONFIG: json.dumps(config, ensure_ascii=False, indent=2).encode(),
+        TOKENIZER: json.dumps(whole, ensure_ascii=False).encode(),
+        TOKENIZER_CONFIG: json.dumps(config, ensure_ascii=False, indent=2).encode(),
     }
 
 
