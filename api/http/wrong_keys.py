@@ -28,8 +28,8 @@ class WrongKeys:
     """Looks up keys. Used from the event loop only.
 
     Beyond the limit of its address a key is first looked for with all others that wait, one query for all of them, so
-    that a valid one waits for a query or two however many wrong ones come, unknown, revoked or expired. Only a valid one
-    is then looked up, one at a time. The answer to a wrong one comes late, and says when to try again.
+    that a valid one waits for a query or two however many wrong ones come, unknown, revoked or expired. Only a valid
+    one is then looked up, one at a time. The answer to a wrong one comes late, and says when to try again.
     """
 
     def __init__(self, database: Database, per_minute: float, *, delay_s: float = DELAY_S) -> None:

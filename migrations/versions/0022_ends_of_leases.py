@@ -1,4 +1,4 @@
-"""Leases have a latest expiry that no heartbeat moves.
+"""Leases have an end that no heartbeat moves.
 
 Revision: 0022
 Follows: 0021
@@ -18,8 +18,8 @@ UTC = sa.DateTime(timezone=True).with_variant(sa.String(32), "sqlite")
 
 
 def upgrade() -> None:
-    op.add_column("lease", sa.Column("latest_expiry_at", UTC, nullable=True))
+    op.add_column("lease", sa.Column("ends_at", UTC, nullable=True))
 
 
 def downgrade() -> None:
-    op.drop_column("lease", "latest_expiry_at")
+    op.drop_column("lease", "ends_at")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from simulated_agent import SimulatedAgent, by_size
+from simulated_agent import SimulatedAgent, by_size, principal
 from simulated_service import Service, request
 from sqlalchemy import select, text, update
 
@@ -211,8 +211,10 @@ def test_a_claim_is_extended_while_computing_takes_long(
 
 def test_threads_share_one_that_extends_their_claims(service: Service, slow: SlowAlgorithm, tmp_path: Path) -> None:
     agent = SimulatedAgent(service.database)
-    jobs = [service.create(request(name=owner), principal(owner)) for owner in ("ann", "bob")]
-    service.work()
+    jobs = []
+    for owner in ("ann", "bob"):
+        service.user = principal(service.database, owner)
+        jobs.append(service.submit(request(name=owner)))
     measured_all = False
     while not measured_all:
         measured_all = not agent.step()

@@ -151,7 +151,7 @@ class Pieces(Tokenizer):
             bos = content.get("bos", None if trained else found.bos)
             if bos == found.bos:
                 return found
-            tokens = {} if bos is None else {"bos_token": model.id_to_token(bos)}
+            tokens: dict[str, str] = {} if bos is None else {"bos_token": str(model.id_to_token(bos))}
             adds = {**stated.adds, "add_bos_token": bos is not None}
             return cls(model, special, replace(stated, tokens={**stated.tokens, **tokens}, adds=adds))
         except InvalidInput:

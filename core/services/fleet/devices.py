@@ -32,7 +32,6 @@ from edgefront.core.wire.service import (
     EnrolmentTokenView,
 )
 
-
 _OF_THE_MACHINE = ("hostname", "architecture", "cpu", "cores", "memory_bytes")
 """Facts that an agent finds again when it starts again; it measures others anew each time (`extra`)."""
 

@@ -1,11 +1,7 @@
-"""Launches whose lease has ended without a report: given back, and the one that was being measured is charged.
-
-A device whose heartbeats kept a lease for as long as it may last gets no more launches.
-"""
+"""Launches whose lease has ended without a report: given back, and the one that was being measured is charged."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -21,7 +17,6 @@ from edgefront.core.services.measuring.settling import end_badly, take_in
 from edgefront.core.services.measuring.verdict import MAX_ATTEMPTS
 
 LOST = "the agent was lost while it measured this"
-NO_RESULTS = "no results: its agent kept {} launches by heartbeats until their lease could last no longer"
 
 
 def return_stranded(session: Session, now: datetime) -> None:
@@ -29,9 +24,6 @@ def return_stranded(session: Session, now: datetime) -> None:
 
     Of each lease, the launch that was started last was being measured when its agent fell silent: it is charged an
     attempt, and has failed if that was its last. Its batch-mates lose nothing.
-
-    An agent that is lost sends no heartbeats. One that sends them until the lease's latest expiry, and has no result of
-    all its launches by then, holds work that others could do: its device is quarantined.
     """
     seen = launches.stranded(session)
     if not seen:
@@ -53,14 +45,8 @@ def return_stranded(session: Session, now: datetime) -> None:
         reason = f"{MAX_ATTEMPTS} attempts; the last: {LOST}"
         known = end_badly(session, [], [(measurements[row.measurement_id], reason) for row in spent], now)
         take_in(session, targets, rows.candidates_of(session, known), known, now)
-    overdue = {row.lease_id for row in seen if row.overdue}
-    kept = Counter(row.device_id for row in locked if row.lease_id in overdue)
-    for device_id in sorted({row.device_id for row in running.values()} | kept.keys()):
-        for row in running.values():
-            if row.device_id == device_id:
-                quarantine.add_failing(session, device_id, [row.measurement_id])
-        if kept[device_id]:
-            quarantine.put_in(session, device_id, NO_RESULTS.format(kept[device_id]))
+    for row in sorted(running.values(), key=lambda one: str(one.device_id)):
+        quarantine.add_failing(session, row.device_id, [row.measurement_id])
 
 
 def _running(held: Sequence[Row[Any]]) -> list[Row[Any]]:

@@ -32,18 +32,10 @@ launch of the one before.
 """
 
 LIMITS_PER_LAUNCH = 2.0
-WAIT_S = 300.0
-"""A launch may take so many times its time limit, as other agents on its host take turns with it, and so much longer
-where its protocol has the agent wait for better conditions (`when_busy`).
+ROOM_PER_LAUNCH_S = 600.0
+"""A launch may be held for so many times its time limit and so much longer: an agent may first wait some minutes for
+better conditions, for the weights, and for other agents on its host.
 """
-
-ROOM_S = 1800.0
-"""A lease may last so much longer than all of its launches may take: for their weights, for one before them that waits
-for better conditions, and where many agents share a host.
-"""
-
-MOST_LEASE_S = 7200.0
-"""What the launches of one lease may take together, so that none lasts for days; a single one may take longer."""
 
 
 def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s: float) -> LeaseResponse:
@@ -54,7 +46,7 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
     Where none is wanted, further launches of uncertain frontier points are made and taken (`refinement`). `items` is
     empty if there is nothing to do, or the device is draining, in quarantine or just claiming in another request, or
     holds `MOST_HELD` launches. Launches that another device is just claiming are passed over, so claims never wait for
-    each other. Heartbeats extend the lease, but not beyond the time that its launches may take (`expiry`).
+    each other. Heartbeats extend the lease, but not beyond the time that all that the device holds may take.
 
     Raises:
         NotFound, Gone: no such device; it was revoked.
@@ -71,10 +63,9 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
     _seen(session, device_id, device.last_seen_at, now)
     if not taken or holding is None:
         return LeaseResponse()
-    # Beyond the first expiry, so that only heartbeats can bring a lease to its latest one.
-    expires_at = now + timedelta(seconds=ttl_s)
-    latest_expiry_at = expires_at + timedelta(seconds=_lasting_s(holding, taken))
-    lease_id = rows.add(session, device_id, [item.launch_id for item in taken], now, expires_at, latest_expiry_at)
+    ends_at = now + timedelta(seconds=_longest_s(holding, taken))
+    expires_at = min(now + timedelta(seconds=ttl_s), ends_at)
+    lease_id = rows.add(session, device_id, [item.launch_id for item in taken], now, expires_at, ends_at)
     return LeaseResponse(
         lease_id=lease_id,
         items=tuple(taken),
@@ -84,16 +75,10 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
     )
 
 
-def _lasting_s(holding: rows.Holding, taken: Sequence[LeaseItem]) -> float:
-    """Seconds after which an agent has the results of what it takes now: it asks when it starts the last launch that it
-    has, so that of all that it holds at most one is still to be measured.
-    """
-    return ROOM_S + LIMITS_PER_LAUNCH * holding.longest_limit_s + sum(_longest_s(item.protocol) for item in taken)
-
-
-def _longest_s(protocol: MeasurementProtocol) -> float:
-    """Seconds that a launch may take."""
-    return LIMITS_PER_LAUNCH * protocol.time_limit_s + (WAIT_S if protocol.when_busy == "wait" else 0.0)
+def _longest_s(holding: rows.Holding, taken: Sequence[LeaseItem]) -> float:
+    """Seconds that all that the device holds, with what it takes now, may take one after the other."""
+    limits_s = holding.time_limit_s + sum(item.protocol.time_limit_s for item in taken)
+    return LIMITS_PER_LAUNCH * limits_s + ROOM_PER_LAUNCH_S * (holding.launches + len(taken))
 
 
 def _seen(session: Session, device_id: str, last: datetime | None, now: datetime) -> None:
@@ -114,18 +99,12 @@ def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[L
         }
         refused = protocols.keys() - fit
         unknown = {row.digest for row in found if not can_read_on(session, device, row.architecture)}
+        if not refused and not unknown:
+            _alternate(session, device, found, max_items)
+            return [_item(row, fit[row.protocol_digest]) for row in found]
         # What it cannot run may stand before what it can: look again without those protocols and architectures.
         unfit |= refused
         unread |= unknown
-        if refused or unknown:
-            continue
-        items = [_item(row, fit[row.protocol_digest]) for row in found]
-        longest_s = sum(_longest_s(item.protocol) for item in items)
-        if longest_s <= MOST_LEASE_S or len(items) == 1:
-            _alternate(session, device, found, max_items)
-            return items
-        # Look again for fewer, so that its own queue and its class's get half of those.
-        max_items = max(1, min(len(items) - 1, int(len(items) * MOST_LEASE_S / longest_s)))
 
 
 def _alternate(session: Session, device: devices.OwnDevice, found: Sequence[Row[Any]], max_items: int) -> None:
@@ -168,7 +147,7 @@ def start(session: Session, device_id: str, launch_id: str, fence: int, now: dat
 
 
 def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, ttl_s: float) -> HeartbeatResponse:
-    """Extends a lease by `ttl_s` from now, at most to its latest expiry, and names those of its launches that are no longer
+    """Extends a lease by `ttl_s` from now, at most to its end, and names those of its launches that are no longer
     wanted.
 
     Raises:

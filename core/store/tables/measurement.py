@@ -115,5 +115,5 @@ class Lease(Base):
     device_id: Mapped[str] = mapped_column(ForeignKey("device.id", ondelete="CASCADE"), index=True)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
-    latest_expiry_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # no heartbeat extends it beyond this
+    ends_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # no heartbeat extends it beyond this
     ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime, index=True)

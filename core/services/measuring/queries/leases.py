@@ -23,7 +23,7 @@ _LAUNCHES = cast(Table, Launch.__table__)
 _ALONE = text("SELECT pg_try_advisory_xact_lock(hashtext('edgefront/device'), hashtext(:device))")
 # Two statements on Postgres: what an earlier claim took is seen by those that begin after its lock was released.
 _HOLDING = (
-    select(func.count(), func.coalesce(func.max(Measurement.protocol["time_limit_s"].as_float()), 0.0))
+    select(func.count(), func.coalesce(func.sum(Measurement.protocol["time_limit_s"].as_float()), 0.0))
     .select_from(Launch)
     .join(Measurement, Measurement.id == Launch.measurement_id)
     .where(Launch.device_id == bindparam("device"), Launch.state == LEASED)
@@ -34,7 +34,7 @@ _ADD = insert(_LEASES).values(
     device_id=bindparam("device"),
     created_at=bindparam("now"),
     expires_at=bindparam("until"),
-    latest_expiry_at=bindparam("latest"),
+    ends_at=bindparam("end"),
 )
 _LEASE_OUT = (
     update(_LAUNCHES)
@@ -53,7 +53,6 @@ _WITHDRAWN = select(func.aggregate_strings(Launch.id, " ")).where(
     Launch.lease_id == bindparam("lease"), Launch.state == "cancelled"
 )
 _UNTIL = bindparam("until", type_=UtcDateTime)
-_LATEST = _LEASES.c.latest_expiry_at
 _EXTEND = (
     update(_LEASES)
     .where(
@@ -62,7 +61,7 @@ _EXTEND = (
         _LEASES.c.ended_at.is_(None),
         _LEASES.c.expires_at > bindparam("now"),
     )
-    .values(expires_at=case((_LATEST < _UNTIL, _LATEST), else_=_UNTIL))
+    .values(expires_at=case((_LEASES.c.ends_at < _UNTIL, _LEASES.c.ends_at), else_=_UNTIL))
     .returning(
         _LEASES.c.expires_at,
         _DEVICE_OF.with_only_columns(Device.state).scalar_subquery(),
@@ -74,10 +73,10 @@ _EXTEND = (
 
 @dataclass(frozen=True)
 class Holding:
-    """What a device holds: launches that have no result yet, and the longest of their protocols' time limits."""
+    """What a device holds: launches that have no result yet, and the sum of their protocols' time limits."""
 
     launches: int
-    longest_limit_s: float
+    time_limit_s: float
 
 
 @dataclass(frozen=True)
@@ -106,12 +105,12 @@ def add(
     launch_ids: Collection[str],
     now: datetime,
     expires_at: datetime,
-    latest_expiry_at: datetime,
+    ends_at: datetime,
 ) -> str:
     """A new lease of the device on launches that the caller has locked; returns its id."""
     lease_id = new_id("lse")
-    values: dict[str, Any] = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at}
-    values |= {"latest": latest_expiry_at, "ids": list(launch_ids)}
+    values: dict[str, Any] = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at, "end": ends_at}
+    values["ids"] = list(launch_ids)
     if _sqlite(session):
         session.execute(_ADD, values)
         session.execute(_LEASE_OUT, values)
@@ -126,7 +125,7 @@ def _sqlite(session: Session) -> bool:
 
 
 def extend(session: Session, device_id: str, lease_id: str, now: datetime, expires_at: datetime) -> Extended | None:
-    """Extends a lease that has neither expired nor ended, at most to its latest expiry; None if there is none."""
+    """Extends a lease that has neither expired nor ended, at most to its end; None if there is no such lease."""
     values = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at}
     row = session.execute(_EXTEND, values).one_or_none()
     return None if row is None else Extended(row[0], row[1], row[2], tuple(sorted((row[3] or "").split())))
