@@ -17,7 +17,7 @@ from chaos_liar import MARK
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import CandidateState, LaunchState, TargetState
+from edgefront.core.states import CandidateState, LaunchState, Purpose, TargetState
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Device, Event, Job, Launch, Measurement, Target
 
@@ -89,7 +89,8 @@ def _measurements(session: Session, launches: Sequence[Launch], account: Account
     """Every measurement is what its done launches say, computed here from their samples."""
     done: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for launch in launches:
-        if launch.state == LaunchState.DONE and launch.result is not None:
+        # No measurement counts a device's anchor.
+        if launch.state == LaunchState.DONE and launch.result is not None and launch.purpose != Purpose.ANCHOR:
             done[launch.measurement_id].append(launch.result)
             account.lies += launch.result["environment"] == MARK
             if len(launch.reports) != len(set(launch.reports)):
