@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -24,12 +25,14 @@ from sqlalchemy import event, insert
 from edgefront import Client
 from edgefront.api.http.wrong_keys import WrongKeys
 from edgefront.api.jobs import endpoints
+from edgefront.core.services.access import keys
+from edgefront.core.services.access.queries import valid_hashes
 from edgefront.core.services.fleet.queries import facts_of
 from edgefront.core.services.jobs.plan import SearchPlan
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.settings import OwnerSettings
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Device, Job, Measurement, Target, new_id
+from edgefront.core.store.tables import ApiKey, Device, Job, Measurement, Target, WebSession, new_id
 from edgefront.core.wire.agent import MAX_FACTS_BYTES
 
 Asks = list[tuple[str, int, int]]
@@ -347,14 +350,14 @@ def test_a_valid_key_does_not_wait_behind_wrong_ones(
 
     assert [ask(f"efk_wrong{index}").status_code for index in range(2)] == [401, 429]
     asked: list[set[str]] = []
-    may_end, find = threading.Event(), wrong_keys._existing
+    may_end, find = threading.Event(), wrong_keys._valid
 
     def slow(hashes: set[str]) -> set[str]:
         asked.append(hashes)
         assert may_end.wait(60)
         return find(hashes)
 
-    monkeypatch.setattr(wrong_keys, "_existing", slow)
+    monkeypatch.setattr(wrong_keys, "_valid", slow)
     with ThreadPoolExecutor(33) as many:
         sent = [many.submit(ask, f"efk_more{index}") for index in range(32)]
         try:
@@ -365,6 +368,47 @@ def test_a_valid_key_does_not_wait_behind_wrong_ones(
         assert valid.result().status_code == 200
         assert {one.result().status_code for one in sent} == {429}
     assert len(asked) <= 2
+
+
+def test_keys_that_were_valid_hold_up_none_that_is(
+    database: Database, start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests with a revoked or an expired key, a session that has ended, and one of an expired key are not looked up
+    one after the other, in the queue of the valid ones.
+    """
+    service = start_service(database)
+    secrets = {name: service.key("user", name) for name in ("revoked", "expired", "valid")}
+    sessions = {name: f"efw_{name}" for name in ("ended", "of expired", "of valid")}
+    with database.write() as session:
+        now = database.now(session)
+        ids = {name: keys.authenticate(session, secret, now).key_id for name, secret in secrets.items()}
+        for name, of in (("ended", "valid"), ("of expired", "expired"), ("of valid", "valid")):
+            end = now if name == "ended" else now + timedelta(days=1)
+            hashed = keys.hash_secret(sessions[name])
+            session.add(WebSession(api_key_id=ids[of], secret_hash=hashed, created_at=now, expires_at=end))
+        session.get_one(ApiKey, ids["revoked"]).revoked_at = now
+        session.get_one(ApiKey, ids["expired"]).expires_at = now
+    with database.read() as session:
+        known = {name: keys.hash_secret(secret) for name, secret in (secrets | sessions).items()}
+        found = valid_hashes(session, known.values(), database.now(session))
+    assert {name for name, hashed in known.items() if hashed in found} == {"valid", "of valid"}
+
+    wrong_keys = WrongKeys(database, 0.6, delay_s=0.0)
+    monkeypatch.setattr(service.context, "wrong_keys", wrong_keys)
+    queued: list[object] = []
+    turn = wrong_keys._queues.turn
+    monkeypatch.setattr(wrong_keys._queues, "turn", lambda *given: queued.append(given) or turn(*given))
+    nobody = service.client(None)
+
+    def ask(key: str) -> int:
+        return nobody.get("/v1/me", headers={"Authorization": f"Bearer {key}"}).status_code
+
+    assert [ask(secrets["revoked"]) for _ in range(2)] == [401, 429]
+    with ThreadPoolExecutor(17) as many:
+        sent = [many.submit(ask, secrets[name]) for name in ("revoked", "expired") * 8]
+        assert many.submit(ask, secrets["valid"]).result() == 200
+        assert {one.result() for one in sent} == {429}
+    assert len(queued) == 1
 
 
 # Facts ---------------------------------------------------------------------------------------------------------------
