@@ -33,6 +33,7 @@ MOST_IMPLAUSIBLE = 3
 """Implausible results of one measurement, then it has failed."""
 MOST_EXCUSED, EXCUSED_WITHIN = 3, timedelta(days=1)
 """So many results of a device that contradict others may be put down to bad conditions within this time."""
+OF_QUARANTINED = "set aside: its device is in quarantine, and others have measured this"
 AUDITED_FROM = 4
 """Degrees of freedom from which an interval is one that a further launch can be held against."""
 
@@ -87,9 +88,9 @@ class Beliefs:
             fresh: ids of those that have come since.
 
         Launches that contradict the others are set aside, and their devices are `caught`. Those of devices in
-        quarantine count only where there are no others.
+        quarantine are set aside where there are others.
         """
-        done = [row for row in done if not row.in_quarantine] or done
+        done = self._without_quarantined(done)
         medians = [median(row.result["latency"]["samples_ms"]) for row in done]
         variance = self._variance(measurement)
         if measurement.state == "measured":
@@ -198,6 +199,14 @@ class Beliefs:
             return False
         self.unlikely_ends.add(launch.id)
         return True
+
+    def _without_quarantined(self, done: Sequence[Any]) -> Sequence[Any]:
+        others = [row for row in done if not row.in_quarantine]
+        if others and len(others) < len(done):
+            for row in done:
+                if row.in_quarantine:
+                    belief.set_aside(self.session, row.id, OF_QUARANTINED)
+        return others or done
 
     def _confirmations(self, measurement: Measurement) -> int:
         made = Launch.purpose == Purpose.CONFIRM, Launch.state != "cancelled"

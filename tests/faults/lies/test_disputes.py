@@ -351,6 +351,13 @@ def test_devices_in_quarantine_have_no_vote_where_others_have(fleet: Fleet) -> N
             if item["result"] and item["device_id"] == third.id
         }
         assert (one["state"], {one["latency_ms"]}) == ("measured", true)
+    with fleet.service.database.read() as session:
+        for known in session.query(Measurement):
+            launches = session.query(Launch).filter(Launch.measurement_id == known.id, Launch.device_id.is_not(None))
+            done = [launch for launch in launches if launch.state == "done"]
+            assert known.launches == len(done), "it is what its done launches say"
+            of_liars = [launch for launch in launches if launch.device_id != third.id]
+            assert {launch.reason for launch in of_liars} <= {believing.OF_QUARANTINED}
 
 
 def test_a_device_that_was_replaced_is_not_waited_for(fleet: Fleet) -> None:
