@@ -31,6 +31,7 @@ from edgefront.agents.server.logs import AGENTS, LogBuffer, LogSender
 from edgefront.agents.server.sender import Sender
 from edgefront.agents.server.spool import Spool
 from edgefront.core.errors import EdgefrontError, InvalidInput, MeasurementError, Unavailable
+from edgefront.core.measurement.protocol import BUSY_WAIT_S
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.statistics import median
 from edgefront.core.spaces.architecture import Architecture
@@ -44,7 +45,6 @@ _LAST_LINES_S = 3.0
 _STEP_BACK_S = 30.0
 _QUIET_S = 2.0
 _LOOK_AGAIN_S = 2.0
-_WAIT_AT_MOST_S = 300.0  # for better conditions; then the launch is made, and marked
 
 
 class Agent:
@@ -208,7 +208,7 @@ class Agent:
         if not bad or item.protocol.when_busy == "mark":
             return "; ".join(bad)
         _log.info("waiting to measure: %s", "; ".join(bad))
-        end = time.monotonic() + _WAIT_AT_MOST_S
+        end = time.monotonic() + BUSY_WAIT_S
         while bad and time.monotonic() < end and not self._draining.is_set():
             await self._pause(_LOOK_AGAIN_S)
             bad = await asyncio.to_thread(self.conditions.bad, threads)

@@ -22,6 +22,8 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 Weights = Literal["full", "int8", "int4", "q8_0", "q4_0", "int8_8bit"]
 BlockSize = Literal[16, 32, 64, 128, 256]
 WhenBusy = Literal["mark", "wait"]
+BUSY_WAIT_S = 300.0
+"""An agent that waits for better conditions does so at most for this long; then it measures, and marks the launch."""
 
 DECODE_MEMORY_LENGTH = 192
 NEW_TOKENS = 64
@@ -109,7 +111,7 @@ class MeasurementProtocol(BaseModel):
     """Wall-clock limit of one launch; over it the candidate is infeasible on this device."""
     when_busy: Annotated[WhenBusy, Field(exclude_if=lambda choice: choice == "mark")] = "mark"
     """On battery, in a power-saving mode, under other load or throttled, an agent measures and marks the launch, or
-    waits some minutes for better conditions first. At its default it is not sent: older agents know no such field."""
+    waits for better conditions first (`BUSY_WAIT_S`). At its default it is not sent: older agents do not know it."""
 
     @field_validator("weights", mode="before")
     @classmethod

@@ -11,8 +11,8 @@ from sqlalchemy import func, select
 
 from edgefront.core.errors import Gone
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.services.measuring.leases import LIMITS_PER_LAUNCH, MOST_HELD, ROOM_PER_LAUNCH_S
-from edgefront.core.store.tables import Launch, Lease, Target
+from edgefront.core.services.measuring.leases import LIMITS_PER_LAUNCH, MOST_HELD, ROOM_S
+from edgefront.core.store.tables import Device, Launch, Lease, Target
 from edgefront.core.wire.agent import MAX_BATCH, LeaseResponse
 
 BEAT_S = 50.0
@@ -83,45 +83,119 @@ def test_a_device_that_holds_enough_makes_no_further_launches(world: World) -> N
     assert world.row(Target, target).refinements > 0
 
 
-def kept(world: World, device: str, lease: LeaseResponse) -> float:
-    """Seconds for which heartbeats keep the lease."""
-    begun = world.now
-    while True:
+def kept(world: World, device: str, *held: LeaseResponse, stop_s: float = 1e6) -> float:
+    """Seconds for which heartbeats keep the last of the leases, at most about `stop_s`."""
+    begun, alive = world.now, list(held)
+    while alive and (world.now - begun).total_seconds() < stop_s:
         world.tick(BEAT_S)
-        try:
-            world.heartbeat(device, lease)
-        except Gone:
-            return (world.now - begun).total_seconds()
+        for lease in list(alive):
+            try:
+                world.heartbeat(device, lease)
+            except Gone:
+                alive.remove(lease)
+    return (world.now - begun).total_seconds()
 
 
 @pytest.mark.parametrize("limit_s", [5.0, 3600.0])
-def test_heartbeats_do_not_keep_a_launch_for_ever(world: World, limit_s: float) -> None:
+def test_heartbeats_without_results_do_not_keep_a_launch_for_ever(world: World, limit_s: float) -> None:
+    """Until one launch would have had its result: then the device has failed at all that it held."""
     hoarder, other = world.device("hoarder"), world.device("other")
     made = world.launches(3, world.target(protocol=MeasurementProtocol(time_limit_s=limit_s)))
     first = world.claim(hoarder, 1)
     second = world.claim(hoarder, 2)
     world.start(hoarder, second.items[0])
-    longest = 3 * (LIMITS_PER_LAUNCH * limit_s + ROOM_PER_LAUNCH_S)  # it also waits for the one before
-    assert longest > 3 * limit_s
-    assert longest <= kept(world, hoarder, second) < longest + BEAT_S
-    with pytest.raises(Gone):
-        world.heartbeat(hoarder, first)
+    longest = LIMITS_PER_LAUNCH * limit_s + ROOM_S
+    assert longest <= kept(world, hoarder, first, second) <= longest + 2 * BEAT_S
     world.sweep()
     assert [world.launch(id_).state for id_ in made] == ["wanted"] * 3
     assert [world.launch(id_).attempts for id_ in made] == [0, 1, 0]
+    assert len(world.row(Device, hoarder).failing) == 3
     assert {item.launch_id for item in world.claim(other).items} == set(made)
     assert world.outcomes(hoarder, (second.items[1], done())) == ["accepted"], "a late report of its holder counts"
+    assert world.row(Device, hoarder).failing is None
 
 
-def test_the_end_is_told_with_each_heartbeat(world: World) -> None:
+def test_a_device_that_holds_many_and_has_no_result_is_quarantined(world: World) -> None:
+    hoarder, other = world.device("hoarder"), world.device("other")
+    made = world.launches(MOST_HELD)
+    held_leases: list[LeaseResponse] = []
+    while (lease := world.claim(hoarder, MAX_BATCH)).items:
+        held_leases.append(lease)
+    assert not world.claim(other).items
+    kept(world, hoarder, *held_leases)
+    world.sweep()
+    assert "held without a result" in world.row(Device, hoarder).quarantine
+    assert world.claim(hoarder) == LeaseResponse(state="draining")
+    taken: list[str] = []
+    while items := world.claim(other, MAX_BATCH).items:
+        world.report(other, *((item, done()) for item in items))
+        taken += [item.launch_id for item in items]
+    assert set(taken) >= set(made)
+    assert {world.launch(id_).attempts for id_ in made} == {0}
+    assert world.row(Device, other).quarantine is None
+
+
+def test_results_keep_a_lease_as_long_as_its_launches_may_take(world: World) -> None:
+    """One result shortly before each time that the lease would end, and never more."""
+    hoarder, limit_s = world.device(), 60.0
+    world.launches(20, world.target(planned=20, protocol=MeasurementProtocol(time_limit_s=limit_s)))
+    lease, begun = world.claim(hoarder, 20), world.now
+    for item in lease.items:
+        if kept(world, hoarder, lease, stop_s=ROOM_S) < ROOM_S:
+            break
+        world.append(hoarder, (item, done()))
+    longest = world.ttl_s + ROOM_S + 20 * limit_s
+    assert longest <= (world.now - begun).total_seconds() <= longest + 2 * BEAT_S
+
+
+def test_an_agent_that_takes_long_keeps_its_lease(world: World) -> None:
+    """It waits minutes before each launch, and asks for the next batch when it starts the last launch."""
+    device = world.device()
+    protocol = MeasurementProtocol(time_limit_s=60.0, when_busy="wait")
+    world.launches(14, world.target(planned=14, protocol=protocol))
+    lease, following = world.claim(device, 4), LeaseResponse()
+    for _ in range(3):
+        for item in lease.items:
+            if item is lease.items[-1]:
+                following = world.claim(device, 4)
+            for _ in range(8):
+                world.tick(BEAT_S)
+                world.heartbeat(device, lease)
+                if item is lease.items[-1]:
+                    world.heartbeat(device, following)
+            world.sweep()
+            assert world.outcomes(device, (item, done())) == ["accepted"]
+        lease = following
+    assert world.row(Device, device).quarantine is None
+
+
+@pytest.mark.parametrize("beats", [0, 1, 8])
+def test_an_agent_that_is_lost_has_failed_at_nothing_that_it_has_not_started(world: World, beats: int) -> None:
+    """Without a network it sends no heartbeats, however long a lease lasts without one."""
+    world.ttl_s = 60.0 if beats else 3600.0
+    device = world.device()
+    made = world.launches(8)
+    lease = world.claim(device)
+    for _ in range(beats):
+        world.tick(BEAT_S)
+        world.heartbeat(device, lease)
+    world.tick(2 * world.ttl_s + 2 * ROOM_S)
+    world.sweep()
+    assert {world.launch(id_).state for id_ in made} == {"wanted"}
+    assert world.row(Device, device).failing is None
+    assert world.claim(device).items
+
+
+def test_no_heartbeat_extends_a_lease_beyond_its_end(world: World) -> None:
     device = world.device()
     world.launches(1, world.target(protocol=MeasurementProtocol(time_limit_s=1.0)))
     world.ttl_s = 3600.0
     lease = world.claim(device)
     (row,) = world.rows(Lease)
-    assert lease.expires_at == row.expires_at == row.ends_at
-    assert (row.ends_at - world.now).total_seconds() == LIMITS_PER_LAUNCH + ROOM_PER_LAUNCH_S
-    world.tick(ROOM_PER_LAUNCH_S)
+    assert lease.expires_at == row.expires_at < row.ends_at
+    assert (row.ends_at - row.expires_at).total_seconds() == LIMITS_PER_LAUNCH + ROOM_S
+    world.ttl_s *= 2
+    world.tick(ROOM_S)
     world.heartbeat(device, lease)
     assert world.rows(Lease)[0].expires_at == row.ends_at
 
@@ -140,12 +214,14 @@ def test_giving_back_and_taking_again_does_not_move_the_end(world: World) -> Non
     assert kept_one.items
 
 
-def test_a_lease_of_the_release_before_has_no_end(world: World) -> None:
+def test_a_lease_of_an_older_release_has_no_end_while_there_are_results(world: World) -> None:
     device = world.device()
-    world.launches(1)
-    lease = world.claim(device)
+    (other, *_) = world.launches(50)
+    lease = world.claim(device, 1)
     with world.write() as session:
         session.get_one(Lease, lease.lease_id).ends_at = None
-    for _ in range(50):
+    for _ in range(40):
         world.tick(world.ttl_s - 1)
         assert world.heartbeat(device, lease) == ()
+        world.report(device, *((item, done()) for item in world.claim(device, 1).items))
+    assert world.launch(other).state == "leased"

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.services.fleet.device_keys import parsed
 from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import Device, DeviceLogLine, Launch
+from edgefront.core.store.tables.base import UtcDateTime
 from edgefront.core.store.tables.device import digest_of_facts
 from edgefront.core.wire.agent import LogLine
 
@@ -87,6 +88,7 @@ _SET_FACTS = (
 )
 _CLASS_NEXT = update(_DEVICES).where(_DEVICES.c.id == bindparam("device")).values(class_next=bindparam("next"))
 _WORKED = _SEEN.values(
+    reported_at=func.coalesce(bindparam("result_at", type_=UtcDateTime), _DEVICES.c.reported_at),
     busy_s=_DEVICES.c.busy_s + bindparam("busy", type_=Double),
     measuring_s=_DEVICES.c.measuring_s + bindparam("spent", type_=Double),
 )
@@ -115,9 +117,12 @@ def seen(session: Session, device_id: str, now: datetime) -> None:
     session.execute(_SEEN, {"device": device_id, "now": now})
 
 
-def worked(session: Session, device_id: str, now: datetime, busy_s: float, measuring_s: float) -> None:
-    """Updates when the device was last seen, and adds the time that it worked since its last report."""
-    session.execute(_WORKED, {"device": device_id, "now": now, "busy": busy_s, "spent": measuring_s})
+def worked(
+    session: Session, device_id: str, now: datetime, busy_s: float, measuring_s: float, *, has_result: bool
+) -> None:
+    """Updates when the device was last seen, and had a result; adds the time that it worked since its last report."""
+    values = {"device": device_id, "now": now, "busy": busy_s, "spent": measuring_s}
+    session.execute(_WORKED, {**values, "result_at": now if has_result else None})
 
 
 def add_log_lines(session: Session, device_id: str, lines: Sequence[LogLine], kept: int) -> None:

@@ -1,4 +1,7 @@
-"""Launches whose lease has ended without a report: given back, and the one that was being measured is charged."""
+"""Launches whose lease has ended without a report: given back, and the one that was being measured is charged.
+
+A device whose heartbeats kept its launches until their lease ended has failed at all of them (`quarantine`).
+"""
 
 from __future__ import annotations
 
@@ -45,8 +48,13 @@ def return_stranded(session: Session, now: datetime) -> None:
         reason = f"{MAX_ATTEMPTS} attempts; the last: {LOST}"
         known = end_badly(session, [], [(measurements[row.measurement_id], reason) for row in spent], now)
         take_in(session, targets, rows.candidates_of(session, known), known, now)
-    for row in sorted(running.values(), key=lambda one: str(one.device_id)):
-        quarantine.add_failing(session, row.device_id, [row.measurement_id])
+    overdue = {row.lease_id for row in seen if row.overdue}
+    failing: dict[str, list[str]] = {}
+    for row in locked:
+        if row.id in running or row.lease_id in overdue:
+            failing.setdefault(row.device_id, []).append(row.measurement_id)
+    for device_id, measurement_ids in sorted(failing.items()):
+        quarantine.add_failing(session, device_id, measurement_ids)
 
 
 def _running(held: Sequence[Row[Any]]) -> list[Row[Any]]:

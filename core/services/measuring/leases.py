@@ -10,7 +10,7 @@ from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, Gone, NotFound
-from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.protocol import BUSY_WAIT_S, MeasurementProtocol
 from edgefront.core.services.fleet import queries as devices
 from edgefront.core.services.fleet.abilities import can_read_on, can_run_on
 from edgefront.core.services.fleet.capability import device_keys
@@ -32,9 +32,9 @@ launch of the one before.
 """
 
 LIMITS_PER_LAUNCH = 2.0
-ROOM_PER_LAUNCH_S = 600.0
-"""A launch may be held for so many times its time limit and so much longer: an agent may first wait some minutes for
-better conditions, for the weights, and for other agents on its host.
+ROOM_S = 600.0
+"""A launch may take so many times its time limit and so much longer: an agent may first wait some minutes for better
+conditions, for the weights, and for other agents on its host.
 """
 
 
@@ -55,7 +55,8 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
     if device.state == "draining" or device.quarantine is not None:
         _seen(session, device_id, device.last_seen_at, now)
         return LeaseResponse(state="draining")
-    holding = rows.holding(session, device_id)
+    # A second request of the device at the same time gets nothing: together they hold no more than one after the other.
+    holding = rows.holding(session, device_id) if rows.claims_alone(session, device_id) else None
     most = 0 if holding is None else min(max_items, MOST_HELD - holding.launches)
     taken = _take(session, device, most) if most > 0 else []
     if not taken and most > 0 and refinement.propose(session, device, most, now):
@@ -63,8 +64,9 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
     _seen(session, device_id, device.last_seen_at, now)
     if not taken or holding is None:
         return LeaseResponse()
-    ends_at = now + timedelta(seconds=_longest_s(holding, taken))
-    expires_at = min(now + timedelta(seconds=ttl_s), ends_at)
+    # Beyond the first expiry, so that only heartbeats can bring a lease to its end.
+    expires_at = now + timedelta(seconds=ttl_s)
+    ends_at = expires_at + timedelta(seconds=_longest_s(holding, taken))
     lease_id = rows.add(session, device_id, [item.launch_id for item in taken], now, expires_at, ends_at)
     return LeaseResponse(
         lease_id=lease_id,
@@ -77,8 +79,10 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
 
 def _longest_s(holding: rows.Holding, taken: Sequence[LeaseItem]) -> float:
     """Seconds that all that the device holds, with what it takes now, may take one after the other."""
-    limits_s = holding.time_limit_s + sum(item.protocol.time_limit_s for item in taken)
-    return LIMITS_PER_LAUNCH * limits_s + ROOM_PER_LAUNCH_S * (holding.launches + len(taken))
+    limits_s = [item.protocol.time_limit_s for item in taken]
+    longest_s = max(holding.longest_limit_s, *limits_s)
+    waiting = holding.waiting + sum(item.protocol.when_busy == "wait" for item in taken)
+    return ROOM_S + max(LIMITS_PER_LAUNCH * longest_s, holding.limits_s + sum(limits_s) + BUSY_WAIT_S * waiting)
 
 
 def _seen(session: Session, device_id: str, last: datetime | None, now: datetime) -> None:
@@ -148,7 +152,7 @@ def start(session: Session, device_id: str, launch_id: str, fence: int, now: dat
 
 def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, ttl_s: float) -> HeartbeatResponse:
     """Extends a lease by `ttl_s` from now, at most to its end, and names those of its launches that are no longer
-    wanted.
+    wanted. The lease of a device that has had no result for longer than one launch may take ends here.
 
     Raises:
         NotFound: no such lease of this device.
@@ -157,12 +161,24 @@ def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, tt
     extended = rows.extend(session, device_id, lease_id, now, now + timedelta(seconds=ttl_s))
     if extended is None:
         raise _no_lease(session, device_id, lease_id)
+    expires_at = extended.expires_at
+    if _is_overdue(session, device_id, extended, now):
+        rows.end_now(session, lease_id, now)
+        expires_at = now
     _seen(session, device_id, extended.last_seen_at, now)
     return HeartbeatResponse(
-        expires_at=extended.expires_at,
+        expires_at=expires_at,
         state="draining" if extended.device_state == "draining" else "active",
         cancelled=extended.withdrawn,
     )
+
+
+def _is_overdue(session: Session, device_id: str, lease: rows.Extended, now: datetime) -> bool:
+    since = lease.created_at if lease.reported_at is None else max(lease.created_at, lease.reported_at)
+    silent_s = (now - since).total_seconds()
+    if silent_s <= ROOM_S:
+        return False
+    return silent_s > ROOM_S + LIMITS_PER_LAUNCH * rows.holding(session, device_id).longest_limit_s
 
 
 def release(session: Session, device_id: str, lease_id: str, launch_ids: Sequence[str], now: datetime) -> None:

@@ -24,6 +24,7 @@ from edgefront.core.store.tables.measurement import WANTED
 
 MOST_FAILING = 5
 """Different models that fail on a device one after another, with none done in between."""
+FAILED_HERE = "models failed here one after another, or were held without a result"
 WAITED_FOR = timedelta(minutes=10)
 """So long a launch that is to confirm a result waits for the one device that it is for."""
 NOT_MEASURED = "the device that was to confirm this did not measure it in time"
@@ -71,7 +72,7 @@ def add_failing(session: Session, device_id: str, measurement_ids: Sequence[str]
         return
     own = set(failing) - belief.failing_elsewhere(session, device_id, device.device_class)
     if len(own) >= MOST_FAILING:
-        put_in(session, device_id, f"failing: {len(own)} models failed here one after another, and none was measured")
+        put_in(session, device_id, f"failing: {len(own)} {FAILED_HERE}, and none was measured")
 
 
 def hand_over(session: Session, now: datetime) -> None:

@@ -106,7 +106,8 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
     _share(found, counted, request.busy_s)
     launches.write(session, [launch.values for launch in found.values() if launch.values is not None])
     measuring_s = sum(report.result.measuring_s for report in counted)
-    devices.worked(session, device_id, now, request.busy_s if counted else 0.0, measuring_s)
+    busy_s = request.busy_s if counted else 0.0
+    devices.worked(session, device_id, now, busy_s, measuring_s, has_result=bool(counted))
     for target_id in {found[report.launch_id].row.target_id for report in counted}:
         outbox.enqueue(session, tasks.SETTLE, target_id=target_id)
     return ReportResponse(

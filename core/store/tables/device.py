@@ -33,6 +33,7 @@ class Device(Base):
     protocol_version: Mapped[int]
     enrolled_at: Mapped[datetime] = mapped_column(UtcDateTime)
     last_seen_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    reported_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # its last result that counted
     busy_s: Mapped[float] = mapped_column(default=0.0)
     measuring_s: Mapped[float] = mapped_column(default=0.0)
     quarantine: Mapped[str | None] = mapped_column(Text)  # why it gets no launches

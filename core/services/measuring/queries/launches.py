@@ -138,16 +138,19 @@ _LEASED_ROW = (
 
 
 def stranded(session: Session) -> Rows:
-    """Leased launches whose lease has ended: id, measurement_id, lease_id, device_id, attempts, started_at."""
+    """Leased launches whose lease has ended: id, measurement_id, lease_id, device_id, attempts, started_at, and
+    `overdue`: heartbeats kept the lease until its end.
+    """
+    overdue = and_(Lease.expires_at >= Lease.ends_at, Lease.ended_at >= Lease.expires_at)
     return session.execute(
-        select(*_LEASED_ROW)
+        select(*_LEASED_ROW, overdue.label("overdue"))
         .join(Lease, Lease.id == Launch.lease_id)
         .where(Launch.state == "leased", Lease.ended_at.is_not(None))
     ).all()
 
 
 def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: bool = False) -> Rows:
-    """Those of these launches that are leased, locked; columns as of `stranded`."""
+    """Those of these launches that are leased, locked; columns as of `stranded`, without `overdue`."""
     return session.execute(
         select(*_LEASED_ROW)
         .where(any_of(Launch.id, launch_ids), Launch.state == "leased")

@@ -21,9 +21,16 @@ _AT_ONCE = 10_000
 _LEASES = cast(Table, Lease.__table__)
 _LAUNCHES = cast(Table, Launch.__table__)
 _ALONE = text("SELECT pg_try_advisory_xact_lock(hashtext('edgefront/device'), hashtext(:device))")
-# Two statements on Postgres: what an earlier claim took is seen by those that begin after its lock was released.
+_LIMIT = Measurement.protocol["time_limit_s"].as_float()
+_WAITS = Measurement.protocol["when_busy"].as_string() == "wait"
+# A statement of its own: what an earlier claim took is seen by those that begin after its lock was released.
 _HOLDING = (
-    select(func.count(), func.coalesce(func.sum(Measurement.protocol["time_limit_s"].as_float()), 0.0))
+    select(
+        func.count(),
+        func.coalesce(func.sum(_LIMIT), 0.0),
+        func.coalesce(func.max(_LIMIT), 0.0),
+        func.coalesce(func.sum(case((_WAITS, 1), else_=0)), 0),
+    )
     .select_from(Launch)
     .join(Measurement, Measurement.id == Launch.measurement_id)
     .where(Launch.device_id == bindparam("device"), Launch.state == LEASED)
@@ -64,6 +71,8 @@ _EXTEND = (
     .values(expires_at=case((_LEASES.c.ends_at < _UNTIL, _LEASES.c.ends_at), else_=_UNTIL))
     .returning(
         _LEASES.c.expires_at,
+        _LEASES.c.created_at,
+        _DEVICE_OF.with_only_columns(Device.reported_at).scalar_subquery(),
         _DEVICE_OF.with_only_columns(Device.state).scalar_subquery(),
         _DEVICE_OF.with_only_columns(Device.last_seen_at).scalar_subquery(),
         _WITHDRAWN.scalar_subquery(),
@@ -73,29 +82,36 @@ _EXTEND = (
 
 @dataclass(frozen=True)
 class Holding:
-    """What a device holds: launches that have no result yet, and the sum of their protocols' time limits."""
+    """What a device holds: launches that have no result yet, the sum and the longest of their time limits, and how many
+    of them wait for better conditions (`when_busy`).
+    """
 
     launches: int
-    time_limit_s: float
+    limits_s: float
+    longest_limit_s: float
+    waiting: int
 
 
 @dataclass(frozen=True)
 class Extended:
-    """An extended lease: when it expires now, the state of its device, and which of its launches were withdrawn."""
+    """An extended lease: when it expires now, the state and last result of its device, and which of its launches were
+    withdrawn.
+    """
 
     expires_at: datetime
+    created_at: datetime
+    reported_at: datetime | None
     device_state: str
     last_seen_at: datetime | None
     withdrawn: tuple[str, ...]
 
 
-def holding(session: Session, device_id: str) -> Holding | None:
-    """What the device holds; None while another claim of the same device is under way.
+def claims_alone(session: Session, device_id: str) -> bool:
+    """Whether no other claim of the same device is under way; none begins before the transaction ends."""
+    return _sqlite(session) or bool(session.scalar(_ALONE, {"device": device_id}))
 
-    So claims of one device, sent at once, hold no more together than one after the other.
-    """
-    if not _sqlite(session) and not session.scalar(_ALONE, {"device": device_id}):
-        return None
+
+def holding(session: Session, device_id: str) -> Holding:
     return Holding(*session.execute(_HOLDING, {"device": device_id}).one())
 
 
@@ -128,7 +144,18 @@ def extend(session: Session, device_id: str, lease_id: str, now: datetime, expir
     """Extends a lease that has neither expired nor ended, at most to its end; None if there is no such lease."""
     values = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at}
     row = session.execute(_EXTEND, values).one_or_none()
-    return None if row is None else Extended(row[0], row[1], row[2], tuple(sorted((row[3] or "").split())))
+    if row is None:
+        return None
+    *found, withdrawn = row
+    return Extended(*found, withdrawn=tuple(sorted((withdrawn or "").split())))
+
+
+def end_now(session: Session, lease_id: str, now: datetime) -> None:
+    """The lease is at its end: no heartbeat extends it any more."""
+    session.execute(
+        update(_LEASES).where(_LEASES.c.id == lease_id).values(expires_at=now, ends_at=now),
+        execution_options={"synchronize_session": False},
+    )
 
 
 def find(session: Session, device_id: str, lease_id: str) -> Lease | None:
