@@ -146,8 +146,7 @@ def extend(session: Session, device_id: str, lease_id: str, now: datetime, expir
     row = session.execute(_EXTEND, values).one_or_none()
     if row is None:
         return None
-    *found, withdrawn = row
-    return Extended(*found, withdrawn=tuple(sorted((withdrawn or "").split())))
+    return Extended(row[0], row[1], row[2], row[3], row[4], tuple(sorted((row[5] or "").split())))
 
 
 def end_now(session: Session, lease_id: str, now: datetime) -> None:
