@@ -15,6 +15,7 @@ from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Anyone, Here, Person, Reader
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, DeviceName
+from edgefront.core.services.access import keys
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import credentials, devices, logs
 from edgefront.core.services.measuring import anchors, handover, work
@@ -181,6 +182,7 @@ def reenrol_device(
     """
     with here.database.write() as session:
         now = here.database.now(session)
+        keys.confirm(session, person, now)
         token, secret = credentials.reenrolment_token(session, person, device, body, now)
         return devices.token_view(token, secret)
 

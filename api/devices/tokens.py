@@ -8,9 +8,10 @@ from fastapi import APIRouter, Body
 
 from edgefront.api.docs import examples
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import Admin, Here
+from edgefront.api.http.auth import Admin, Here, Person
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import TokenId
+from edgefront.core.services.access import keys
 from edgefront.core.services.fleet import devices
 from edgefront.core.wire.service import EnrolmentTokenRequest, EnrolmentTokenView
 
@@ -30,7 +31,9 @@ def create_token(
     here: Here,
 ) -> EnrolmentTokenView:
     with here.database.write() as session:
-        token, secret = devices.create_enrolment_token(session, admin, request, here.database.now(session))
+        now = here.database.now(session)
+        keys.confirm(session, admin, now)
+        token, secret = devices.create_enrolment_token(session, admin, request, now)
         return devices.token_view(token, secret)
 
 
@@ -63,7 +66,7 @@ def get_token(token_id: TokenId, admin: Admin, here: Here) -> EnrolmentTokenView
     summary="Revoke an enrolment token",
     responses={204: {"description": "Revoked"}, **errors(404)},
 )
-def revoke_token(token_id: TokenId, admin: Admin, here: Here) -> None:
-    """Devices that enrolled with it stay enrolled."""
+def revoke_token(token_id: TokenId, person: Person, here: Here) -> None:
+    """Devices that enrolled with it stay enrolled. A token for one device is revoked by the device's owner too."""
     with here.database.write() as session:
-        devices.revoke_enrolment_token(session, admin, token_id, here.database.now(session))
+        devices.revoke_enrolment_token(session, person, token_id, here.database.now(session))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -9,13 +10,13 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgefront.api.context import Context
 from edgefront.api.http.browsers import wants_missing_page
-from edgefront.api.http.credentials import Credential
+from edgefront.api.http.credentials import CHECKED_S, Credential
 from edgefront.api.http.turns import asked_by
-from edgefront.core.errors import Forbidden, Unauthenticated, Unavailable
+from edgefront.core.errors import EdgefrontError, Forbidden, Unauthenticated, Unavailable
 from edgefront.core.services.access.keys import Principal
 
 COOKIE = "edgefront_session"
@@ -41,16 +42,49 @@ class Authenticate:
 
     For unsafe methods a cookie is accepted only from the server's own pages: the browser must send `Sec-Fetch-Site:
     same-origin` or, without this header, an `Origin` that is this server.
+
+    What takes longer is authenticated again: when a body has arrived, and while an answer is sent, which is aborted
+    once the credential has ended.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        public = scope["type"] != "http" or is_public(scope["method"], scope["path"]) or wants_missing_page(scope)
-        if not public:
-            await self._admit(scope)
-        await self.app(scope, receive, send)
+        if scope["type"] != "http" or is_public(scope["method"], scope["path"]) or wants_missing_page(scope):
+            await self.app(scope, receive, send)
+            return
+        await self._admit(scope)
+        if "principal" not in scope["state"]:  # an enrolment token, which is looked up with the body
+            await self.app(scope, receive, send)
+            return
+        context: Context = scope["app"].state.context
+        credential: Credential = scope["state"]["credential"]
+        valid_at = time.monotonic()
+
+        async def authenticate_again() -> None:
+            nonlocal valid_at
+            if time.monotonic() - valid_at > CHECKED_S:
+                await context.credentials.resolve(credential)
+                valid_at = time.monotonic()
+
+        async def receive_valid() -> Message:
+            message = await receive()
+            if message["type"] == "http.request" and not message.get("more_body", False):
+                await authenticate_again()
+            return message
+
+        async def send_valid(message: Message) -> None:
+            if message["type"] == "http.response.body" and message.get("more_body", False):
+                try:
+                    await authenticate_again()
+                except Unavailable:
+                    pass  # while the database is away nothing ends
+                except EdgefrontError as error:
+                    raise ConnectionAbortedError(str(error)) from None
+            await send(message)
+
+        await self.app(scope, receive_valid, send_valid)
 
     async def _admit(self, scope: Scope) -> None:
         context: Context = scope["app"].state.context

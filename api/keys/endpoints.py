@@ -26,10 +26,11 @@ router = APIRouter(prefix="/v1", tags=["access"], route_class=JsonRoute)
     responses=answer(examples.KEY_MADE, status=201, description="The key; its secret is shown only once"),
 )
 def create_key(
-    request: Annotated[KeyRequest, Body(openapi_examples=sample(examples.KEY_REQUEST))], _admin: Admin, here: Here
+    request: Annotated[KeyRequest, Body(openapi_examples=sample(examples.KEY_REQUEST))], admin: Admin, here: Here
 ) -> KeyView:
     with here.database.write() as session:
         now = here.database.now(session)
+        keys.confirm(session, admin, now)
         key, secret = keys.create_key(
             session,
             name=request.name,

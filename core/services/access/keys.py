@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal, cast
 
@@ -155,15 +156,34 @@ def revoke_key(session: Session, principal: Principal, key_id: str, now: datetim
         raise NotFound(f"no key {key_id}")
     if key.role == "admin" and not principal.is_admin:
         raise Forbidden(f"{key.name!r} is an admin's key: only an admin may revoke it")
-    if key.role == "admin" and not force and [other.id for other in access.lock_admin_keys(session, now)] == [key.id]:
+    if key.role == "admin" and not force and _is_last(key, access.lock_admin_keys(session, now)):
         raise Conflict(
-            f"{key.name!r} is the last admin key: without it nobody can create keys or enrol devices. Create another "
-            "admin key first, or confirm with force (edgefront key revoke --force)",
+            f"{key.name!r} is the last admin key, or all others expire earlier: without it nobody can create keys or "
+            "enrol devices. Create another admin key first, or confirm with force (edgefront key revoke --force)",
             field="force",
         )
     if key.revoked_at is None:
         key.revoked_at = now
         access.ended(session)
+
+
+def _is_last(key: ApiKey, valid: Sequence[ApiKey]) -> bool:
+    """Whether it is among these keys, and none of the others is valid for as long."""
+
+    def lasts_as_long(other: ApiKey) -> bool:
+        if other.expires_at is None or key.expires_at is None:
+            return other.expires_at is None
+        return other.expires_at >= key.expires_at
+
+    return key in valid and not any(other is not key and lasts_as_long(other) for other in valid)
+
+
+def confirm(session: Session, principal: Principal, now: datetime) -> None:
+    """For what makes secrets, in its transaction: `Unauthenticated` if the caller's key has ended since the request was
+    authenticated. What it has locked stands before: then a key cannot end unnoticed meanwhile.
+    """
+    if not access.is_valid(session, principal.key_id, now):
+        raise Unauthenticated("the key was revoked, or has expired")
 
 
 def key_view(key: ApiKey, secret: str | None = None) -> KeyView:
@@ -200,7 +220,9 @@ def authenticate_web(session: Session, secret: str, now: datetime) -> Principal:
     found = access.key_by_cookie_hash(session, hash_secret(secret), now)
     if found is None:
         raise Unauthenticated("the browser session has ended; sign in again")
-    return _principal(found, now)
+    key, device_state, ends_at = found
+    principal = _principal((key, device_state), now)
+    return replace(principal, expires_at=ends_at if key.expires_at is None else min(ends_at, key.expires_at))
 
 
 def close_web_session(session: Session, secret: str) -> None:

@@ -39,16 +39,21 @@ def _valid(now: datetime) -> tuple[ColumnElement[bool], ...]:
     return ApiKey.revoked_at.is_(None), or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > now)
 
 
-def key_by_cookie_hash(session: Session, secret_hash: str, now: datetime) -> tuple[ApiKey, str | None] | None:
-    """The key behind a browser session that has not expired."""
+def is_valid(session: Session, key_id: str, now: datetime) -> bool:
+    """Whether the key or credential has neither been revoked nor expired, as the rows say now."""
+    return session.scalar(select(ApiKey.id).where(ApiKey.id == key_id, *_valid(now))) is not None
+
+
+def key_by_cookie_hash(session: Session, secret_hash: str, now: datetime) -> tuple[ApiKey, str | None, datetime] | None:
+    """The key behind a browser session that has not expired, as `key_by_hash`, and when the session expires."""
     query = (
-        select(ApiKey, Device.state)
+        select(ApiKey, Device.state, WebSession.expires_at)
         .join(WebSession, WebSession.api_key_id == ApiKey.id)
         .outerjoin(Device)
         .where(WebSession.secret_hash == secret_hash, WebSession.expires_at > now)
     )
     row = session.execute(query).one_or_none()
-    return None if row is None else (row[0], row[1])
+    return None if row is None else (row[0], row[1], row[2])
 
 
 def keys(session: Session, owner: str | None) -> Sequence[ApiKey]:
@@ -126,6 +131,12 @@ def enrolled_by(session: Session, token_id: str) -> Sequence[str]:
     """Ids of the devices that have enrolled by a token."""
     query = select(ApiKey.device_id).where(ApiKey.token_id == token_id, ApiKey.device_id.is_not(None)).distinct()
     return [str(device_id) for device_id in session.scalars(query.order_by(ApiKey.device_id))]
+
+
+def revoke_tokens_for(session: Session, device_id: str, now: datetime) -> None:
+    """Ends the enrolment tokens that were made for this device."""
+    query = update(EnrolmentToken).where(EnrolmentToken.device_id == device_id, EnrolmentToken.revoked_at.is_(None))
+    session.execute(query.values(revoked_at=now))
 
 
 def enrolment_tokens(session: Session) -> Sequence[EnrolmentToken]:

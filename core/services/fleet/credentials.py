@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Gone, Unauthenticated
 from edgefront.core.services.access import queries as access
-from edgefront.core.services.access.keys import REVOKED, Principal, create_key, hash_secret, new_secret
+from edgefront.core.services.access.keys import REVOKED, Principal, confirm, create_key, hash_secret, new_secret
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.fleet import queries as rows
 from edgefront.core.store.tables import EnrolmentToken
@@ -31,11 +31,13 @@ def rotate(session: Session, principal: Principal, id_or_name: str, now: datetim
     For the device itself: its old one ends when the new one is first used. For its owner or an admin, who think that it
     has leaked: the old one ends at once.
 
-    Raises `Gone` if the device was revoked, `Forbidden` for another owner's, `NotFound` if there is none.
+    Raises `Gone` if the device was revoked, `Forbidden` for another owner's, `NotFound` if there is none,
+    `Unauthenticated` if the caller's key has ended.
     """
     device = devices.locked(session, principal, id_or_name, itself=True)
     if device.state == "revoked":
         raise Gone(REVOKED)
+    confirm(session, principal, now)  # after the lock, under which credentials end
     itself = principal.device_id == device.id
     if itself:
         access.revoke_pending_keys(session, device.id, now)  # an answer that did not arrive
@@ -63,10 +65,11 @@ def first_used(session: Session, key_id: str, now: datetime) -> None:
 def reenrolment_token(
     session: Session, principal: Principal, id_or_name: str, request: ReenrolRequest, now: datetime
 ) -> tuple[EnrolmentToken, str]:
-    """A token of one use that enrols this device again, offline or revoked, and its secret. For its owner or an
-    admin: `Forbidden` for others.
+    """A token of one use that enrols this device again, offline or revoked, and its secret; earlier ones end. For its
+    owner or an admin: `Forbidden` for others.
     """
     device = devices.locked(session, principal, id_or_name)
+    access.revoke_tokens_for(session, device.id, now)
     secret = new_secret("efe")
     token = EnrolmentToken(
         name=device.name,

@@ -20,7 +20,7 @@ function takeFragment() {
 function destination() {
   const address = new URL(wanted || "/", location.origin);
   const home = address.origin === location.origin && !address.pathname.startsWith("/login");
-  return home ? address.pathname + address.search + address.hash : "/";
+  return home ? address.href : "/"; // With its origin: a path of its own may be "//elsewhere".
 }
 
 async function signIn(key) {
