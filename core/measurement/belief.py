@@ -6,7 +6,7 @@ All is on the logarithms of the launches' medians: a factor too much and a facto
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -29,6 +29,8 @@ FAR_IN_MEMORY = math.log(1.3)
 MEMORY_APART, MEMORY_SLACK = math.log(1.3), 8 * MIB
 """Peak memories of launches that agree differ by no more than this factor, or than these bytes."""
 PEER_SPREADS = 5.0
+SAFE_LEAD = 2
+"""Votes by which a majority leads that no single further one could end."""
 TIMES: tuple[Latency, ...] = ("first_token", "token")
 """Of a generation, those of which the total is made."""
 APART_ENOUGH = math.log(1.1)
@@ -152,6 +154,13 @@ class Agreement:
     agreeing: frozenset[int]
     outliers: frozenset[int]
     """Positions of launches that contradict the agreeing ones."""
+    lead: int = 0
+    """Votes for, less those against."""
+
+    @property
+    def is_disputed(self) -> bool:
+        """Whether one vote more against it could change it."""
+        return self.lead < SAFE_LEAD
 
 
 class Vote(NamedTuple):
@@ -174,19 +183,31 @@ def agreement(launches: Sequence[Vote], tolerance: float) -> Agreement:
     """Which of these launches, at least one, agree: in latency up to `tolerance` (a logarithm), in peak memory, and in
     the times of a generation.
 
-    Where several devices measured, each has one vote, however many launches it made: one device cannot outvote the
-    others. Otherwise each launch has one. More than half of the votes agree, or nothing does.
+    Where several devices measured, each has one vote, for what at least half of its launches say: neither can one
+    device outvote the others, nor hide its other launches behind one that is true. Otherwise each launch has one. More
+    than half of the votes agree, or nothing does.
     """
     devices = [launch.device for launch in launches]
     several = len(set(devices)) > 1
+
+    def votes(chosen: set[int]) -> int:
+        return len(voting(chosen, devices)) if several else len(chosen)
+
     best: set[int] = set()
     for middle in launches:
         near = {index for index, one in enumerate(launches) if _near(one, middle, tolerance)}
-        if _votes(near, devices, several) > _votes(best, devices, several):
+        if votes(near) > votes(best):
             best = near
-    if 2 * _votes(best, devices, several) <= (len(set(devices)) if several else len(launches)):
+    lead = 2 * votes(best) - (len(set(devices)) if several else len(launches))
+    if lead <= 0:
         return Agreement(frozenset(), frozenset())
-    return Agreement(frozenset(best), frozenset(range(len(launches))) - best)
+    return Agreement(frozenset(best), frozenset(range(len(launches))) - best, lead)
+
+
+def voting(chosen: Collection[int], devices: Sequence[str | None]) -> set[str | None]:
+    """The devices of which at least half of the launches are among these."""
+    named = {devices[index] for index in chosen}
+    return {one for one in named if 2 * sum(devices[index] == one for index in chosen) >= devices.count(one)}
 
 
 def _near(one: Vote, other: Vote, tolerance: float) -> bool:
@@ -207,7 +228,3 @@ def agree_in_memory(one: Vote, other: Vote) -> bool:
     """Whether the peak memories of two launches may be those of one model."""
     more, less = max(one.memory_bytes, other.memory_bytes), min(one.memory_bytes, other.memory_bytes)
     return more - less <= MEMORY_SLACK or (less > 0 and math.log(more / less) <= MEMORY_APART)
-
-
-def _votes(chosen: set[int], devices: Sequence[str | None], several: bool) -> int:
-    return len({devices[index] for index in chosen}) if several else len(chosen)

@@ -6,7 +6,8 @@ first asked for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -27,12 +28,15 @@ from edgefront.core.states import Purpose
 from edgefront.core.store.tables import Launch, Measurement
 from edgefront.core.units import MB
 
-MOST_CONFIRMATIONS = 4
+MOST_CONFIRMATIONS = 6
 """Further launches to confirm one measurement; if they do not agree either, it has failed."""
 MOST_IMPLAUSIBLE = 3
 """Implausible results of one measurement, then it has failed."""
 MOST_EXCUSED, EXCUSED_WITHIN = 3, timedelta(days=1)
 """So many results of a device that contradict others may be put down to bad conditions within this time."""
+MOST_BY_LOAD = math.log(4.0)
+"""By so much (a logarithm) bad conditions may slow a launch down where nothing else speaks for the faster one."""
+BASELINE_OF_ONE = "unconfirmed: one device has measured this baseline, and another of its class is to measure it too"
 OF_QUARANTINED = "set aside: its device is in quarantine, and others have measured this"
 AUDITED_FROM = 4
 """Degrees of freedom from which an interval is one that a further launch can be held against."""
@@ -107,21 +111,26 @@ class Beliefs:
         if len(done) == 1:
             doubt = self._doubt_of(measurement, votes[0])
             return results, doubt or self._doubt_of_baseline(measurement)
-        agreed, is_proof = rules.agreement(votes, tolerance), True
+        agreed, is_proof = self._agreement(measurement, done, votes, tolerance)
         if not agreed.agreeing:
-            agreed, is_proof = self._decided(measurement, done, votes)
-            if not agreed.agreeing:
-                shown = ", ".join(_shown(one) for one in votes)
-                return results, f"unconfirmed: its {len(done)} launches do not agree: {shown}"
-        honest = {done[index].device_id for index in agreed.agreeing}
+            shown = ", ".join(_shown(one) for one in votes)
+            return results, f"unconfirmed: its {len(done)} launches do not agree: {shown}"
+        makers = [row.device_id for row in done]
+        honest = rules.voting(agreed.agreeing, makers)
         middle = _middle(votes, agreed.agreeing)
         beside = [done[index].result for index in agreed.agreeing]
-        aside = {index for index in agreed.outliers if done[index].device_id not in honest}
+        aside = agreed.outliers if len(set(makers)) > 1 else frozenset()
         for index in sorted(aside):
             row = done[index]
-            why = f"implausible: {_shown(votes[index])}, where other devices of its class measured {_shown(middle)}"
+            if row.device_id in honest:
+                belief.set_aside(
+                    self.session, row.id, f"set aside: {_shown(votes[index])}, and others {_shown(middle)}"
+                )
+                continue
+            why = f"{belief.DISBELIEVED}{_shown(votes[index])}, where other devices measured {_shown(middle)}"
             belief.set_aside(self.session, row.id, why)
-            if not is_proof or rules.agree_but_for_times(votes[index], middle, tolerance):
+            # Devices of one class may differ by less.
+            if not is_proof or rules.agree_but_for_times(votes[index], middle, rules.MOST_APART):
                 continue
             if not (
                 _is_explained_by_load(votes[index], row.result, middle, beside) and self._is_excused(row.device_id)
@@ -136,18 +145,22 @@ class Beliefs:
                 return kept, doubt
         return kept, self._doubt_of_baseline(measurement)
 
-    def other_device(self, measurement: Measurement) -> str | None:
-        """A device of the measurement's class that can measure it now, and has not yet, nor failed to.
+    def other_device(self, measurement: Measurement, *, seen_since: bool = False) -> str | None:
+        """The first of `other_devices`."""
+        return next(self.other_devices(measurement, seen_since=seen_since), None)
 
-        Every baseline is confirmed, so for these it was seen since the newest of their devices enrolled: for a minute a
-        device that was replaced still looks online.
+    def other_devices(self, measurement: Measurement, *, seen_since: bool = False) -> Iterator[str]:
+        """Devices of the measurement's class that can measure it now, and have not yet, nor failed to.
+
+        `seen_since`: only those that were seen since the newest of its devices enrolled: for a minute one that was
+        replaced still looks online, and what nobody doubts should not wait for it.
         """
         subject = self.subjects[measurement.id]
         protocol = PROTOCOL.read_or(subject.protocol, None)
         if protocol is None:
-            return None
+            return
         tried = belief.devices_of(self.session, measurement.id)
-        since = max([self.now - ONLINE, *(tried.values() if subject.is_baseline else ())])
+        since = max([self.now - ONLINE, *(tried.values() if seen_since else ())])
         key = measurement.device_key
         if key not in self._online:
             self._online[key] = belief.able_devices(self.session, key, self.now - ONLINE)
@@ -155,8 +168,7 @@ class Beliefs:
             if one.last_seen_at <= since or one.id in tried or one.id in self.caught:
                 continue
             if can_run(one.facts, protocol) and can_read(one.facts, subject.architecture):
-                return str(one.id)
-        return None
+                yield str(one.id)
 
     def confirm(self, measurement: Measurement, target_id: str | None) -> bool:
         """Makes sure that a further launch of an unconfirmed measurement comes; False if there were enough.
@@ -167,7 +179,7 @@ class Beliefs:
             return True
         if self._confirmations(measurement) >= MOST_CONFIRMATIONS:
             return False
-        other = self.other_device(measurement)
+        other = self.other_device(measurement, seen_since=True) or self.other_device(measurement)
         key = measurement.device_key if other is None else key_of_device(other)
         belief.add_launch(self.session, measurement.id, target_id, key, Purpose.CONFIRM, self.now)
         return True
@@ -183,22 +195,34 @@ class Beliefs:
             )
         return True
 
-    def unlikely(self, measurement: Measurement, launch: Any) -> bool:
-        """Whether an infeasible launch is the first of its measurement, and others that took more were measured there:
-        it needs a second launch that agrees.
+    def is_final(self, measurement: Measurement, launch_id: str, outcome: str, reason: str) -> bool:
+        """Whether that a launch was infeasible or failed for the last time holds for its measurement.
+
+        Where another device can measure it, two have to say so; of what takes more than all that was measured there,
+        one. Of what takes less, two launches have to be infeasible in any case.
         """
-        expected = self._expected(measurement)
-        peers = self._peers_of(measurement).measured
+        ended = belief.ended_badly(self.session, [measurement.id]).get(measurement.id, set())
+        if len(ended) > 1:
+            return True
+        is_likely = self._is_likely(measurement, reason) if outcome == "infeasible" else None
+        if is_likely is True or (is_likely is None and self.other_device(measurement) is None):
+            return True
+        if is_likely is False:
+            if belief.count_of(self.session, measurement.id, Launch.state == "infeasible") > 1:
+                return True
+            self.unlikely_ends.add(launch_id)
+        return False
+
+    def _is_likely(self, measurement: Measurement, reason: str) -> bool | None:
+        """Whether a model takes as much as others that were measured; None if nothing is known, and of baselines."""
+        expected, peers = self._expected(measurement), self._peers_of(measurement).measured
         if expected is None or not peers:
-            return False
-        if launch.result["reason"] == "out_of_memory":
+            return None
+        if reason == "out_of_memory":
             likely = expected.memory is None or not expected.memory.is_below(max(one.memory_bytes for one in peers))
         else:
             likely = expected.latency is None or not expected.latency.is_below(max(one.latency_ms for one in peers))
-        if likely or belief.count_of(self.session, measurement.id, Launch.state == "infeasible") > 1:
-            return False
-        self.unlikely_ends.add(launch.id)
-        return True
+        return None if likely and self.subjects[measurement.id].is_baseline else likely
 
     def _without_quarantined(self, done: Sequence[Any]) -> Sequence[Any]:
         others = [row for row in done if not row.in_quarantine]
@@ -212,24 +236,31 @@ class Beliefs:
         made = Launch.purpose == Purpose.CONFIRM, Launch.state != "cancelled"
         return belief.count_of(self.session, measurement.id, *made)
 
-    def _decided(
-        self, measurement: Measurement, done: Sequence[Any], votes: Sequence[rules.Vote]
+    def _agreement(
+        self, measurement: Measurement, done: Sequence[Any], votes: Sequence[rules.Vote], tolerance: float
     ) -> tuple[rules.Agreement, bool]:
-        """Which launches to believe where several devices differ by more than the launches of one do, and whether that
-        proves the others wrong. None where a further device can be asked, or nothing speaks for one of them.
+        """Which launches to believe, and whether that proves the others wrong. None where they do not agree, and where
+        devices contradict each other and a further one, which could change it, can be asked.
+        """
+        agreed = rules.agreement(votes, tolerance)
+        devices = frozenset(row.device_id for row in done)
+        if len(devices) == 1 or (agreed.agreeing and not agreed.is_disputed):
+            return agreed, True
+        if self.other_device(measurement) is not None:
+            return rules.Agreement(frozenset(), frozenset()), False
+        if not agreed.agreeing:
+            agreed = rules.agreement(votes, rules.MOST_APART)
+        return (agreed, True) if agreed.agreeing else self._decided(measurement, done, votes, devices)
+
+    def _decided(
+        self, measurement: Measurement, done: Sequence[Any], votes: Sequence[rules.Vote], devices: frozenset[str]
+    ) -> tuple[rules.Agreement, bool]:
+        """As `_agreement`, of devices that contradict each other where there is no majority and no further device.
 
         What these devices measured themselves proves nothing: the first of a class may be wrong in all that it reports.
         It serves only where the launches far from it report bad conditions, which explain that.
         """
-        devices = frozenset(row.device_id for row in done)
         undecided = rules.Agreement(frozenset(), frozenset()), False
-        if len(devices) == 1:
-            return undecided
-        similar = rules.agreement(votes, rules.MOST_APART)
-        if similar.agreeing:
-            return similar, True
-        if self.other_device(measurement) is not None:
-            return undecided
         independent = self._expected_by(measurement, self._peers_of(measurement, devices))
         expected = independent or self._expected(measurement)
         near = {i for i, one in enumerate(votes) if expected is not None and expected.doubt(one) is None}
@@ -238,15 +269,17 @@ class Beliefs:
         agreed = rules.Agreement(frozenset(near), frozenset(range(len(done))) - near)
         if independent is None:
             middle, beside = _middle(votes, near), [done[index].result for index in near]
-            if not all(_is_explained_by_load(votes[i], done[i].result, middle, beside) for i in agreed.outliers):
-                return undecided
+            for i in agreed.outliers:
+                far = abs(math.log(votes[i].latency_ms / middle.latency_ms)) > MOST_BY_LOAD
+                if far or not _is_explained_by_load(votes[i], done[i].result, middle, beside):
+                    return undecided
         return agreed, independent is not None
 
     def _is_excused(self, device_id: str) -> bool:
         """Whether bad conditions may explain one result more of this device, just set aside: a device that always
         reports them would never be caught.
         """
-        return belief.count_aside(self.session, device_id, self.now - EXCUSED_WITHIN) <= MOST_EXCUSED
+        return belief.count_disbelieved(self.session, device_id, self.now - EXCUSED_WITHIN) <= MOST_EXCUSED
 
     def _doubt_of_baseline(self, measurement: Measurement) -> str | None:
         """A job's comparisons all divide by its baselines: where the class has two devices, both measure them. What is
@@ -255,12 +288,12 @@ class Beliefs:
         if (
             measurement.state == "measured"
             or not self.subjects[measurement.id].is_baseline
-            or self.other_device(measurement) is None
+            or self.other_device(measurement, seen_since=True) is None
         ):
             return None
         if self._confirmations(measurement) >= MOST_CONFIRMATIONS:
             return None
-        return "unconfirmed: one device has measured this baseline, and another of its class is to measure it too"
+        return BASELINE_OF_ONE
 
     def _doubt_of(self, measurement: Measurement, vote: rules.Vote) -> str | None:
         """Why what one device says needs another launch."""
@@ -324,23 +357,6 @@ class Beliefs:
             if doubt is not None:
                 return f"{doubt}: its {LATENCY_NAMES[name]}"
         return None
-
-
-def ask_again(session: Session, measurements: Iterable[Measurement], target_id: str, now: datetime) -> None:
-    """Of locked measurements, those that failed because their launches contradict each other get another launch, where
-    a device can make it that has made none, or one of the devices was put in quarantine since.
-    """
-    # Others that failed have no done launches.
-    failed = {one.id: one for one in measurements if one.state == "failed" and one.launches}
-    if not failed:
-        return
-    beliefs = Beliefs(session, now, belief.subjects(session, failed), {})
-    for id_, done in belief.done_launches(session, failed).items():
-        other = beliefs.other_device(failed[id_])
-        if other is not None or any(row.in_quarantine for row in done):
-            key = failed[id_].device_key if other is None else key_of_device(other)
-            belief.add_launch(session, id_, target_id, key, Purpose.CONFIRM, now)
-            failed[id_].state = "unconfirmed"
 
 
 def _predicted(said: Mapping[str, Any], name: Literal["latency", "memory"], unit: str) -> rules.Expected | None:

@@ -14,7 +14,8 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import quarantine
-from edgefront.core.services.measuring.queries import launches
+from edgefront.core.services.measuring.believing import Beliefs
+from edgefront.core.services.measuring.queries import belief, launches
 from edgefront.core.services.measuring.queries import measurements as rows
 from edgefront.core.services.measuring.settling import end_badly, take_in
 from edgefront.core.services.measuring.verdict import MAX_ATTEMPTS
@@ -46,7 +47,14 @@ def return_stranded(session: Session, now: datetime) -> None:
     launches.give_back(session, [row.id for row in locked if row.id not in lost], now)
     if spent:
         reason = f"{MAX_ATTEMPTS} attempts; the last: {LOST}"
-        known = end_badly(session, [], [(measurements[row.measurement_id], reason) for row in spent], now)
+        beliefs = Beliefs(session, now, belief.subjects(session, measurements), {})
+        failed = []
+        for row in spent:
+            measurement = measurements[row.measurement_id]
+            final = beliefs.is_final(measurement, row.id, "failed", LOST)
+            if final or not beliefs.confirm(measurement, row.target_id):
+                failed.append((measurement, reason))
+        known = end_badly(session, [], failed, now)
         take_in(session, targets, rows.candidates_of(session, known), known, now)
     overdue = {row.lease_id for row in seen if row.overdue}
     failing: dict[str, list[str]] = {}

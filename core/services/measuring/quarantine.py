@@ -23,11 +23,10 @@ from edgefront.core.store.tables import Device, Launch, Lease, Measurement
 from edgefront.core.store.tables.measurement import WANTED
 
 MOST_FAILING = 5
-"""Different models that fail on a device one after another, with none done in between."""
-FAILED_HERE = "models failed here one after another, or were held without a result"
+"""So many more different models fail on a device than are done."""
+FAILED_HERE = "models failed here, or were held without a result"
 WAITED_FOR = timedelta(minutes=10)
 """So long a launch that is to confirm a result waits for the one device that it is for."""
-NOT_MEASURED = "the device that was to confirm this did not measure it in time"
 _REMEMBERED = 20
 
 _log = logging.getLogger(__name__)
@@ -44,35 +43,38 @@ def take_in(session: Session, launches: Iterable[Any], devices: Mapping[str, Any
 
     `launches` are settled rows of `launches.lock_reported`, not of anchors; `devices`: `belief.devices` of them.
     """
-    failed: dict[str, list[str]] = {}
-    recovered = set()
+    outcomes: dict[str, list[str | None]] = {}
     for launch in sorted(launches, key=lambda one: one.finished_at):
-        if launch.result["outcome"] == "done":
-            recovered.add(launch.device_id)
-            failed[launch.device_id] = []
-        elif launch.id in unlikely or (
-            launch.result["outcome"] == "failed" and launch.result["reason"] != "unsupported"
-        ):
-            failed.setdefault(launch.device_id, []).append(launch.measurement_id)
-    for device_id, measurement_ids in sorted(failed.items()):
-        if measurement_ids or devices[device_id].failing:
-            add_failing(session, device_id, measurement_ids, forget=device_id in recovered)
+        outcome, reason = launch.result["outcome"], launch.result["reason"]
+        if outcome == "done":
+            outcomes.setdefault(launch.device_id, []).append(None)
+        elif launch.id in unlikely or (outcome == "failed" and reason != "unsupported"):
+            outcomes.setdefault(launch.device_id, []).append(launch.measurement_id)
+    for device_id, found in sorted(outcomes.items()):
+        if devices[device_id].failing or any(found):
+            add_failing(session, device_id, found)
 
 
-def add_failing(session: Session, device_id: str, measurement_ids: Sequence[str], *, forget: bool = False) -> None:
-    """Notes measurements that failed on a device, and quarantines it if they are too many by now.
+def add_failing(session: Session, device_id: str, outcomes: Sequence[str | None]) -> None:
+    """Notes what came of launches on a device, and quarantines it if too many failed by now.
 
-    Those that fail on other devices of its class too do not count: the models are at fault. `forget`: one was done
-    before these, so earlier failures do not count.
+    Those that fail on other devices of its class too do not count: the models are at fault. `outcomes`: in order, the
+    measurement that failed, or None for one that was done, which makes up for an earlier failure.
     """
     device = belief.lock_failing(session, device_id)
-    failing = list(dict.fromkeys([*(() if forget else device.failing or ()), *measurement_ids]))[-_REMEMBERED:]
+    failing = list(device.failing or ())
+    for measurement_id in outcomes:
+        if measurement_id is None:
+            del failing[:1]
+        elif measurement_id not in failing:
+            failing.append(measurement_id)
+    failing = failing[-_REMEMBERED:]
     belief.set_failing(session, device_id, failing)
     if len(failing) < MOST_FAILING or device.quarantine is not None:
         return
     own = set(failing) - belief.failing_elsewhere(session, device_id, device.device_class)
     if len(own) >= MOST_FAILING:
-        put_in(session, device_id, f"failing: {len(own)} {FAILED_HERE}, and none was measured")
+        put_in(session, device_id, f"{len(own)} {FAILED_HERE}, more than were measured since")
 
 
 def hand_over(session: Session, now: datetime) -> None:
@@ -123,7 +125,7 @@ def redirect(session: Session, now: datetime) -> None:
         ):
             if row.created_at > now - WAITED_FOR:
                 continue
-            changes = {"state": "failed", "reason": NOT_MEASURED, "device_id": device_id, "finished_at": now}
+            changes = {"state": "failed", "reason": belief.NOT_MEASURED, "device_id": device_id, "finished_at": now}
             belief.add_launch(session, row.measurement_id, row.target_id, row.of_measurement, Purpose.CONFIRM, now)
         session.execute(
             update(Launch).where(Launch.id == row.id).values(**changes),

@@ -228,13 +228,12 @@ def _aggregated(
     bad: dict[str, list[tuple[Measurement, str]]] = {"infeasible": [], "failed": []}
     for one in settled:
         reason = one.launch.reason or one.end or ""
-        if one.end == "infeasible":
-            measurement = measurements[one.launch.measurement_id]
-            if not (beliefs.unlikely(measurement, one.launch) and beliefs.confirm(measurement, one.launch.target_id)):
-                bad["infeasible"].append((measurement, reason))
-        elif one.end == "failed":
-            text = f"{one.launch.attempts} attempts; the last: {reason}"
-            bad["failed"].append((measurements[one.launch.measurement_id], text))
+        if one.end in ("infeasible", "failed"):
+            measurement, why = measurements[one.launch.measurement_id], one.launch.result["reason"]
+            final = beliefs.is_final(measurement, one.launch.id, one.end, why)
+            if final or not beliefs.confirm(measurement, one.launch.target_id):
+                text = reason if one.end == "infeasible" else f"{one.launch.attempts} attempts; the last: {reason}"
+                bad[one.end].append((measurement, text))
         elif one.end == "implausible":
             beliefs.caught.setdefault(one.launch.device_id, f"launch {one.launch.id} is {one.refusal}")
             if not beliefs.replace(measurements[one.launch.measurement_id], one.launch):

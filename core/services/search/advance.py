@@ -37,7 +37,7 @@ from edgefront.core.services.jobs.plan import SearchPlan, baselines_at_most, pla
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
-from edgefront.core.services.measuring import refinement
+from edgefront.core.services.measuring import confirming, refinement
 from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.search import device_data, extension, notes, snapshots, supernets
@@ -376,8 +376,10 @@ def _reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -
 
 
 def _refine(session: Session, target: Target, now: datetime) -> bool:
-    """Further launches of frontier points that are not certain, until all are or the budget is spent."""
-    if demand.has_live_launch(session, target):
+    """Further launches of frontier points that one device alone has measured, and of those that are not certain, until
+    all are or the budget is spent.
+    """
+    if demand.has_live_launch(session, target) or confirming.confirm_frontier(session, target, now):
         return False
     uncertain = refinement.uncertain(session, target)
     if uncertain:

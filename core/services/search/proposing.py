@@ -18,7 +18,7 @@ from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.views import candidate_view
-from edgefront.core.services.measuring import believing
+from edgefront.core.services.measuring import confirming
 from edgefront.core.services.measuring.settling import take_in
 from edgefront.core.services.quality.scoring import Scored
 from edgefront.core.spaces.architecture import Architecture
@@ -71,7 +71,7 @@ def propose(
             )
     wants = [demand.Want(row["digest"], row["architecture"], row["seed"]) for row in rows if row["state"] == "waiting"]
     measurements = demand.measurements(session, target.device_key, target.protocol, target.protocol_digest, wants)
-    believing.ask_again(session, measurements.values(), target.id, now)
+    confirming.ask_again(session, measurements.values(), target, now, baselines=role == "baseline")
     for row in rows:
         if row["state"] == "waiting":
             row["measurement_id"] = measurements[row["digest"]].id

@@ -256,7 +256,7 @@ def test_baselines_of_one_device_count_where_the_other_cannot_measure_them(
     first, second = fleet.device("first"), fleet.device("second")
     job = measured_alone(fleet, first, second)
     assert second.measure(lambda _: answer) == 2
-    fleet.sweep()
+    goes_offline(fleet, second)
     fleet.run(first)
     assert fleet.user.get(f"/v1/jobs/{job}").json()["state"] == "finished"
     assert set(baselines(fleet, job)) == {"measured"}

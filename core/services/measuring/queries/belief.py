@@ -6,15 +6,19 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Table, bindparam, func, insert, select, update
+from sqlalchemy import Table, bindparam, func, insert, or_, select, true, update
 from sqlalchemy.orm import Session, aliased
 
 from edgefront.core.services.fleet.device_keys import parsed
 from edgefront.core.states import FINISHED_LAUNCHES, LIVE_LAUNCHES
 from edgefront.core.store.any_of import any_of, texts
-from edgefront.core.store.tables import Candidate, Device, Job, Launch, Measurement, Target, random_ids
+from edgefront.core.store.tables import Candidate, Device, Launch, Measurement, random_ids
 from edgefront.core.store.tables.measurement import IMPLAUSIBLE
 
+DISBELIEVED = "implausible: "
+"""Begins the reason of a launch that cannot be true, or that other devices contradict."""
+NOT_MEASURED = "the device that was to confirm this did not measure it in time"
+"""Reason of a launch that says nothing of its model."""
 PEERS_READ = 50
 """Other measurements whose speed is looked at: which ones does not matter."""
 NEWEST = 1000
@@ -24,14 +28,7 @@ _other = aliased(Candidate)
 _OF_ONE = select(func.min(_other.id)).where(_other.measurement_id == Measurement.id).scalar_subquery()
 _BASELINE = (
     select(_other.id)
-    .join(Target, Target.id == _other.target_id)
-    .join(Job, Job.id == Target.job_id)
-    .where(
-        _other.measurement_id == Measurement.id,
-        _other.role == "baseline",
-        Target.state == "baselines",
-        Job.state == "running",
-    )
+    .where(_other.measurement_id == Measurement.id, _other.role == "baseline")
     .limit(1)
     .scalar_subquery()
 )
@@ -54,7 +51,7 @@ _SUBJECTS = (
 
 def subjects(session: Session, measurement_ids: Collection[str]) -> dict[str, Any]:
     """Measurement id → what was measured: architecture, protocol; of its first candidate (None without one) costs and
-    what was predicted; and whether a target of a running job that measures its baselines has it among them.
+    what was predicted; and whether it is a baseline.
     """
     return {row.id: row for row in session.execute(_SUBJECTS, {"ids": list(measurement_ids)})}
 
@@ -163,6 +160,49 @@ def done_launches(session: Session, measurement_ids: Collection[str]) -> dict[st
     return found
 
 
+def makers(session: Session, measurement_ids: Collection[str]) -> dict[str, set[str]]:
+    """Measurement id → devices that are not in quarantine of which a launch of it counts."""
+    query = (
+        select(Launch.measurement_id, Device.id)
+        .join(Device, Device.id == Launch.device_id)
+        .where(any_of(Launch.measurement_id, measurement_ids), Launch.state == "done", Device.quarantine.is_(None))
+    )
+    return _by_measurement(session, query)
+
+
+def ended_badly(session: Session, measurement_ids: Collection[str]) -> dict[str, set[str]]:
+    """Measurement id → devices that are not in quarantine on which a launch of it was infeasible or failed."""
+    query = (
+        select(Launch.measurement_id, Device.id)
+        .join(Device, Device.id == Launch.device_id)
+        .where(
+            any_of(Launch.measurement_id, measurement_ids),
+            Launch.state.in_(("infeasible", "failed")),
+            or_(Launch.reason.is_(None), Launch.reason != NOT_MEASURED),
+            Device.quarantine.is_(None),
+        )
+    )
+    return _by_measurement(session, query)
+
+
+def _by_measurement(session: Session, query: Any) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for measurement_id, device_id in session.execute(query):
+        found.setdefault(measurement_id, set()).add(device_id)
+    return found
+
+
+def members(session: Session, target_id: str) -> list[str]:
+    """Measurements of the target's frontier points and baselines."""
+    query = select(Candidate.measurement_id).where(
+        Candidate.target_id == target_id,
+        Candidate.state == "measured",
+        Candidate.measurement_id.is_not(None),
+        or_(Candidate.on_frontier == true(), Candidate.role == "baseline"),
+    )
+    return list(dict.fromkeys(str(id_) for id_ in session.scalars(query.order_by(Candidate.number))))
+
+
 def set_aside(session: Session, launch_id: str, reason: str) -> None:
     """Marks a done launch as implausible: it stays, and counts for nothing."""
     session.execute(
@@ -181,12 +221,13 @@ def devices_of(session: Session, measurement_id: str) -> dict[str, datetime]:
     return {row.id: row.enrolled_at for row in session.execute(query)}
 
 
-def count_aside(session: Session, device_id: str, since: datetime) -> int:
-    """Launches of a device that ended as implausible since then and since it was last trusted."""
+def count_disbelieved(session: Session, device_id: str, since: datetime) -> int:
+    """Launches of a device that cannot be true, or that others contradict, since then and since it was last trusted."""
     last = session.scalar(select(Device.trusted_at).where(Device.id == device_id))
     query = select(func.count()).where(
         Launch.device_id == device_id,
         Launch.state == IMPLAUSIBLE,
+        Launch.reason.startswith(DISBELIEVED),
         Launch.finished_at > (since if last is None else max(since, last)),
     )
     return int(session.scalar(query) or 0)

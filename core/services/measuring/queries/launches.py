@@ -130,6 +130,7 @@ def held_by(session: Session, device_id: str) -> list[str]:
 _LEASED_ROW = (
     Launch.id,
     Launch.measurement_id,
+    Launch.target_id,
     Launch.lease_id,
     Launch.device_id,
     Launch.attempts,
@@ -138,8 +139,8 @@ _LEASED_ROW = (
 
 
 def stranded(session: Session) -> Rows:
-    """Leased launches whose lease has ended: id, measurement_id, lease_id, device_id, attempts, started_at, and
-    `overdue`: heartbeats kept the lease until its end.
+    """Leased launches whose lease has ended: the columns of `_LEASED_ROW`, and `overdue`: heartbeats kept the
+    lease until its end.
     """
     overdue = and_(Lease.expires_at >= Lease.ends_at, Lease.ended_at >= Lease.expires_at)
     return session.execute(
