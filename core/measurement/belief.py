@@ -18,6 +18,8 @@ from edgefront.core.units import MB, MIB
 
 MOST_APART, LEAST_APART = math.log(2.0), math.log(1.3)
 """Launches further apart than the first never agree; closer than the second they always do."""
+DEVICES_APART = math.log(1.5)
+"""Where devices differ by more, a further one is asked, if there is one: however far launches scatter."""
 SPREADS_APART = 6.0
 KNOWN_SPREAD = 4
 """Degrees of freedom from which the spread of a device's launches says how close they should be."""

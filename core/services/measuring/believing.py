@@ -7,7 +7,7 @@ first asked for.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -147,10 +147,11 @@ class Beliefs:
 
     def other_device(self, measurement: Measurement, *, seen_since: bool = False) -> str | None:
         """The first of `other_devices`."""
-        return next(self.other_devices(measurement, seen_since=seen_since), None)
+        return next(iter(self.other_devices(measurement, seen_since=seen_since)), None)
 
-    def other_devices(self, measurement: Measurement, *, seen_since: bool = False) -> Iterator[str]:
-        """Devices of the measurement's class that can measure it now, and have not yet, nor failed to.
+    def other_devices(self, measurement: Measurement, *, seen_since: bool = False) -> list[str]:
+        """Devices of the measurement's class that can measure it now, and have not yet, nor failed to: those that had a
+        result last come first, and those that never had one count only where there are no others.
 
         `seen_since`: only those that were seen since the newest of its devices enrolled: for a minute one that was
         replaced still looks online, and what nobody doubts should not wait for it.
@@ -158,17 +159,22 @@ class Beliefs:
         subject = self.subjects[measurement.id]
         protocol = PROTOCOL.read_or(subject.protocol, None)
         if protocol is None:
-            return
+            return []
         tried = belief.devices_of(self.session, measurement.id)
         since = max([self.now - ONLINE, *(tried.values() if seen_since else ())])
         key = measurement.device_key
         if key not in self._online:
             self._online[key] = belief.able_devices(self.session, key, self.now - ONLINE)
-        for one in self._online[key]:
-            if one.last_seen_at <= since or one.id in tried or one.id in self.caught:
-                continue
-            if can_run(one.facts, protocol) and can_read(one.facts, subject.architecture):
-                yield str(one.id)
+        able = [
+            one
+            for one in self._online[key]
+            if one.last_seen_at > since
+            and one.id not in tried
+            and one.id not in self.caught
+            and can_run(one.facts, protocol)
+            and can_read(one.facts, subject.architecture)
+        ]
+        return [str(one.id) for one in able if one.reported_at is not None] or [str(one.id) for one in able]
 
     def confirm(self, measurement: Measurement, target_id: str | None) -> bool:
         """Makes sure that a further launch of an unconfirmed measurement comes; False if there were enough.
@@ -198,31 +204,27 @@ class Beliefs:
     def is_final(self, measurement: Measurement, launch_id: str, outcome: str, reason: str) -> bool:
         """Whether that a launch was infeasible or failed for the last time holds for its measurement.
 
-        Where another device can measure it, two have to say so; of what takes more than all that was measured there,
-        one. Of what takes less, two launches have to be infeasible in any case.
+        Where another device can measure it, two have to say so. Of what takes less than others that were measured
+        there, two launches have to be infeasible in any case.
         """
-        ended = belief.ended_badly(self.session, [measurement.id]).get(measurement.id, set())
-        if len(ended) > 1:
+        if len(belief.ended_badly(self.session, [measurement.id]).get(measurement.id, ())) > 1:
             return True
-        is_likely = self._is_likely(measurement, reason) if outcome == "infeasible" else None
-        if is_likely is True or (is_likely is None and self.other_device(measurement) is None):
-            return True
-        if is_likely is False:
+        if outcome == "infeasible" and self._is_small(measurement, reason):
             if belief.count_of(self.session, measurement.id, Launch.state == "infeasible") > 1:
                 return True
             self.unlikely_ends.add(launch_id)
-        return False
+            return False
+        return self.other_device(measurement) is None
 
-    def _is_likely(self, measurement: Measurement, reason: str) -> bool | None:
-        """Whether a model takes as much as others that were measured; None if nothing is known, and of baselines."""
+    def _is_small(self, measurement: Measurement, reason: str) -> bool:
+        """Whether it certainly takes less than others that were measured there."""
         expected, peers = self._expected(measurement), self._peers_of(measurement).measured
         if expected is None or not peers:
-            return None
+            return False
         if reason == "out_of_memory":
-            likely = expected.memory is None or not expected.memory.is_below(max(one.memory_bytes for one in peers))
-        else:
-            likely = expected.latency is None or not expected.latency.is_below(max(one.latency_ms for one in peers))
-        return None if likely and self.subjects[measurement.id].is_baseline else likely
+            most: float = max(one.memory_bytes for one in peers)
+            return expected.memory is not None and expected.memory.is_below(most)
+        return expected.latency is not None and expected.latency.is_below(max(one.latency_ms for one in peers))
 
     def _without_quarantined(self, done: Sequence[Any]) -> Sequence[Any]:
         others = [row for row in done if not row.in_quarantine]
@@ -242,8 +244,8 @@ class Beliefs:
         """Which launches to believe, and whether that proves the others wrong. None where they do not agree, and where
         devices contradict each other and a further one, which could change it, can be asked.
         """
-        agreed = rules.agreement(votes, tolerance)
         devices = frozenset(row.device_id for row in done)
+        agreed = rules.agreement(votes, tolerance if len(devices) == 1 else min(tolerance, rules.DEVICES_APART))
         if len(devices) == 1 or (agreed.agreeing and not agreed.is_disputed):
             return agreed, True
         if self.other_device(measurement) is not None:

@@ -73,9 +73,9 @@ def _shared_out(beliefs: Beliefs, measurements: Iterable[Measurement]) -> dict[s
     keys: dict[str, str] = {}
     given: dict[str, int] = {}
     for one in measurements:
-        able = list(beliefs.other_devices(one, seen_since=True))
+        able = beliefs.other_devices(one, seen_since=True)
         if able:
-            chosen = min(able, key=lambda device: (given.get(device, 0), device))
+            chosen = min(able, key=lambda device: given.get(device, 0))
             given[chosen] = given.get(chosen, 0) + 1
             keys[one.id] = key_of_device(chosen)
     return keys

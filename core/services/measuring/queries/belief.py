@@ -234,7 +234,9 @@ def count_disbelieved(session: Session, device_id: str, since: datetime) -> int:
 
 
 def able_devices(session: Session, device_key: str, seen_since: datetime) -> Sequence[Any]:
-    """Devices of a class that could measure now, by id: id, facts, last_seen_at. Empty for the key of one device."""
+    """Devices of a class that could measure now, those that had a result last first: id, facts, last_seen_at,
+    reported_at. Empty for the key of one device.
+    """
     kind, name = parsed(device_key)
     return () if kind == "device" else _able(session, seen_since, Device.device_class == name)
 
@@ -245,10 +247,10 @@ def able_among(session: Session, device_ids: Collection[str], seen_since: dateti
 
 
 def _able(session: Session, seen_since: datetime, *conditions: Any) -> Sequence[Any]:
-    query = select(Device.id, Device.facts, Device.last_seen_at).where(
+    query = select(Device.id, Device.facts, Device.last_seen_at, Device.reported_at).where(
         *conditions, Device.state == "active", Device.quarantine.is_(None), Device.last_seen_at > seen_since
     )
-    return session.execute(query.order_by(Device.id)).all()
+    return session.execute(query.order_by(Device.reported_at.desc().nulls_last(), Device.id)).all()
 
 
 def count_of(session: Session, measurement_id: str, *conditions: Any) -> int:
