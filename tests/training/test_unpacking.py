@@ -267,7 +267,7 @@ def test_a_damaged_archive_is_refused(tmp_path: Path, compress: Callable[[bytes]
     path, folder = tmp_path / "archive", tmp_path / "there"
     path.write_bytes(packed)
     folder.mkdir()
-    with pytest.raises(InvalidInput, match="is broken .* download it again"):
+    with pytest.raises(InvalidInput, match=r"is broken .* download it again"):
         unpack(path, folder, "a.tar", Bounds())
     assert not path.exists()
 
