@@ -1,7 +1,7 @@
 """Who gets in after a key, a credential, a token or a session has ended; on two processes of the service.
 
 The long forms are elsewhere: enrolment and credentials in `services/test_devices.py`, keys in `services/test_keys.py`,
-both over HTTP in `api/test_access.py`, a proxy's data in `services/test_job_proxies.py`, archives in
+both over HTTP in `api/test_access_over_http.py`, a proxy's data in `services/test_job_proxies.py`, archives in
 `training/test_unpacking.py`, the broker's messages in `workers/test_redis_worker.py`.
 """
 
