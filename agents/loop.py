@@ -119,15 +119,18 @@ class Agent:
         known = credential.CredentialFile(self.config.data_dir).read(client.server)
         if known is None:
             known = await credential.enrol(client, self.config, facts)
-        client.use(known.credential)
+        client.use(known.credential, on_trial=known.former is not None)
         cores = ",".join(str(core) for core in self.plan.measuring(self.plan.count))
         versions = " and ".join(f"{runtime.runtime} {runtime.version}" for runtime in facts.runtimes)
         _log.info("%s at %s: %s, cores %s measure with %s", known.name, client.server, facts.cpu, cores, versions)
         return facts
 
     async def _serve(self, client: AgentClient, facts: DeviceFacts) -> None:
-        async def rejoin(error: EdgefrontError) -> None:
+        async def rejoin(error: EdgefrontError) -> bool:
+            if credential.fall_back(client, self.config, error):
+                return False
             await credential.enrol_again(client, self.config, facts, error)
+            return True
 
         async def renew() -> None:
             await credential.renew(client, self.config)

@@ -96,6 +96,8 @@ class AgentClient:
         self.server = check_url(server, insecure=insecure)
         self.renewal_asked = False
         """Whether the server has asked to replace the credential that is in use."""
+        self.on_trial = False
+        """Whether the credential in use has not been accepted yet, and the one before it is kept."""
         self._http = httpx.AsyncClient(
             base_url=self.server,
             timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
@@ -112,9 +114,10 @@ class AgentClient:
     ) -> None:
         await self._http.aclose()
 
-    def use(self, credential: str) -> None:
+    def use(self, credential: str, *, on_trial: bool = False) -> None:
         """Authenticates with this credential from now on."""
         self.renewal_asked = False
+        self.on_trial = on_trial
         self._http.headers["Authorization"] = f"Bearer {credential}"
 
     async def enrol(self, token: str, request: EnrolRequest) -> EnrolResponse:

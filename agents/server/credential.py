@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
+import secrets
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +23,7 @@ from edgefront.core.wire.agent import DeviceFacts, EnrolRequest
 _log = logging.getLogger(__name__)
 
 STANDARD_INPUT = Path("-")
+_NONCE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class Credential(BaseModel):
@@ -32,6 +35,8 @@ class Credential(BaseModel):
     device_id: str
     name: str
     credential: str
+    former: str | None = None
+    """The one before, until the server has accepted this one."""
 
 
 class CredentialFile:
@@ -39,6 +44,7 @@ class CredentialFile:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "credential.json"
+        self._nonce = folder / "enrolment-nonce"
 
     def read(self, server: str) -> Credential | None:
         """The stored credential for this server; None if there is none or it is for another server."""
@@ -55,19 +61,37 @@ class CredentialFile:
         return found
 
     def write(self, credential: Credential) -> None:
-        """Stores the credential atomically; it is never readable by others."""
-        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(credential.model_dump(), file)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.path)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                draft.unlink()
-            raise
+        """Stores the credential atomically; it is never readable by others. Ends the enrolment's nonce."""
+        _write(self.path, json.dumps(credential.model_dump(exclude_none=True)))
+        self._nonce.unlink(missing_ok=True)
+
+    def nonce(self) -> str:
+        """A random text for the enrolment, the same until a credential is stored: an agent that was killed before that
+        repeats its request.
+        """
+        with suppress(OSError, UnicodeDecodeError):
+            kept = self._nonce.read_text(encoding="ascii")
+            if _NONCE.fullmatch(kept):
+                return kept
+        made = secrets.token_urlsafe(32)
+        _write(self._nonce, made)
+        return made
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes the file atomically; it is never readable by others."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            draft.unlink()
+        raise
 
 
 async def enrol(client: AgentClient, config: AgentConfig, facts: DeviceFacts) -> Credential:
@@ -75,16 +99,24 @@ async def enrol(client: AgentClient, config: AgentConfig, facts: DeviceFacts) ->
     `InvalidInput` without a usable token file, and the server's errors on the token.
     """
     token = read_token(config.token_file)
+    file = CredentialFile(config.data_dir)
     request = EnrolRequest(
         name=as_name(config.name or facts.hostname),
         device_class=as_name(config.device_class) if config.device_class else default_class(facts),
         facts=facts,
+        nonce=file.nonce(),
     )
-    answer = await FOREVER.run("enrolling", lambda: client.enrol(token, request))
+    try:
+        answer = await FOREVER.run("enrolling", lambda: client.enrol(token, request))
+    except InvalidInput as error:
+        if error.field != "nonce":
+            raise
+        plain = request.model_copy(update={"nonce": None})  # the server is from before it
+        answer = await FOREVER.run("enrolling", lambda: client.enrol(token, plain))
     credential = Credential(
         server=client.server, device_id=answer.device_id, name=request.name, credential=answer.credential
     )
-    CredentialFile(config.data_dir).write(credential)
+    file.write(credential)
     _log.info("enrolled as %s (class %s)", request.name, request.device_class)
     return credential
 
@@ -92,19 +124,42 @@ async def enrol(client: AgentClient, config: AgentConfig, facts: DeviceFacts) ->
 async def renew(client: AgentClient, config: AgentConfig) -> None:
     """Replaces the device's credential. The new one is on disk before it is used, and the old one stays valid until
     then: an agent that dies in between starts with one that works. Without an answer, the server asks again later.
+
+    The old one stays on disk until the server has accepted the new one (`fall_back`); this function then removes it.
     """
     file = CredentialFile(config.data_dir)
     known = file.read(client.server)
     if known is None:
         return
     try:
+        if client.on_trial:
+            known = known.model_copy(update={"former": None})
+            file.write(known)
+            client.on_trial = False
+        if not client.renewal_asked:
+            return
         answer = await client.renew(known.device_id)
-        file.write(known.model_copy(update={"credential": answer.credential}))
+        file.write(known.model_copy(update={"credential": answer.credential, "former": known.credential}))
     except (EdgefrontError, OSError) as error:
         _log.warning("the credential could not be replaced; trying again with the next request for work: %s", error)
         return
-    client.use(answer.credential)
+    client.use(answer.credential, on_trial=True)
     _log.info("the credential was replaced")
+
+
+def fall_back(client: AgentClient, config: AgentConfig, refusal: EdgefrontError) -> bool:
+    """Takes the former credential if the server does not accept a new one at its first use; whether there was one.
+
+    A request to replace the credential that arrives late, after the agent has sent another, ends the new one unused.
+    """
+    file = CredentialFile(config.data_dir)
+    known = file.read(client.server)
+    if not isinstance(refusal, Unauthenticated) or known is None or known.former is None:
+        return False
+    _log.warning("the server does not accept the new credential (%s); using the former one", refusal)
+    client.use(known.former)
+    file.write(known.model_copy(update={"credential": known.former, "former": None}))
+    return True
 
 
 async def enrol_again(client: AgentClient, config: AgentConfig, facts: DeviceFacts, refusal: EdgefrontError) -> None:

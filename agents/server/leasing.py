@@ -34,7 +34,8 @@ class Leasing:
 
     Args:
         facts: the device's facts, sent with the first request. rejoin: called when the server no longer knows this
-        device or has revoked it; enrols again or raises. renew: called when the server asks to replace the credential.
+        device or has revoked it; takes a former credential (False), enrols again (True) or raises. renew: called when
+        the server asks to replace the credential, and when it has accepted a new one.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Leasing:
         client: AgentClient,
         spool: Spool,
         facts: DeviceFacts,
-        rejoin: Callable[[EdgefrontError], Awaitable[None]],
+        rejoin: Callable[[EdgefrontError], Awaitable[bool]],
         renew: Callable[[], Awaitable[None]],
     ) -> None:
         self.holdings = Holdings()
@@ -80,7 +81,7 @@ class Leasing:
                 told_state = answer.state
                 _log.info("the server reports this device as %s", told_state)
             taken = self._take(answer)
-            if self._client.renewal_asked:
+            if self._client.renewal_asked or self._client.on_trial:
                 await self._renew()
             if taken == 0 and time.monotonic() - asked < min(1.0, self._config.wait_s):
                 await asyncio.sleep(1.0)  # the server did not let the request wait: avoid a busy loop
@@ -140,8 +141,7 @@ class Leasing:
         except (Unauthenticated, Gone) as error:
             if self._rejoined:
                 raise
-            self._rejoined = True
-            await self._rejoin(error)
+            self._rejoined = await self._rejoin(error)
             return None
         self._rejoined = False
         return answer

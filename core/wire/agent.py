@@ -38,6 +38,9 @@ MAX_LOG_BYTES = 256 << 10
 Identifier = Annotated[
     str, Field(min_length=1, max_length=64, pattern=form(r"^[A-Za-z0-9_\-]+$", "letters, digits, _ and -"))
 ]
+Nonce = Annotated[
+    str, Field(min_length=20, max_length=64, pattern=form(r"^[A-Za-z0-9_\-]+$", "letters, digits, _ and -"))
+]
 Fence = Annotated[int, Field(strict=True, ge=0, le=MAX_FENCE)]
 Name = Annotated[
     str,
@@ -124,6 +127,9 @@ class EnrolRequest(_Message):
     device_class: Name
     """Interchangeable devices share one: CPU or GPU model, architecture and core count by default."""
     facts: ReportedFacts
+    nonce: Annotated[Nonce | None, Field(exclude_if=lambda nonce: nonce is None)] = None
+    """Random, and the same when the agent repeats the request because no answer came. Without one, only a token of one
+    use answers a repeated request."""
 
 
 class EnrolResponse(_Message):

@@ -18,6 +18,7 @@ from typing import Any
 
 import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi.responses import JSONResponse
 
 from edgefront.core.wire.agent import (
     RENEW_HEADER,
@@ -60,6 +61,9 @@ class Script:
     """So many requests for work are still answered as those of a revoked device."""
     renewed: str | None = None
     """The new credential, until it is used: then it is the one that counts."""
+    ended_unused: int = 0
+    """So many new credentials end before they are used."""
+    knows_nonces: bool = True
     outcome: Callable[[LaunchReport], str] = lambda report: "accepted"
     away_after: int | None = None
     """From the answer with this lease on, the server is away (503): before the agent can do anything with it."""
@@ -139,9 +143,11 @@ def _app(script: Script) -> FastAPI:
             return Response("<html>proxy</html>", 200)
         return Response('{"detail": "unknown credential"}', 401)
 
-    @app.post("/v1/agents/enrol", status_code=201)
-    async def enrol(body: EnrolRequest) -> EnrolResponse:
+    @app.post("/v1/agents/enrol", status_code=201, response_model=EnrolResponse)
+    async def enrol(body: EnrolRequest) -> EnrolResponse | JSONResponse:
         script.enrolled.append(body)
+        if body.nonce is not None and not script.knows_nonces:
+            return JSONResponse({"detail": "nonce is not a field here", "field": "nonce"}, 422)
         return EnrolResponse(device_id="dev_1", credential=script.credential)
 
     @app.post("/v1/leases")
@@ -175,8 +181,10 @@ def _app(script: Script) -> FastAPI:
 
     @app.post("/v1/devices/{device_id}/rotate")
     async def rotate(device_id: str) -> EnrolResponse:
-        script.renewed = f"efa_{len(script.requests):x<43}"
-        return EnrolResponse(device_id=device_id, credential=script.renewed)
+        made = f"efa_{len(script.requests):x<43}"
+        script.renewed = None if script.ended_unused else made
+        script.ended_unused = max(0, script.ended_unused - 1)
+        return EnrolResponse(device_id=device_id, credential=made)
 
     @app.post("/v1/leases/{lease_id}/heartbeat")
     async def heartbeat(lease_id: str) -> HeartbeatResponse:

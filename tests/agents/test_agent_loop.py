@@ -16,6 +16,7 @@ from scripted_server import CREDENTIAL, TOKEN, Script, ScriptedServer, wait_for
 from edgefront.agents.config import AgentConfig
 from edgefront.agents.loop import Agent
 from edgefront.agents.server.client import ProtocolMismatch
+from edgefront.agents.server.credential import CredentialFile
 from edgefront.agents.server.spool import Entry, Spool
 from edgefront.core.errors import Conflict, Gone, InvalidInput, Unauthenticated
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -337,6 +338,49 @@ def test_replaces_its_credential_when_asked_and_keeps_it_on_disk(config, folder)
         with running(config(server.url, token_file=None)):  # and starts with it
             wait_for(lambda: len(script.reports) == 5)
     assert len(script.enrolled) == 1
+
+
+def test_takes_its_former_credential_where_the_new_one_has_ended_unused(config, folder):
+    """As a request to replace it that arrives late, after another, has it. The token is not needed for that."""
+    script = Script(renewing=True, ended_unused=1)
+    with ScriptedServer(script) as server:
+        with running(config(server.url)) as run:
+            wait_for(lambda: script.credential != CREDENTIAL)
+            wait_for(lambda: "former" not in (folder / "credential.json").read_text())
+            assert run.error is None
+        assert script.requests.count("/v1/devices/dev_1/rotate") == 2
+        file = CredentialFile(folder)
+        kept = file.read(server.url)
+        assert kept is not None
+        # An agent that was killed before the first use of one that has ended.
+        file.write(kept.model_copy(update={"credential": "efa_" + "e" * 43, "former": kept.credential}))
+        script.items.append(item(0))
+        with running(config(server.url, token_file=None)) as run:
+            wait_for(lambda: reported(script) == ["lau_0"])
+            assert run.error is None
+        assert file.read(server.url) == kept
+        assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+        # Neither counts: the token does.
+        file.write(kept.model_copy(update={"credential": "efa_" + "e" * 43, "former": "efa_" + "f" * 43}))
+        script.items.append(item(1))
+        with running(config(server.url)):
+            wait_for(lambda: reported(script) == ["lau_0", "lau_1"])
+    assert len(script.enrolled) == 2
+
+
+def test_an_enrolment_is_repeated_with_its_nonce(config, folder):
+    folder.mkdir()
+    nonce = CredentialFile(folder).nonce()  # of an agent that was killed before its answer came
+    path = folder / "enrolment-nonce"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    script = Script(knows_nonces=False)
+    with ScriptedServer(script) as server, running(config(server.url)):
+        wait_for(lambda: "/v1/leases" in script.requests)
+    assert [request.nonce for request in script.enrolled] == [nonce, None]  # the server is from before nonces
+    assert not path.exists()
+    assert CredentialFile(folder).nonce() != nonce
+    path.write_bytes(b"\xff")
+    assert len(CredentialFile(folder).nonce()) == 43
 
 
 def test_keeps_its_credential_when_none_can_be_had(config, folder):

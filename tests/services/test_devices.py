@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,21 @@ from edgefront.core.services.access import queries as access
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import credentials, devices
 from edgefront.core.services.measuring import handover
-from edgefront.core.store.tables import Device
+from edgefront.core.store.tables import ApiKey, Device
 from edgefront.core.wire.agent import PROTOCOL_VERSION, EnrolRequest, EnrolResponse
 from edgefront.core.wire.service import EnrolmentTokenRequest, ReenrolRequest
 from edgefront.embedded.service import DEVICE, EmbeddedService
 
 ROOT = Principal("key_r", "root", "root", "admin")
 ADA = Principal("key_a", "ada", "ada", "user")
+NONCE = "n" * 43
+
+
+def admin(world: World) -> Principal:
+    """With a key in the database, which is looked at again where a secret is made."""
+    with world.write() as session:
+        secret = keys.create_key(session, name="root", owner="root", role="admin", now=world.now)[1]
+    return whoami(world, secret)
 
 
 def token(world: World, by: Principal = ROOT, **changes: int) -> tuple[str, str]:
@@ -120,31 +129,33 @@ def test_a_token_takes_over_no_device(world: World) -> None:
 
 def test_a_token_of_several_uses_takes_over_no_device(world: World) -> None:
     id_, secret = token(world, uses=10)
-    first = enrol(world, secret, facts=facts(extra={CORE_GFLOPS: 40.0}))
+    first = enrol(world, secret, nonce=NONCE)
 
     def refused(**changes: Any) -> None:
-        with pytest.raises(Conflict, match="device reenrol"):
-            enrol(world, secret, **changes)
+        for nonce in ({}, {"nonce": "another" * 4}, changes):
+            with pytest.raises(Conflict, match="device reenrol"):
+                enrol(world, secret, **nonce)
 
-    refused(facts=facts(hostname="another"))  # before the first use of its credential
-    refused(facts=facts(memory_bytes=4 << 30))
-    refused(device_class="another")
+    refused()  # before the first use of its credential, though every user can read its name and facts
     assert whoami(world, first.credential).device_id == first.device_id
-    lost = enrol(world, secret)  # the same request again: its answer was lost
+    lost = enrol(world, secret, nonce=NONCE)  # the same request again: its answer was lost
     assert lost.device_id == first.device_id
-    found = enrol(world, secret, facts=facts(extra={CORE_GFLOPS: 41.5}))  # its agent started again, and measured anew
+    with pytest.raises(Unauthenticated):
+        whoami(world, first.credential)
+    found = enrol(world, secret, nonce=NONCE, facts=facts(extra={CORE_GFLOPS: 41.5}))  # its agent started again
     assert found.device_id == first.device_id
     use(world, found.credential)
-    refused()
+    refused(nonce=NONCE)
     world.tick(1000)
     refused()
+    root = admin(world)
     with world.write() as session:
-        credentials.rotate(session, ROOT, "pi", world.now)
+        credentials.rotate(session, root, "pi", world.now)
     refused()
     own = again(world, "pi")
     refused()
-    back = enrol(world, own)
-    refused()
+    back = enrol(world, own, nonce=NONCE)
+    refused(nonce=NONCE)
     assert use(world, back.credential).device_id == first.device_id
     with world.write() as session:
         handover.revoke_device(session, ROOT, "pi", world.now)
@@ -152,6 +163,34 @@ def test_a_token_of_several_uses_takes_over_no_device(world: World) -> None:
     with world.database.read() as session:
         assert {view.id: view.uses_left for view in devices.list_enrolment_tokens(session, ROOT)}[id_] == 9
         assert devices.get_device(session, ROOT, "pi").state == "revoked"
+
+
+def test_a_nonce_is_not_stored_and_no_nonce_is_no_answer(world: World) -> None:
+    secret = token(world, uses=2)[1]
+    enrol(world, secret, "old agent")
+    with pytest.raises(Conflict):
+        enrol(world, secret, "old agent")
+    enrol(world, secret, nonce=NONCE)
+    with world.database.read() as session:
+        assert NONCE not in {key.enrolment_nonce for key in session.query(ApiKey)}
+    assert (
+        "nonce" not in EnrolRequest.model_validate({"name": "pi", "device_class": "x", "facts": facts()}).model_dump()
+    )
+
+
+def test_of_tokens_that_enrol_one_name_at_once_one_does(world: World) -> None:
+    secrets = [token(world)[1] for _ in range(12)]
+
+    def tried(secret: str) -> str:
+        try:
+            return enrol(world, secret).device_id
+        except Conflict as error:
+            return str(error.field)
+
+    with ThreadPoolExecutor(12) as many:
+        found = list(many.map(tried, secrets))
+    [device] = world.rows(Device)
+    assert sorted(found) == [device.id, *["name"] * 11]
 
 
 def test_a_lost_credential_is_replaced_by_a_token_for_the_device(world: World) -> None:
@@ -236,11 +275,53 @@ def test_a_device_renews_its_credential_and_loses_none_on_the_way(world: World) 
 def test_an_owner_replaces_a_credential_at_once(world: World) -> None:
     first = enrol(world, token(world)[1])
     use(world, first.credential)
+    root = admin(world)
     with world.write() as session:
-        second = credentials.rotate(session, ROOT, "pi", world.now)
+        second = credentials.rotate(session, root, "pi", world.now)
     with pytest.raises(Unauthenticated):
         whoami(world, first.credential)
     assert use(world, second.credential).device_id == first.device_id
+
+
+def test_a_credential_that_has_ended_replaces_nothing(world: World) -> None:
+    """A process that still remembers it asks for another, after the device has used its new one elsewhere."""
+    first = enrol(world, token(world)[1])
+    itself = use(world, first.credential)
+    with world.write() as session:
+        second = credentials.rotate(session, itself, "pi", world.now)
+    use(world, second.credential)
+    with world.write() as session, pytest.raises(Unauthenticated):
+        credentials.rotate(session, itself, "pi", world.now)
+    assert whoami(world, second.credential).device_id == first.device_id
+
+
+def test_revoking_a_device_ends_the_tokens_made_for_it(world: World) -> None:
+    first = enrol(world, token(world)[1])
+    use(world, first.credential)
+    world.tick(1000)
+    older, newer = again(world, "pi"), again(world, "pi")
+    with pytest.raises(Unauthenticated, match="revoked"):
+        enrol(world, older)  # a newer one takes its place
+    with world.write() as session:
+        handover.revoke_device(session, ROOT, "pi", world.now)
+    with pytest.raises(Unauthenticated, match="revoked"):
+        enrol(world, newer)
+    assert enrol(world, again(world, "pi")).device_id == first.device_id
+
+
+def test_an_owner_ends_a_token_for_their_device(world: World) -> None:
+    device = world.device()  # ada's
+    others = token(world)[0]
+    bob = Principal("key_b", "bob", "bob", "user")
+    itself = Principal("key_d", "bench", "ada", "agent", device)
+    with world.write() as session:
+        made, secret = credentials.reenrolment_token(session, ADA, device, ReenrolRequest(), world.now)
+        for asker, id_ in ((bob, made.id), (ADA, others), (ADA, "enr_none"), (itself, made.id)):
+            with pytest.raises(Forbidden):
+                devices.revoke_enrolment_token(session, asker, id_, world.now)
+        devices.revoke_enrolment_token(session, ADA, made.id, world.now)
+    with pytest.raises(Unauthenticated, match="revoked"):
+        enrol(world, secret, "bench")
 
 
 def test_a_credential_that_ended_before_its_first_use_ends_no_other(world: World) -> None:

@@ -122,6 +122,29 @@ def test_the_last_admin_key_is_revoked_only_if_that_is_meant(world: World) -> No
         assert [view.revoked for view in keys.list_keys(session, ADMIN)] == [True, False, False, True]
 
 
+def test_an_admin_key_that_lasts_longer_than_all_others_counts_as_the_last(world: World) -> None:
+    lasting, _ = make(world, name="root", owner="root", role="admin")
+    brief, _ = make(world, name="brief", owner="brief", role="admin", expires_at=START + DAY)
+    longer, _ = make(world, name="longer", owner="longer", role="admin", expires_at=START + 2 * DAY)
+    with world.write() as session:
+        with pytest.raises(Conflict, match="all others expire earlier"):
+            keys.revoke_key(session, ADMIN, lasting, START)
+        keys.revoke_key(session, ADMIN, brief, START)
+        keys.revoke_key(session, ADMIN, lasting, START, force=True)
+        with pytest.raises(Conflict):
+            keys.revoke_key(session, ADMIN, longer, START)
+
+
+def test_a_browser_session_says_when_it_expires(world: World) -> None:
+    """Else it would be remembered beyond that."""
+    for expires_at in (None, START + DAY, START + 30 * DAY):
+        _, secret = make(world, expires_at=expires_at)
+        with world.write() as session:
+            cookie = keys.open_web_session(session, whoami_in(session, secret), START)
+            found = keys.authenticate_web(session, cookie, START).expires_at
+        assert found == min(expires_at or START + keys.WEB_SESSION, START + keys.WEB_SESSION)
+
+
 @pytest.mark.parametrize("role", ["user", "viewer", "agent"])
 def test_only_admins_revoke_keys_of_admins(world: World, role: str) -> None:
     """Also of the same owner, and also where it says that it means the last one."""

@@ -205,6 +205,15 @@ def test_an_archive_is_unpacked_within_bounds(server: Server, small: DataSet, tm
     assert (tmp_path / "text8").read_bytes() == CONTENT
 
 
+@pytest.mark.parametrize("end", ["%2e%2e", "%2e", "a%00b", "a%0ab", "x" * 300])
+def test_a_url_that_ends_in_no_name_of_a_file_is_refused(
+    server: Server, small: DataSet, tmp_path: Path, end: str
+) -> None:
+    with pytest.raises(InvalidInput, match="cannot be that of a file"):
+        download(small, tmp_path, url=f"{server.url}/{end}")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_unavailable_server_or_missing_file_is_reported(server: Server, small: DataSet, tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"nothing.zip answered 404: .* --from"):
         download(small, tmp_path, url=f"{server.url}/nothing.zip")

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import random
 import struct
 import tarfile
 import tracemalloc
@@ -156,6 +157,9 @@ ATTACKS: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: b"".join(head(tarfile.DIRTYPE, name=f"{i}") for i in range(101)) + END,
         "more than 100 files and folders",
     ),
+    "control characters": (lambda: file("a\x1b[31m") + END, "control characters"),
+    "a damaged header": (lambda: file("a") + b"x" + file("b")[1:] + END, "broken"),
+    "zeros after its end": (lambda: zeros_after(file() + END), "more than 16 MiB follow its end"),
     "a file twice": (lambda: file() + file() + END, "'file' is there twice"),
     "a file that is a folder": (lambda: file("a") + file("a/b") + END, "'a/b' is there twice, or is a file and"),
     "a folder that is a file": (lambda: file("a/b") + file("a") + END, "'a' is there twice, or is a file and"),
@@ -245,9 +249,45 @@ def padded_streams(data: bytes) -> bytes:
     return packed
 
 
+def stored_gzip(data: bytes) -> bytes:
+    packed = zlib.compressobj(0, zlib.DEFLATED, 31)
+    return packed.compress(data) + packed.flush()
+
+
+@pytest.mark.parametrize("compress", [stored_gzip, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("damage", ["a changed byte", "a wrong checksum", "the end is missing"])
+def test_a_damaged_archive_is_refused(tmp_path: Path, compress: Callable[[bytes], bytes], damage: str) -> None:
+    """What says so may lie behind the end of the tar archive in it."""
+    text = random.Random(0).randbytes(1_500_000)  # two blocks of bzip2
+    packed = bytearray(compress(file("text", text) + END))
+    if damage == "the end is missing":
+        del packed[-3:]
+    else:
+        packed[len(packed) * 3 // 4 if damage == "a changed byte" else -3] ^= 0x10
+    path, folder = tmp_path / "archive", tmp_path / "there"
+    path.write_bytes(packed)
+    folder.mkdir()
+    with pytest.raises(InvalidInput, match=r"is broken .* download it again"):
+        unpack(path, folder, "a.tar", Bounds())
+    assert not path.exists()
+
+
+def large_records(data: bytes) -> bytes:
+    """As GNU tar pads it with `--blocking-factor 8192`, gzipped."""
+    return gzip.compress(data.ljust(4 << 20, b"\0"))
+
+
+def without_end(data: bytes) -> bytes:
+    return gzip.compress(data.rstrip(b"\0").ljust(-(-len(data.rstrip(b"\0")) // 512) * 512, b"\0"))
+
+
 @pytest.mark.parametrize("kind", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 @pytest.mark.parametrize(
-    "compress", [bytes, gzip.compress, bz2.compress, lzma.compress, several_streams, padded_streams]
+    "compress",
+    [
+        *(bytes, gzip.compress, bz2.compress, lzma.compress),
+        *(several_streams, padded_streams, large_records, without_end),
+    ],
 )
 def test_honest_archives_are_unpacked(tmp_path: Path, kind: int, compress: Callable[[bytes], bytes]) -> None:
     path = tmp_path / "archive"

@@ -20,6 +20,8 @@ BLOCK = 1 << 20
 _HEADER = 64 << 10
 """Bytes of all that precedes a member's content in a tar archive: its headers, and what extends them."""
 _GLOBAL_FIELDS = 100
+_PADDING = 16 << 20
+"""Bytes after the end of a tar archive, which is padded to a multiple of its writer's record."""
 _ENTRY = 512
 """Bytes of an entry in the directory of a zip archive, on average: 46, its name, and dates."""
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -89,6 +91,7 @@ class Tar:
         self._packed = tarfile.TarFile(fileobj=cast(Any, self._stream))
 
     def members(self) -> Iterator[Member]:
+        """Its members; at the end the checksum of what was compressed has been compared."""
         while (entry := self._next()) is not None:
             if entry.isdir():
                 yield Member(entry.name, None)
@@ -100,6 +103,7 @@ class Tar:
                 raise _special(entry.name)
             with content:
                 yield Member(entry.name, content)
+        self._stream.read_to_end()
 
     def _next(self) -> tarfile.TarInfo | None:
         self._packed.members = []  # type: ignore[attr-defined]  # else it keeps every header that it has read
@@ -119,6 +123,7 @@ class _Forwards:
         self._at = 0
         self.headers_left: int | None = _HEADER
         """Bytes until the next content; None while one is read."""
+        self._header = b""
 
     def tell(self) -> int:
         return self._at
@@ -129,8 +134,20 @@ class _Forwards:
                 raise Refused(f"the headers of one of its files have more than {_HEADER >> 10} KiB")
             self.headers_left -= size
         data = self._file.read(size)
+        if self.headers_left is not None:
+            self._header = data
         self._at += len(data)
         return data
+
+    def read_to_end(self) -> None:
+        """What follows the last header that was read: its end (zeros or nothing), and padding."""
+        if self._header.strip(b"\0"):  # tarfile ends there too
+            raise tarfile.ReadError("a header is damaged")
+        padding = 0
+        while data := self._file.read(BLOCK):
+            padding += len(data)
+            if padding > _PADDING:
+                raise Refused(f"more than {_PADDING >> 20} MiB follow its end")
 
     def seek(self, to: int) -> int:
         if not 0 <= to - self._at <= tarfile.RECORDSIZE:

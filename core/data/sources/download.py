@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from edgefront.core.errors import InvalidInput, NotFound, Unavailable
 from edgefront.core.files import refusing_full_disk, whole_file
 
 _PATIENCE_S = 30.0
+_NAME_BYTES = 200
+"""Of a file's name; file systems allow 255, with what is put before and after it."""
 
 
 def download(
@@ -92,9 +95,17 @@ def _fetch(url: str, folder: Path, progress: Progress) -> Path:
 
 def _name(url: str) -> str:
     try:
-        return httpx.URL(url).path.rpartition("/")[2] or "archive"
+        name = httpx.URL(url).path.rpartition("/")[2] or "archive"
     except httpx.InvalidURL as error:
         raise InvalidInput(f"{url} is not a valid URL: {error}", field="url", value=url) from None
+    if name in (".", "..") or len(os.fsencode(name)) > _NAME_BYTES or "\\" in name or not name.isprintable():
+        raise InvalidInput(
+            f"the name at the end of {url[:200]} cannot be that of a file",
+            field="url",
+            value=url,
+            allowed=f"at most {_NAME_BYTES} bytes without control characters",
+        )
+    return name
 
 
 def _note(path: Path) -> dict[str, Any]:

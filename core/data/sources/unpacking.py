@@ -6,6 +6,7 @@ import lzma
 import os
 import struct
 import tarfile
+import unicodedata
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -49,8 +50,8 @@ def unpack(path: Path, folder: Path, name: str, bounds: Bounds) -> None:
     no archive is moved there under `name`.
 
     `InvalidInput` for an archive that is broken, holds more than the bounds, a link, a sparse or special file, headers
-    of more than 64 KiB, or a path that leads outside the folder, is very long or deep, or is there twice; it is then
-    removed. Memory stays within some 100 MB.
+    of more than 64 KiB, or a path that leads outside the folder, has control characters, is very long or deep, or is
+    there twice; it is then removed. Memory stays within some 100 MB.
     """
     try:
         if zipfile.is_zipfile(path):
@@ -112,6 +113,8 @@ def _within(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name:
         raise Refused(f"the path {shown(name)} leads outside its folder")
+    if any(unicodedata.category(character) == "Cc" for character in name):
+        raise Refused(f"the path {shown(name)} has control characters")
     if len(os.fsencode(name)) > _PATH_BYTES or any(len(os.fsencode(part)) > _NAME_BYTES for part in path.parts):
         raise Refused(
             f"the path {shown(name)} is too long: at most {_PATH_BYTES} bytes, and {_NAME_BYTES} in each of its names"

@@ -88,6 +88,7 @@ def create_key(
     device_id: str | None = None,
     pending: bool = False,
     token_id: str | None = None,
+    enrolment_nonce: str | None = None,
 ) -> tuple[ApiKey, str]:
     """A new key and its secret, which is not stored and cannot be shown again."""
     if (role == "agent") != (device_id is not None):
@@ -106,6 +107,7 @@ def create_key(
         expires_at=expires_at,
         pending=pending,
         token_id=token_id,
+        enrolment_nonce=enrolment_nonce,
     )
     session.add(key)
     session.flush()
@@ -180,7 +182,7 @@ def _is_last(key: ApiKey, valid: Sequence[ApiKey]) -> bool:
 
 def confirm(session: Session, principal: Principal, now: datetime) -> None:
     """For what makes secrets, in its transaction: `Unauthenticated` if the caller's key has ended since the request was
-    authenticated. What it has locked stands before: then a key cannot end unnoticed meanwhile.
+    authenticated. A use case that locks a device calls it after that: whoever ends its credentials has locked it too.
     """
     if not access.is_valid(session, principal.key_id, now):
         raise Unauthenticated("the key was revoked, or has expired")

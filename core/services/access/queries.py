@@ -75,11 +75,13 @@ def revoke_device_keys(session: Session, device_id: str, now: datetime, *, but: 
     ended(session)
 
 
-def is_unused(session: Session, device_id: str, token_id: str) -> bool:
-    """Whether the device's credential is the one that was exchanged for this token, and was never used."""
-    query = select(ApiKey.pending, ApiKey.token_id).where(ApiKey.device_id == device_id, ApiKey.revoked_at.is_(None))
-    found = session.execute(query).all()
-    return bool(found) and all(row.pending and row.token_id == token_id for row in found)
+def is_unused(session: Session, device_id: str, token: EnrolmentToken, nonce: str | None) -> bool:
+    """Whether the device's credential is the one that was exchanged for this token, and was never used. For a token of
+    several uses also whether it was exchanged with this nonce (hashed), which only the device's agent has.
+    """
+    found = session.scalars(select(ApiKey).where(ApiKey.device_id == device_id, ApiKey.revoked_at.is_(None))).all()
+    same = token.max_uses == 1 or (nonce is not None and all(key.enrolment_nonce == nonce for key in found))
+    return same and bool(found) and all(key.pending and key.token_id == token.id for key in found)
 
 
 def revoke_pending_keys(session: Session, device_id: str, now: datetime) -> None:

@@ -37,7 +37,7 @@ def rotate(session: Session, principal: Principal, id_or_name: str, now: datetim
     device = devices.locked(session, principal, id_or_name, itself=True)
     if device.state == "revoked":
         raise Gone(REVOKED)
-    confirm(session, principal, now)  # after the lock, under which credentials end
+    confirm(session, principal, now)
     itself = principal.device_id == device.id
     if itself:
         access.revoke_pending_keys(session, device.id, now)  # an answer that did not arrive

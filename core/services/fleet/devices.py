@@ -32,9 +32,6 @@ from edgefront.core.wire.service import (
     EnrolmentTokenView,
 )
 
-_OF_THE_MACHINE = ("hostname", "architecture", "cpu", "cores", "memory_bytes")
-"""Facts that an agent finds again when it starts again; it measures others anew each time (`extra`)."""
-
 
 def check_protocol_version(version: int) -> None:
     """Raises `Conflict` unless the agent uses this server's protocol version or the previous one."""
@@ -85,11 +82,12 @@ def get_enrolment_token(session: Session, principal: Principal, token_id: str) -
 def revoke_enrolment_token(session: Session, principal: Principal, token_id: str, now: datetime) -> None:
     """Revokes a token; devices that enrolled with it stay enrolled. Revoking twice changes nothing.
 
-    For admins, and the owner of the device that it was made for. `Forbidden` for others, `NotFound` if there is none.
+    For admins, and for the owner of the device that it was made for. `Forbidden` for others; `NotFound` if there is
+    none.
     """
     token = access.enrolment_token(session, token_id)
-    if token is None or token.device_id is None or not principal.may_change(token.owner):
-        principal.require("admin")
+    of_device = token is not None and token.device_id is not None and principal.may_change(token.owner)
+    principal.require("user" if of_device else "admin")
     if token is None:
         raise NotFound(f"no enrolment token {token_id}")
     token.revoked_at = token.revoked_at or now
@@ -114,7 +112,7 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
     A token enrols new devices, or the one that it was made for (`credentials.reenrolment_token`): that one keeps its id
     and its measurements, and its old credential ends. `measuring.handover.enrol` also releases the launches of its old
     agent. A request that is sent again because its answer did not arrive is answered again, as long as the credential
-    was not used; where others have the token too, only if it says the same of the device.
+    was not used; where others have the token too, only with the nonce of the first one.
 
     Raises:
         Unauthenticated: the token is unknown, expired, revoked or used up.
@@ -124,7 +122,8 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
     check_protocol_version(request.protocol_version)
     token = _valid_token(session, token_secret, now)
     device = rows.lock_by_name(session, request.name)
-    if device is not None and access.is_unused(session, device.id, token.id) and _is_same(token, device, request):
+    nonce = None if request.nonce is None else hash_secret(request.nonce)
+    if device is not None and access.is_unused(session, device.id, token, nonce):
         access.revoke_pending_keys(session, device.id, now)
         token.uses -= 1
     elif token.uses >= token.max_uses:
@@ -132,14 +131,11 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
     elif token.device_id is not None:
         device = _again(session, device, token, now)
     elif device is None:
-        device = Device(name=request.name, owner=token.owner, busy_s=0.0, measuring_s=0.0)
-        session.add(device)
+        device = rows.insert_device(session, request, token.owner, now)
+        if device is None:  # another request has just taken the name
+            raise _taken(request.name)
     else:
-        raise Conflict(
-            f"there is a device {device.name!r}: choose another name, or use a token made for this device by its owner "
-            "(edgefront device reenrol)",
-            field="name",
-        )
+        raise _taken(request.name)
     device.device_class = request.device_class
     device.facts = request.facts.model_dump(mode="json")
     device.protocol_version = request.protocol_version
@@ -157,17 +153,16 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
         device_id=device.id,
         pending=True,
         token_id=token.id,
+        enrolment_nonce=nonce,
     )
     return EnrolResponse(device_id=device.id, credential=secret)
 
 
-def _is_same(token: EnrolmentToken, device: Device, request: EnrolRequest) -> bool:
-    """Whether the request is that of the device's agent sent again, as far as a token that several have can tell."""
-    if token.max_uses == 1:
-        return True
-    known = DeviceFacts.model_validate(device.facts)
-    return device.device_class == request.device_class and all(
-        getattr(known, name) == getattr(request.facts, name) for name in _OF_THE_MACHINE
+def _taken(name: str) -> Conflict:
+    return Conflict(
+        f"there is a device {name!r}: choose another name, or use a token made for this device by its owner "
+        "(edgefront device reenrol)",
+        field="name",
     )
 
 
@@ -255,8 +250,8 @@ def trust_device(session: Session, principal: Principal, id_or_name: str, now: d
 
 
 def revoke_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
-    """Revokes the device's credential, and the tokens that enrol it again. `measuring.handover` also releases its
-    launches.
+    """Revokes the device's credential, and the tokens that enrol it again. `measuring.handover` also releases the
+    launches that it holds.
     """
     device = locked(session, principal, id_or_name)
     access.revoke_tokens_for(session, device.id, now)

@@ -11,11 +11,12 @@ from sqlalchemy import Double, Table, bindparam, delete, func, insert, or_, sele
 from sqlalchemy.orm import Session
 
 from edgefront.core.services.fleet.device_keys import parsed
+from edgefront.core.store import conflicts
 from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import Device, DeviceLogLine, Launch
-from edgefront.core.store.tables.base import UtcDateTime
+from edgefront.core.store.tables.base import UtcDateTime, new_id
 from edgefront.core.store.tables.device import digest_of_facts
-from edgefront.core.wire.agent import LogLine
+from edgefront.core.wire.agent import EnrolRequest, LogLine
 
 
 def find(session: Session, id_or_name: str) -> Device | None:
@@ -45,6 +46,23 @@ def lock(session: Session, device_id: str) -> Device | None:
 def lock_by_name(session: Session, name: str) -> Device | None:
     query = select(Device).where(Device.name == name).with_for_update(key_share=True)
     return session.scalars(query.execution_options(populate_existing=True)).one_or_none()
+
+
+def insert_device(session: Session, request: EnrolRequest, owner: str, now: datetime) -> Device | None:
+    """A new device; None if there is one of this name."""
+    device_id, facts = new_id("dev"), request.facts.model_dump(mode="json")
+    statement = conflicts.insert(session, Device).values(
+        id=device_id,
+        name=request.name,
+        device_class=request.device_class,
+        owner=owner,
+        facts=facts,
+        facts_digest=digest_of_facts(facts),
+        protocol_version=request.protocol_version,
+        enrolled_at=now,
+    )
+    session.execute(statement.on_conflict_do_nothing(index_elements=["name"]))
+    return session.get(Device, device_id)
 
 
 def page(session: Session, after: str | None, limit: int) -> Sequence[Device]:

@@ -30,6 +30,8 @@ class ApiKey(Base):
     """A device's new credential that was not used yet: its first use ends the older ones."""
     token_id: Mapped[str | None] = mapped_column(ForeignKey("enrolment_token.id", ondelete="SET NULL"))
     """The enrolment token that it was exchanged for."""
+    enrolment_nonce: Mapped[str | None] = mapped_column(String(64))
+    """SHA-256 of the nonce of that request, by which its agent may repeat it."""
 
 
 class EnrolmentToken(Base):
