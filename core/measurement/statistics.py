@@ -116,7 +116,7 @@ class LaunchVariance:
 
 
 def _usual(known: Sequence[tuple[int, float]]) -> float:
-    """The usual variance, from (degrees of freedom, squared deviations) of measurements; the lower of two middle ones."""
+    """The usual variance (the lower of two middle ones), from (degrees of freedom, squared deviations) of each."""
     each = [total / (degrees * _middle(degrees)) for degrees, total in known]
     return max(PRIOR_SPREAD**2, statistics.median_low([PRIOR_SPREAD**2, *each]))
 

@@ -85,7 +85,7 @@ def get_enrolment_token(session: Session, principal: Principal, token_id: str) -
 def revoke_enrolment_token(session: Session, principal: Principal, token_id: str, now: datetime) -> None:
     """Revokes a token; devices that enrolled with it stay enrolled. Revoking twice changes nothing.
 
-    For admins, and for the owner of the device that it was made for. `Forbidden` for others; `NotFound` if there is none.
+    For admins, and the owner of the device that it was made for. `Forbidden` for others; `NotFound` if there is none.
     """
     token = access.enrolment_token(session, token_id)
     if token is None or token.device_id is None or not principal.may_change(token.owner):
@@ -255,8 +255,8 @@ def trust_device(session: Session, principal: Principal, id_or_name: str, now: d
 
 
 def revoke_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
-    """Revokes the device's credential, and the tokens that enrol it again. `measuring.handover` also releases the launches
-    that it holds.
+    """Revokes the device's credential, and the tokens that enrol it again. `measuring.handover` also releases the
+    launches that it holds.
     """
     device = locked(session, principal, id_or_name)
     access.revoke_tokens_for(session, device.id, now)
