@@ -22,6 +22,10 @@ ROUNDED_MS, ROUNDED = 1e-3, 1e-6
 """Times are rounded to a microsecond, or to this part of themselves, at most."""
 MOST_WATTS = 5e3
 """Of whatever an agent counts the energy of: the packages of one machine's processors, or one GPU."""
+MEMORY_TIMES = 2.0
+"""Of a device's memory that a launch may have taken: a system may swap."""
+LIMIT_REACHED = 0.9
+"""Of the protocol's time limit that a launch that is over it took at least."""
 LEAST_JOULES = 1e-14
 """Of an operation: a tenth of what the most economical accelerators of today take in four bits."""
 
@@ -79,22 +83,40 @@ class GenerationWork:
     """Which of the times is the result's latency."""
 
 
+def longest_s(elapsed_s: float) -> float:
+    """The most seconds that a launch can have taken which the server knew of for so many."""
+    return elapsed_s * CLOCKS_DIFFER + STARTED_LATE_S
+
+
+def over_time_too_early(result: Mapping[str, Any], limit_s: float, elapsed_s: float) -> str | None:
+    """Why a launch cannot have been over its time limit yet, by what its agent or the server knows; None if it can."""
+    taken_s = min(result["wall_s"], longest_s(elapsed_s))
+    if taken_s < LIMIT_REACHED * limit_s:
+        return f"implausible: over the time limit of {limit_s:g} s after no more than {taken_s:.3g} s"
+    return None
+
+
 def implausible(
     result: Mapping[str, Any],
     work: Work,
     ceiling: Ceiling,
     elapsed_s: float | None,
     generation: GenerationWork | None = None,
+    device_bytes: float | None = None,
 ) -> str | None:
     """Why a done `LaunchResult` (as JSON) cannot be true, as a sentence; None if it can.
 
     Args:
         work: of what its latency times. elapsed_s: between the launch's start, as the server knows it, and its report.
-        generation: of a launch that generates.
+        generation: of a launch that generates. device_bytes: memory of the device, where known.
     """
     peak = result["memory"]["peak_bytes"]
     if peak < WEIGHTS_HELD * work.held_bytes:
-        return f"implausible: a peak memory of {_mb(peak)} is less than the weights, which take {_mb(work.held_bytes)}"
+        return (
+            f"implausible: a peak memory of {_size(peak)} is less than the weights, which take {_mb(work.held_bytes)}"
+        )
+    if device_bytes is not None and peak > MEMORY_TIMES * device_bytes:
+        return f"implausible: a peak memory of {_size(peak)}, on a device that has {_size(device_bytes)}"
     samples = result["latency"]["samples_ms"]
     why = _too_fast(min(samples), None if generation is None else generation.latency, work, ceiling)
     spent_s = (sum(samples) + sum(result["latency"]["warmup_ms"])) / 1e3
@@ -108,7 +130,7 @@ def implausible(
         )
         spent_s = max(spent_s, sum(made["total_ms"]) / 1e3)
     spent_s = max(spent_s, result["wall_s"])
-    if why is None and elapsed_s is not None and spent_s > elapsed_s * CLOCKS_DIFFER + STARTED_LATE_S:
+    if why is None and elapsed_s is not None and spent_s > longest_s(elapsed_s):
         return f"implausible: it claims to have taken {spent_s:.4g} s, and was leased for {elapsed_s:.4g} s"
     if why is None and made is not None and generation is not None:
         return _impossible_energy(made, spent_s, generation)
@@ -172,6 +194,10 @@ def _impossible_energy(made: Mapping[str, Any], spent_s: float, generation: Gene
             f"less than {LEAST_JOULES:g} J"
         )
     return None
+
+
+def _size(size: float) -> str:
+    return f"{size:g} byte{'' if size == 1 else 's'}" if size < MB / 1000 else _mb(size)
 
 
 def _mb(size: float) -> str:

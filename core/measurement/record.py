@@ -5,6 +5,7 @@ Numbers are numbers: `"5"` and `true` are refused where one is expected.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -39,6 +40,12 @@ def _bounded(environment: dict[str, Any]) -> dict[str, Any]:
     if size > MAX_ENVIRONMENT_BYTES:
         raise ValueError(f"an environment has at most {MAX_ENVIRONMENT_BYTES} bytes, not {size}")
     return environment
+
+
+def conditions_of(result: Mapping[str, Any]) -> str | None:
+    """What the agent says of bad conditions during a launch (`LaunchResult` as JSON), if it is text and not blank."""
+    said = result["environment"].get("conditions")
+    return said.strip() or None if isinstance(said, str) else None
 
 
 class _Record(BaseModel):

@@ -3,6 +3,8 @@
 Launches of one architecture differ more than the repeats within one launch, so an interval is taken over launches. One
 candidate has too few of them to estimate their variance, but the relative variance is the same for all candidates of a
 device: it is pooled over them on the logarithms of the launches' medians (a pooled variance, as in a one-way layout).
+While few are pooled, what is known of other devices counts too: a prior of `PRIOR_SPREAD`, worth `PRIOR_DEGREES` (the
+conjugate prior of a normal variance, scaled inverse χ²).
 """
 
 from __future__ import annotations
@@ -17,14 +19,16 @@ from edgefront.core.measurement.interval import t_quantile
 P90_SAMPLES = 20
 """Fewer samples than this say nothing about the slowest tenth."""
 
-ENOUGH_TO_JUDGE = 3
-"""Measurements from which a variance can be called unusual."""
+PRIOR_SPREAD, PRIOR_DEGREES = 0.02, 2
+"""Relative spread of the launches of a device of which nothing is known (real ones have 1 to 6 %), and the degrees of
+freedom that this is worth. No device is taken to be steadier than this when variances are judged.
+"""
 CLIPPED, LEFT_OUT = 9.0, 36.0
 """Times the usual variance: squares of three and six standard deviations."""
-LEAST_SPREAD = 0.02
-"""No device is taken to be steadier than this when variances are judged."""
 MOST_SPREAD = 0.5
 """Relative spread of launches that intervals are taken for at most: beyond it launches do not agree at all."""
+MOST_HALF_WIDTH = math.asinh(1.0)
+"""Of a logarithm: half of an interval is never wider than the latency itself."""
 
 # Variance of the median of n normal samples, times n, relative to the mean's (by numerical integration of the
 # order statistics' densities). Beyond the table the asymptotic form serves.
@@ -88,27 +92,33 @@ class LaunchVariance:
     def pooled(cls, measurements: Iterable[tuple[int, float]]) -> LaunchVariance:
         """From (launches, squared deviations) of each measurement; those with one launch contribute nothing.
 
-        Robust: of three or more measurements, one whose variance is beyond `CLIPPED` times the usual one (the median
-        over measurements) counts as that much, and one beyond `LEFT_OUT` times not at all. Launches that contradict
-        each other widen the intervals of others by little.
+        Robust: a measurement whose variance is beyond `CLIPPED` times the usual one counts as that much, and one beyond
+        `LEFT_OUT` times not at all. The usual one is the median over the measurements and the prior, so that a first
+        measurement whose launches contradict each other says nothing, and several that agree say more than the prior.
         """
         known = [(launches - 1, sum_squares) for launches, sum_squares in measurements if launches > 1]
-        if len(known) < ENOUGH_TO_JUDGE:
-            return cls(sum(total for _, total in known), sum(degrees for degrees, _ in known))
-        usual = max(
-            LEAST_SPREAD**2, statistics.median(total / (degrees * _middle(degrees)) for degrees, total in known)
-        )
-        kept = [(degrees, total) for degrees, total in known if total <= LEFT_OUT * usual * degrees]
-        return cls(
-            sum(min(total, CLIPPED * usual * degrees) for degrees, total in kept), sum(degrees for degrees, _ in kept)
-        )
+        kept = known
+        for _ in range(2):  # what is left out moves the median too
+            most = LEFT_OUT * _usual(kept)
+            kept = [(degrees, total) for degrees, total in known if total <= most * degrees]
+        most = CLIPPED * _usual(kept)
+        return cls(sum(min(total, most * degrees) for degrees, total in kept), sum(degrees for degrees, _ in kept))
 
     @property
     def relative(self) -> float | None:
-        """Standard deviation of a launch's median, relative to it, at most `MOST_SPREAD`; None while no measurement has
-        two launches.
+        """Standard deviation of a launch's median, relative to it, at most `MOST_SPREAD`; None while no measurement
+        says anything.
         """
-        return min(MOST_SPREAD, math.sqrt(self.sum_squares / self.degrees)) if self.degrees else None
+        if not self.degrees:
+            return None
+        total = self.sum_squares + PRIOR_DEGREES * PRIOR_SPREAD**2
+        return min(MOST_SPREAD, math.sqrt(total / (self.degrees + PRIOR_DEGREES)))
+
+
+def _usual(known: Sequence[tuple[int, float]]) -> float:
+    """The usual variance (the lower of two middle ones), from (degrees of freedom, squared deviations) of each."""
+    each = [total / (degrees * _middle(degrees)) for degrees, total in known]
+    return max(PRIOR_SPREAD**2, statistics.median_low([PRIOR_SPREAD**2, *each]))
 
 
 def _middle(degrees: int) -> float:
@@ -117,14 +127,16 @@ def _middle(degrees: int) -> float:
 
 
 def relative_half_width(launches: int, variance: LaunchVariance) -> float | None:
-    """Half of the 95 % interval of the logarithm of the latency: the median over `launches` launches.
+    """Half of the 95 % interval of the logarithm of the latency: the median over `launches` launches. At most
+    `MOST_HALF_WIDTH`.
 
     None without launches, or while `variance` has no degrees of freedom.
     """
     spread = variance.relative
     if launches < 1 or spread is None:
         return None
-    return t_quantile(0.975, variance.degrees) * spread * _narrowing(launches)
+    half = t_quantile(0.975, variance.degrees + PRIOR_DEGREES) * spread * _narrowing(launches)
+    return min(MOST_HALF_WIDTH, half)
 
 
 def _narrowing(launches: int) -> float:

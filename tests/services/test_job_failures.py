@@ -18,13 +18,13 @@ from edgefront.workers.searching import advance_target
 
 
 def test_without_any_baseline_the_job_fails_and_says_why(service: Service) -> None:
-    agent = SimulatedAgent(service.database, failing("over_time"))
+    agent = SimulatedAgent(service.database, failing("out_of_memory"))
     job = service.submit()
     service.run(agent)
     job = service.get(job.id)
     assert job.state == "failed"
     assert "None of the 3 baselines could be measured" in job.targets[0].note
-    assert "over_time" in job.targets[0].note
+    assert "out_of_memory" in job.targets[0].note
     assert job.reason == job.targets[0].note
 
 
@@ -69,7 +69,8 @@ def test_a_search_in_which_nothing_can_be_measured_ends(service: Service) -> Non
 
     def only_baselines(architecture: Architecture, protocol: MeasurementProtocol, before: int) -> LaunchResult:
         stock = architecture.d_model == 192 and {getattr(b, "d_inner", 640) for b in architecture.blocks} == {640}
-        return plain(architecture, protocol, before) if stock else failing("over_time")(architecture, protocol, before)
+        measure = plain if stock else failing("out_of_memory")
+        return measure(architecture, protocol, before)
 
     agent = SimulatedAgent(service.database, only_baselines)
     asked = request(algorithm={"name": "random", "settings": {"iterations": 50, "population": 4}})

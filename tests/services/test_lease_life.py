@@ -53,6 +53,10 @@ class ModelLaunch:
     charged: set[int] = field(default_factory=set)  # fences that have cost an attempt
     fence: int = 0  # of the last claim
     counted: dict[tuple[int, str], str] = field(default_factory=dict)  # reports that counted
+    holders: tuple[str | None, str | None] = (None, None)  # the last one and the one before, until it is given back
+
+    def hold(self, device: str) -> None:
+        self.holders = (device, self.holders[0])
 
     def back(self) -> None:
         self.lease = None
@@ -90,6 +94,7 @@ class LeaseLife(RuleBasedStateMachine):
                 launch = self.launches[item.launch_id]
                 assert item.fence > launch.fence
                 launch.state, launch.lease, launch.fence = "leased", lease, item.fence
+                launch.hold(self.devices[device])
                 self.held.append((self.devices[device], item))
 
     @precondition(lambda self: self.held)
@@ -127,6 +132,7 @@ class LeaseLife(RuleBasedStateMachine):
         for launch in self.launches.values():
             if launch.lease is lease:
                 launch.back()
+                launch.holders = (None, None)
 
     @rule(seconds=st.sampled_from([1.0, 20.0, 61.0]))
     def tick(self, seconds: float) -> None:
@@ -169,7 +175,7 @@ class LeaseLife(RuleBasedStateMachine):
     @rule(data=st.data(), kind=st.sampled_from(sorted(RESULTS)))
     def report(self, data: st.DataObject, kind: str) -> None:
         device, item = data.draw(st.sampled_from(self.held))
-        expected = self._expected(self.launches[item.launch_id], item.fence, kind)
+        expected = self._expected(self.launches[item.launch_id], device, item.fence, kind)
         assert self.world.outcomes(device, (item, RESULTS[kind])) == [expected]
 
     @precondition(lambda self: self.held)
@@ -191,7 +197,9 @@ class LeaseLife(RuleBasedStateMachine):
 
         World(Dying(self.database), now=self.world.now).report(device, *told)  # type: ignore[arg-type]
 
-    def _expected(self, launch: ModelLaunch, fence: int, kind: str) -> str:
+    def _expected(self, launch: ModelLaunch, device: str, fence: int, kind: str) -> str:
+        if device not in launch.holders:
+            return "conflict"
         if (fence, kind) in launch.counted:
             return "duplicate"
         if launch.state in ("done", "failed", "infeasible"):
@@ -201,6 +209,7 @@ class LeaseLife(RuleBasedStateMachine):
                 return "conflict"
             launch.attempts += 1
             launch.counted[fence, kind] = "accepted"
+            launch.holders = (device, *(one for one in launch.holders if one != device))[:2]  # type: ignore[assignment]
             if launch.state == "leased" or launch.attempts >= 3:
                 launch.back()
             return "accepted"

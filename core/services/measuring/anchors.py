@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.drift import REFERENCE, drift
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import conditions_of
 from edgefront.core.measurement.statistics import median
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.capability import can_run
@@ -99,11 +100,9 @@ def take_in(session: Session, launches: Iterable[Any], refusals: Mapping[str, st
 
 def mark_of(launch: Any, device: Any) -> str | None:
     """What to know of the conditions that a launch was measured in: as its agent says, and as its anchor does."""
-    conditions = launch.result["environment"].get("conditions")
-    if isinstance(conditions, str):
-        conditions = conditions[:MOST_MARK]
+    conditions = (conditions_of(launch.result) or "")[:MOST_MARK]
     drifted = None if device is None or launch.purpose == Purpose.ANCHOR else device.drift
-    return "; ".join(str(text) for text in (conditions, drifted) if text) or None
+    return "; ".join(text for text in (conditions, drifted) if text) or None
 
 
 def anchor_view(session: Session, principal: Principal, id_or_name: str) -> AnchorView:

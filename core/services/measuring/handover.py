@@ -28,7 +28,10 @@ def revoke_device(session: Session, principal: Principal, id_or_name: str, now: 
 
 
 def end_leases(session: Session, device_id: str, now: datetime) -> None:
-    """Ends the device's leases; their launches are wanted again, at no cost of attempts."""
+    """Ends the device's leases; their launches are wanted again, at no cost of attempts. The device may report on them
+    until another one holds them.
+    """
     leases.end_all(session, device_id, now)
     held = launches.lock_leased(session, launches.held_by(session, device_id))
+    launches.pass_on(session, [row.id for row in held])
     launches.give_back(session, [row.id for row in held], now)

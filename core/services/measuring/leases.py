@@ -182,7 +182,8 @@ def _is_overdue(session: Session, device_id: str, lease: rows.Extended, now: dat
 
 
 def release(session: Session, device_id: str, lease_id: str, launch_ids: Sequence[str], now: datetime) -> None:
-    """Gives launches back, all of the lease's unfinished ones if none are named. No attempt is counted.
+    """Gives launches back unmeasured, all of the lease's unfinished ones if none are named. No attempt is counted, and
+    the device reports on them no more.
 
     A launch that is not (or no longer) in the lease is passed over: giving back twice changes nothing.
     """
@@ -192,7 +193,9 @@ def release(session: Session, device_id: str, lease_id: str, launch_ids: Sequenc
     held = launches.unfinished_of(session, lease_id)
     wanted_back = set(held).intersection(launch_ids) if launch_ids else set(held)
     locked = launches.lock_leased(session, wanted_back)
-    launches.give_back(session, [row.id for row in locked if row.lease_id == lease_id], now)
+    given_back = [row.id for row in locked if row.lease_id == lease_id]
+    launches.forget_holder(session, given_back)
+    launches.give_back(session, given_back, now)
     if wanted_back == set(held) and lease.ended_at is None:
         lease.ended_at = now
         session.flush()

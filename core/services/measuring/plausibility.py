@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from edgefront.core.errors import EdgefrontError
 from edgefront.core.measurement.ceiling import ceiling
 from edgefront.core.measurement.passes import generation_passes, protocol_costs
-from edgefront.core.measurement.plausible import GenerationWork, Work, implausible
+from edgefront.core.measurement.plausible import GenerationWork, Work, implausible, over_time_too_early
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.runtimes import ON_PROCESSOR
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.spaces.architecture import Architecture
 
@@ -32,22 +33,40 @@ def refusals(launches: Sequence[Any], subjects: Mapping[str, Any], devices: Mapp
     found: dict[str, str] = {}
     asked: dict[str, _Asked | None] = {}
     for launch in launches:
+        why, id_ = None, launch.measurement_id
         if launch.result["outcome"] == "done" and launch.device_id in devices:
-            if launch.measurement_id not in asked:
-                asked[launch.measurement_id] = _asked(subjects[launch.measurement_id])
-            why = _refusal(launch, asked[launch.measurement_id], devices[launch.device_id].facts)
-            if why is not None:
-                found[launch.id] = why
+            if id_ not in asked:
+                asked[id_] = _asked(subjects[id_])
+            why = _refusal(launch, asked[id_], devices[launch.device_id].facts)
+        elif launch.result["reason"] == "over_time":
+            protocol = PROTOCOL.read_or(subjects[id_].protocol, None)
+            if protocol is not None:
+                why = over_time_too_early(launch.result, protocol.time_limit_s, _elapsed_s(launch))
+        if why is not None:
+            found[launch.id] = why
     return found
+
+
+def _elapsed_s(launch: Any) -> float:
+    seconds: float = (launch.finished_at - (launch.started_at or launch.created_at)).total_seconds()
+    return seconds
 
 
 def _refusal(launch: Any, asked: _Asked | None, facts: Mapping[str, Any]) -> str | None:
     if asked is None:
         return None
-    begun = launch.started_at or launch.created_at
-    elapsed_s = (launch.finished_at - begun).total_seconds()
     bound = ceiling(facts, asked.protocol, asked.work.read_bytes)
-    return implausible(launch.result, asked.work, bound, elapsed_s, asked.generation)
+    memory_bytes = _memory_bytes(facts, asked.protocol)
+    return implausible(launch.result, asked.work, bound, _elapsed_s(launch), asked.generation, memory_bytes)
+
+
+def _memory_bytes(facts: Mapping[str, Any], protocol: MeasurementProtocol) -> float | None:
+    """What the device has of the memory that the protocol's method reads; None where its facts do not say."""
+    of_gpu = protocol.provider not in ON_PROCESSOR and protocol.memory in ("allocator", "device")
+    holders = facts.get("gpus", ()) if of_gpu else (facts,)
+    known = [holder.get("memory_bytes") for holder in holders]
+    numbers = [value for value in known if isinstance(value, int | float) and not isinstance(value, bool)]
+    return max(numbers, default=0) or None
 
 
 def _asked(subject: Any) -> _Asked | None:

@@ -15,7 +15,9 @@ from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput, within
+from edgefront.core.measurement.plausible import longest_s
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services import tasks
 from edgefront.core.services.fleet import queries as devices
 from edgefront.core.services.fleet.capability import device_keys, without
@@ -35,7 +37,7 @@ _ACCEPTED: dict[Verdict, str] = {
 _REFUSED = {
     "duplicate": "this report was received and counted before",
     "conflict": "another report has settled this launch, or is about to; drop this one",
-    "foreign": "this launch was not leased to this device, or not under this fence; drop this report",
+    "foreign": "this launch was not leased to this device, or not under this fence, or given back; drop this report",
     "unknown": "no such launch of this device; its job was deleted",
 }
 
@@ -49,6 +51,15 @@ class _Launch:
         self.reports: list[str] = list(row.reports)
         self.values: dict[str, Any] | None = None
         self.holders: tuple[str | None, str | None] = (row.device_id, row.former_device_id)
+
+    def longest_s(self, fence: int, now: datetime) -> float:
+        """The most seconds that a report under this fence can have taken."""
+        return longest_s((now - (self.began(fence) or self.row.created_at)).total_seconds())
+
+    def began(self, fence: int) -> datetime | None:
+        """When the launch was started or leased under this fence. Of an earlier lease that is not known any more."""
+        began: datetime | None = self.row.started_at or self.row.leased_at
+        return began if fence == self.row.fence else None
 
     @property
     def is_wanted(self) -> bool:
@@ -89,8 +100,8 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
 
     Raises:
         NotFound, Gone: no such device; it was revoked.
-        InvalidInput: peak memory was taken by another method than the launch's protocol asks for, or the times of
-            generations are missing, or of a launch that does not generate.
+        InvalidInput: peak memory was taken by another method than the launch's protocol asks for, there are more
+            samples than it asks for, or the times of generations are missing, or of a launch that does not generate.
     """
     device = own_device(session, device_id)
     locked = launches.lock_for_report(session, {report.launch_id for report in request.reports})
@@ -99,14 +110,16 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
         with within("reports", position):
             _check_memory_method(found, report)
             _check_generation(found, report)
+            _check_samples(found, report)
     facts = _Facts(session, device_id)
     verdicts = [_judge(device, facts, found.get(report.launch_id), report, now) for report in request.reports]
     facts.write()
     counted = [report for report, verdict in zip(request.reports, verdicts, strict=True) if verdict in _COUNTS]
-    _share(found, counted, request.busy_s)
+    longest = {id(report): found[report.launch_id].longest_s(report.fence, now) for report in counted}
+    busy_s = min(request.busy_s, max(longest.values(), default=0.0))
+    _share(found, counted, busy_s)
     launches.write(session, [launch.values for launch in found.values() if launch.values is not None])
-    measuring_s = sum(report.result.measuring_s for report in counted)
-    busy_s = request.busy_s if counted else 0.0
+    measuring_s = sum(min(report.result.measuring_s, longest[id(report)]) for report in counted)
     devices.worked(session, device_id, now, busy_s, measuring_s, has_result=bool(counted))
     for target_id in {found[report.launch_id].row.target_id for report in counted}:
         outbox.enqueue(session, tasks.SETTLE, target_id=target_id)
@@ -150,13 +163,28 @@ def _check_generation(found: dict[str, _Launch], report: LaunchReport) -> None:
     )
 
 
+def _check_samples(found: dict[str, _Launch], report: LaunchReport) -> None:
+    """Percentiles are taken over the samples of all launches: one launch has no more of them than the others."""
+    launch, latency = found.get(report.launch_id), report.result.latency
+    if launch is None or latency is None:
+        return
+    most = PROTOCOL.upgraded(launch.row.protocol)["repeats"]
+    if len(latency.samples_ms) > most:
+        raise InvalidInput(
+            f"launch {launch.row.id} asks for {most} timed passes, not {len(latency.samples_ms)}",
+            field="result.latency.samples_ms",
+            value=len(latency.samples_ms),
+            allowed=f"at most {most} values",
+        )
+
+
 def _judge(
     device: devices.OwnDevice, facts: _Facts, launch: _Launch | None, report: LaunchReport, now: datetime
 ) -> Verdict | None:
     """The verdict; where the report counts, the launch takes it."""
     if launch is None:
         return None
-    result = report.result
+    result = _bounded(report.result, launch.longest_s(report.fence, now))
     digest = hashlib.sha256(report.model_dump_json().encode()).hexdigest()
     so_far = LaunchSoFar(launch.state, launch.row.attempts, launch.row.fence, launch.reports, *launch.holders)
     verdict = judge(so_far, device.id, report.fence, result.outcome, result.reason, digest)
@@ -177,12 +205,17 @@ def _judge(
         "busy_s": 0.0,
         "device_id": device.id,
         "former_device_id": next((one for one in launch.holders if one != device.id), None),
-        # Of the lease that this report is of. When an earlier one began is not known any more.
-        "started_at": (launch.row.started_at or launch.row.leased_at) if report.fence == launch.row.fence else None,
+        "started_at": launch.began(report.fence),
         "lease_id": None,
         "finished_at": now,
     }
     return verdict
+
+
+def _bounded(result: LaunchResult, most_s: float) -> LaunchResult:
+    """With no more time than it can have taken: it is added up. A done one that claims more is not believed at all."""
+    times = ("build_s", "measuring_s") if result.outcome == "done" else ("build_s", "measuring_s", "wall_s")
+    return result.model_copy(update={name: min(getattr(result, name), most_s) for name in times})
 
 
 def _share(found: dict[str, _Launch], counted: Sequence[LaunchReport], busy_s: float) -> None:

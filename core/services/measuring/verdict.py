@@ -20,7 +20,7 @@ Verdict = Literal[
     "elsewhere",  # no attempt is spent; this device is not to be asked again
     "duplicate",  # the same report came before
     "conflict",  # another report settled the launch, or a later holder answers for it
-    "foreign",  # the launch was leased to others, or this fence was another device's
+    "foreign",  # the launch was leased to others or given back, or this fence was another device's, or nobody's
 ]
 
 
@@ -33,7 +33,7 @@ class LaunchSoFar:
     fence: int
     reports: Sequence[str]
     holder: str | None
-    """The device that holds it, or held it last."""
+    """The device that holds it, or held it last; None once that has given it back, or was made to."""
     former: str | None
     """The one before."""
 
@@ -51,9 +51,9 @@ def judge(launch: LaunchSoFar, device_id: str, fence: int, outcome: str, reason:
         return "foreign"
     if digest in launch.reports:
         return "duplicate"
-    if launch.state in (*FINISHED_LAUNCHES, LaunchState.REPORTED) or not 1 <= fence <= launch.fence:
+    if launch.state in (*FINISHED_LAUNCHES, LaunchState.REPORTED):
         return "conflict"
-    if device_id != launch.holder and fence == launch.fence:
+    if not 1 <= fence <= launch.fence or (device_id != launch.holder and fence == launch.fence):
         return "foreign"
     if outcome == "done":
         return "done"

@@ -9,7 +9,7 @@ import pytest
 from dishonest import Fleet, Report, honest, result, times
 
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.store.tables import Launch, Lease, Target
+from edgefront.core.store.tables import Device, Launch, Lease, Target
 from edgefront.core.wire.agent import LeaseItem
 
 
@@ -21,10 +21,19 @@ def endless(item: LeaseItem) -> dict[str, Any]:
     return {**honest(item), "wall_s": 900.0, "measuring_s": 800.0}
 
 
-LIES = {"less than the weights": weightless, "operations are": times(1e-5), "was leased for": endless}
+def beyond_the_device(item: LeaseItem) -> dict[str, Any]:
+    return result(honest(item)["latency"]["samples_ms"][0], 1 << 50)
 
 
-@pytest.mark.parametrize(("why", "lie"), LIES.items(), ids=["memory", "speed", "time"])
+LIES = {
+    "5 bytes is less than the weights": weightless,
+    "on a device that has 1.6": beyond_the_device,
+    "operations are": times(1e-5),
+    "was leased for": endless,
+}
+
+
+@pytest.mark.parametrize(("why", "lie"), LIES.items(), ids=["little memory", "much memory", "speed", "time"])
 def test_an_impossible_report_is_kept_aside(fleet: Fleet, why: str, lie: Report) -> None:
     liar = fleet.device("liar")
     job = fleet.submit()
@@ -156,3 +165,71 @@ def test_what_a_device_in_quarantine_holds_goes_to_others_at_no_cost(fleet: Flee
     assert {one.launch_id for one in lease.items[1:]} <= taken
     with fleet.service.database.read() as session:
         assert session.get_one(Launch, second.launch_id).attempts == 0
+
+
+OVER_TIME = {"outcome": "infeasible", "reason": "over_time", "message": "too slow"}
+
+
+@pytest.mark.parametrize(("wall_s", "why"), [(0.1, "after no more than 0.1 s"), (60.0, "after no more than 1")])
+def test_nothing_is_over_its_time_limit_before_that_has_passed(fleet: Fleet, wall_s: float, why: str) -> None:
+    liar = fleet.device("liar")
+    fleet.submit()
+    item = liar.lease(1).items[0]
+    liar.start(item)
+    assert liar.report(item, {**OVER_TIME, "wall_s": wall_s})["outcome"] == "accepted"
+    assert state_of(fleet, item) == "implausible"
+    assert why in fleet.view(liar)["quarantine"]
+
+
+def test_what_took_as_long_as_its_time_limit_is_over_it(fleet: Fleet) -> None:
+    slow = fleet.device("slow")
+    fleet.submit()
+    item = slow.lease(1).items[0]
+    slow.start(item)
+    with fleet.service.database.write() as session:
+        session.get_one(Launch, item.launch_id).started_at -= timedelta(seconds=item.protocol.time_limit_s)
+    slow.report(item, {**OVER_TIME, "wall_s": item.protocol.time_limit_s})
+    assert state_of(fleet, item) == "infeasible"
+    assert fleet.view(slow)["quarantine"] is None
+
+
+ENDS = {
+    "done": {},
+    "failed": {"outcome": "failed", "reason": "crashed", "message": "no", "latency": None, "memory": None},
+    "infeasible": {
+        "outcome": "infeasible", "reason": "out_of_memory", "message": "no", "latency": None, "memory": None,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_no_report_adds_more_time_than_has_passed(fleet: Fleet, end: dict[str, Any]) -> None:
+    liar = fleet.device("liar")
+    fleet.submit()
+    item = liar.lease(1).items[0]
+    found = {**honest(item), **end, "wall_s": 1e6, "measuring_s": 1e6, "build_s": 1e6}
+    report = {"launch_id": item.launch_id, "fence": item.fence, "result": found}
+    answer = liar.http.post("/v1/reports", json={"reports": [report], "busy_s": 1e6})
+    assert answer.json()["receipts"][0]["outcome"] == "accepted"
+    fleet.service.work()
+    with fleet.service.database.read() as session:
+        (target,) = session.query(Target)
+        assert 0 < target.busy_s < 60
+        assert 0 < target.measuring_s < 60
+        row = session.get_one(Device, liar.id)
+        assert 0 < row.busy_s < 60
+        assert 0 < row.measuring_s < 60
+
+
+def test_no_launch_has_more_samples_than_its_protocol_asks_for(fleet: Fleet) -> None:
+    """Percentiles are taken over all samples: those of one launch would outweigh the others."""
+    liar = fleet.device("liar")
+    fleet.submit()
+    item = liar.lease(1).items[0]
+    found = honest(item)
+    found["latency"]["samples_ms"] *= 20
+    answer = liar.send(item, found)
+    assert answer.status_code == 422
+    assert answer.json()["field"] == "reports.0.result.latency.samples_ms"
+    assert f"{item.protocol.repeats} timed passes, not 100" in answer.json()["detail"]
+    assert liar.report(item, honest(item))["outcome"] == "accepted"

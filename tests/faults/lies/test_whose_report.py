@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from dishonest import Fleet, honest, result
+from dishonest import Device, Fleet, honest, result
 from ulid import ULID
 
-from edgefront.core.store.tables import Launch
+from edgefront.core.store.tables import Device as Row
+from edgefront.core.store.tables import Launch, Lease
+from edgefront.core.wire.agent import LeaseItem
 
 LIES = {
     "a fast result": result(0.5, 1 << 30),
@@ -50,8 +53,59 @@ def test_a_report_under_a_fence_to_come_is_refused(fleet: Fleet) -> None:
     device = fleet.device("device")
     fleet.submit()
     item = device.lease(1).items[0]
-    assert device.report(item, honest(item), item.fence + 1)["outcome"] == "conflict"
+    receipt = device.report(item, honest(item), item.fence + 1)
+    assert receipt["outcome"] == "conflict"
+    assert "not under this fence" in receipt["detail"]
     assert device.report(item, honest(item))["outcome"] == "accepted"
+
+
+def lies_and_truths(fleet: Fleet, liar: Device, items: Iterable[LeaseItem], other: Device) -> None:
+    """The liar answers before the device that has the work now, for nothing."""
+    held = {item.launch_id: item for item in other.lease(32).items}
+    assert set(held) == {item.launch_id for item in items}
+    for item in items:
+        receipt = liar.report(item, honest(item, 1 / 20))
+        assert receipt["outcome"] == "conflict"
+        assert "given back" in receipt["detail"]
+    assert {other.report(item, honest(item))["outcome"] for item in held.values()} == {"accepted"}
+    with fleet.service.database.read() as session:
+        assert {row.device_id for row in session.query(Launch).filter(Launch.id.in_(held))} == {other.id}
+
+
+def test_what_was_given_back_is_reported_by_others(fleet: Fleet) -> None:
+    liar, other = fleet.device("liar"), fleet.device("other")
+    fleet.submit()
+    lease = liar.lease(32)
+    liar.http.post(f"/v1/leases/{lease.lease_id}/release", json={}).raise_for_status()
+    (first, *others) = lease.items
+    assert liar.report(first, honest(first))["outcome"] == "conflict", "also before another has it"
+    lies_and_truths(fleet, liar, lease.items, other)
+    assert others
+
+
+def test_what_a_device_in_quarantine_held_is_reported_by_who_has_it_now(fleet: Fleet) -> None:
+    liar, other = fleet.device("liar"), fleet.device("other")
+    fleet.submit()
+    lease = liar.lease(32)
+    with fleet.service.database.write() as session:
+        session.get_one(Row, liar.id).quarantine = "caught"
+    fleet.sweep()
+    lies_and_truths(fleet, liar, lease.items, other)
+
+
+def test_who_held_a_launch_before_it_was_given_back_reports_it_no_more(fleet: Fleet) -> None:
+    """Its lease had run out: of the launches that another gave back, only the present holder knows anything."""
+    slow, quick = fleet.device("slow"), fleet.device("quick")
+    fleet.submit()
+    (item,) = slow.lease(1).items
+    with fleet.service.database.write() as session:
+        for row in session.query(Lease):
+            row.expires_at = row.created_at
+    fleet.sweep()
+    lease = quick.lease(32)
+    assert item.launch_id in {one.launch_id for one in lease.items}
+    quick.http.post(f"/v1/leases/{lease.lease_id}/release", json={}).raise_for_status()
+    assert slow.report(item, honest(item))["outcome"] == "conflict"
 
 
 def test_the_ids_of_a_batch_do_not_count_up(fleet: Fleet) -> None:

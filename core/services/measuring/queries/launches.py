@@ -172,6 +172,7 @@ _FOR_REPORT = (
         Launch.attempts,
         Launch.fence,
         Launch.reports,
+        Launch.created_at,
         Launch.started_at,
         Lease.created_at.label("leased_at"),
         Measurement.protocol,
@@ -277,6 +278,26 @@ def _still_wanted() -> ColumnElement[bool]:
         )
         .exists()
     )
+
+
+def forget_holder(session: Session, launch_ids: Collection[str]) -> None:
+    """The holder of these locked launches has given them back unmeasured: it reports on them no more."""
+    if launch_ids:
+        session.execute(
+            update(Launch).where(any_of(Launch.id, launch_ids)).values(device_id=None, former_device_id=None),
+            execution_options=_QUIET,
+        )
+
+
+def pass_on(session: Session, launch_ids: Collection[str]) -> None:
+    """These locked launches were taken from their holder: what it measured counts until another device holds them."""
+    if launch_ids:
+        session.execute(
+            update(Launch)
+            .where(any_of(Launch.id, launch_ids))
+            .values(device_id=None, former_device_id=Launch.device_id, fence=Launch.fence + 1),
+            execution_options=_QUIET,
+        )
 
 
 def give_back(session: Session, launch_ids: Collection[str], now: datetime) -> None:
