@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.measurement import belief as rules
 from edgefront.core.measurement.protocol import LATENCY_NAMES
+from edgefront.core.measurement.record import conditions_of
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, median
 from edgefront.core.services.fleet.capability import can_read, can_run
 from edgefront.core.services.fleet.device_keys import key_of_device
@@ -375,7 +376,7 @@ def _is_explained_by_load(
     if not rules.agree_in_memory(outlier, middle):
         return False
     slowed = [result] if outlier.latency_ms > middle.latency_ms else beside
-    return all(one["environment"].get("conditions") for one in slowed)
+    return all(conditions_of(one) for one in slowed)
 
 
 def _middle(votes: Sequence[rules.Vote], chosen: Collection[int]) -> rules.Vote:
