@@ -19,6 +19,7 @@ from typing import Any
 from edgefront.agents.config import AgentConfig
 from edgefront.agents.device.conditions import Conditions
 from edgefront.agents.device.cores import CorePlan, keep_to
+from edgefront.agents.device.patience import Patience
 from edgefront.agents.device.probe import probe
 from edgefront.agents.device.runtimes_file import RuntimesFile
 from edgefront.agents.measuring.failures import failure
@@ -31,7 +32,6 @@ from edgefront.agents.server.logs import AGENTS, LogBuffer, LogSender
 from edgefront.agents.server.sender import Sender
 from edgefront.agents.server.spool import Spool
 from edgefront.core.errors import EdgefrontError, InvalidInput, MeasurementError, Unavailable
-from edgefront.core.measurement.protocol import BUSY_WAIT_S
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.statistics import median
 from edgefront.core.spaces.architecture import Architecture
@@ -58,6 +58,7 @@ class Agent:
         self._facts = facts
         self.plan = CorePlan.of_device(config.cores)
         self.conditions = Conditions(self.plan.count)
+        self.patience = Patience()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
         self._measurer: Measurer | None = None
@@ -163,7 +164,8 @@ class Agent:
         with ThreadPoolExecutor(1, thread_name_prefix="measuring") as thread:
             while (held := await self._next(leasing, sender)) is not None:
                 try:
-                    await self._make(held, leasing, sender, lambda item: _measure(measurer, item), thread)
+                    held, conditions = await self._when_fit(held, leasing)
+                    await self._make(held, conditions, leasing, sender, lambda item: _measure(measurer, item), thread)
                 except Aborted:
                     await leasing.give_back(leasing.unload(held))
                 except (Unavailable, OSError) as error:
@@ -184,13 +186,13 @@ class Agent:
     async def _make(
         self,
         held: HeldItem,
+        conditions: str,
         leasing: Leasing,
         sender: Sender,
         measure: Callable[[LeaseItem], LaunchResult],
         thread: ThreadPoolExecutor,
     ) -> None:
         item = held.item
-        conditions = await self._bad_conditions(item)
         sent = self._spawn(leasing.tell_start(item))
         if not self.plan.others(item.protocol.threads):
             # The launch uses every core: finish all other work before it is measured.
@@ -204,18 +206,27 @@ class Agent:
         sender.put(LaunchReport(launch_id=item.launch_id, fence=item.fence, result=result))
         _tell(item, result)
 
-    async def _bad_conditions(self, item: LeaseItem) -> str:
-        """What is bad on this device now, in words; waits for better conditions first where the protocol asks so."""
-        threads = item.protocol.threads
-        bad = await asyncio.to_thread(self.conditions.bad, threads)
-        if not bad or item.protocol.when_busy == "mark":
-            return "; ".join(bad)
-        _log.info("waiting to measure: %s", "; ".join(bad))
-        end = time.monotonic() + BUSY_WAIT_S
-        while bad and time.monotonic() < end and not self._draining.is_set():
+    async def _when_fit(self, held: HeldItem, leasing: Leasing) -> tuple[HeldItem, str]:
+        """The launch to make now, and what is bad on this device, in words.
+
+        That is `held`, after a wait for better conditions where its protocol asks so and the device's patience lasts;
+        launches that need not wait are made meanwhile: then it is one of these, and `held` the next.
+        """
+        item, threads = held.item, held.item.protocol.threads
+        while True:
+            bad = await self._bad_conditions(threads)
+            if not bad:
+                self.patience.good(threads)
+            may_wait = bad and item.protocol.when_busy == "wait" and not self._draining.is_set()
+            if not may_wait or not self.patience.lasts(item.launch_id, threads, bad):
+                return held, bad
+            if (other := leasing.holdings.instead()) is not None:
+                return other, await self._bad_conditions(other.item.protocol.threads)
             await self._pause(_LOOK_AGAIN_S)
-            bad = await asyncio.to_thread(self.conditions.bad, threads)
-        return "; ".join(bad)
+
+    async def _bad_conditions(self, threads: int) -> str:
+        """In words; empty if there are none."""
+        return "; ".join(await asyncio.to_thread(self.conditions.bad, threads))
 
     async def _pause(self, seconds: float) -> None:
         with suppress(asyncio.TimeoutError):

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -30,6 +30,7 @@ from edgefront.core.errors import (
 )
 from edgefront.core.retry import retry_after_s
 from edgefront.core.wire.agent import (
+    QUARANTINE_HEADER,
     RENEW_HEADER,
     EnrolRequest,
     EnrolResponse,
@@ -98,6 +99,8 @@ class AgentClient:
         """Whether the server has asked to replace the credential that is in use."""
         self.on_trial = False
         """Whether the credential in use has not been accepted yet, and the one before it is kept."""
+        self.quarantine: str | None = None
+        """Why the device is in quarantine, by the last answer to `lease`; None: it is not."""
         self._http = httpx.AsyncClient(
             base_url=self.server,
             timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
@@ -132,7 +135,10 @@ class AgentClient:
         """Requests work; the server may take `wait_s` to answer. If cancelled, it closes the connection, and the server
         releases launches that it may have claimed at that moment.
         """
-        return await self._ask("/v1/leases", request, LeaseResponse, wait_s=request.wait_s)
+        response = await self._send("/v1/leases", request, wait_s=request.wait_s)
+        reason = response.headers.get(QUARANTINE_HEADER)
+        self.quarantine = None if reason is None else unquote(reason)
+        return self._read(response, LeaseResponse)
 
     async def start(self, launch_id: str, fence: int) -> None:
         """Reports that this launch starts. `Conflict` or `NotFound`: it is no longer this device's, or no longer
@@ -158,7 +164,9 @@ class AgentClient:
     async def _ask(
         self, path: str, body: BaseModel | None, kind: type[Answer], *, wait_s: float = 0.0, bearer: str | None = None
     ) -> Answer:
-        response = await self._send(path, body, wait_s=wait_s, bearer=bearer)
+        return self._read(await self._send(path, body, wait_s=wait_s, bearer=bearer), kind)
+
+    def _read(self, response: httpx.Response, kind: type[Answer]) -> Answer:
         try:
             return kind.model_validate_json(response.content)
         except ValidationError as error:

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Body, Request, Response
 
@@ -25,6 +27,7 @@ from edgefront.core.services.fleet import credentials, devices
 from edgefront.core.services.fleet.capability import device_keys
 from edgefront.core.services.measuring import leases
 from edgefront.core.wire.agent import (
+    QUARANTINE_HEADER,
     RENEW_HEADER,
     HeartbeatResponse,
     LeaseRequest,
@@ -41,8 +44,14 @@ _LEASED[200]["headers"] = {
     RENEW_HEADER: {
         "schema": {"type": "string", "enum": ["true"]},
         "description": "The device's credential is old: replace it (rotate_credential)",
-    }
+    },
+    QUARANTINE_HEADER: {
+        "schema": {"type": "string"},
+        "description": "Why the device is in quarantine and gets no launches, percent-encoded",
+    },
 }
+MOST_REASON = 1000
+"""Characters of the reason for a quarantine that are sent."""
 DRAINING_WAIT_S = 5.0
 """Seconds that a draining device waits between requests, once it has been answered that it is draining."""
 
@@ -65,14 +74,14 @@ async def lease(
     loop = asyncio.get_running_loop()
     begun = loop.time()
     end = begun + min(body.wait_s, here.settings.leases.max_wait_s)
-    found, keys = await in_turn(_claim, here, device_id, body, True)
+    claimed = await in_turn(_claim, here, device_id, body, True)
     headers = {}
     if credentials.is_old(principal_of(request), here.settings.access.credential_days, datetime.now(timezone.utc)):
         headers[RENEW_HEADER] = "true"
-    if not found.items and end > loop.time() and not here.room.closed:
+    if not claimed.found.items and end > loop.time() and not here.room.closed:
         gone = asyncio.ensure_future(_disconnected(request))
         try:
-            found = await _wait_for_work(request, here, device_id, body, found, keys, end, gone)
+            claimed = await _wait_for_work(request, here, device_id, body, claimed, end, gone)
         finally:
             gone.cancel()
         waited = loop.time() - begun
@@ -80,8 +89,19 @@ async def lease(
         here.metrics.lease_wait.observe(waited)
     else:
         here.metrics.lease_wait.observe(0.0)
-    here.metrics.leased.inc(len(found.items))
-    return send_view(found, headers)
+    here.metrics.leased.inc(len(claimed.found.items))
+    if claimed.quarantine is not None:
+        headers[QUARANTINE_HEADER] = quote(claimed.quarantine[:MOST_REASON])
+    return send_view(claimed.found, headers)
+
+
+@dataclass(frozen=True)
+class _Claimed:
+    """The launches for a device; if there are none, the keys under which it waits, and why it is in quarantine."""
+
+    found: LeaseResponse
+    keys: frozenset[str] = frozenset()
+    quarantine: str | None = None
 
 
 async def _wait_for_work(
@@ -89,38 +109,36 @@ async def _wait_for_work(
     here: Context,
     device_id: str,
     body: LeaseRequest,
-    found: LeaseResponse,
-    keys: frozenset[str],
+    claimed: _Claimed,
     end: float,
     gone: asyncio.Future[None],
-) -> LeaseResponse:
+) -> _Claimed:
     loop = asyncio.get_running_loop()
-    if found.state == "draining":
+    if claimed.found.state == "draining":
         end = min(end, loop.time() + DRAINING_WAIT_S)
-    while not found.items and not gone.done() and not here.room.closed:
+    while not claimed.found.items and not gone.done() and not here.room.closed:
         left = end - loop.time()
         if left <= 0:
             break
-        may_wait = await here.room.wait(device_id, keys, min(left, here.room.patience_s), gone)
+        may_wait = await here.room.wait(device_id, claimed.keys, min(left, here.room.patience_s), gone)
         if gone.done() or here.room.closed or not may_wait:
             break
-        before = found.state
+        before = claimed.found.state
         try:
             await here.credentials.resolve(request.state.credential)  # it may have ended while it waited
-            found, keys = await in_turn(_claim, here, device_id, body, False)
+            claimed = await in_turn(_claim, here, device_id, body, False)
         except Unavailable:
             continue  # the agent would only retry, so it waits here until the database is available
-        if found.state != before:
+        if claimed.found.state != before:
             break
-    if gone.done() and found.lease_id is not None:
+    if gone.done() and claimed.found.lease_id is not None:
         # The client is gone: release the lease rather than waiting for it to expire.
         with suppress(EdgefrontError):
-            await in_turn(_release, here, device_id, found.lease_id, ())
-    return found
+            await in_turn(_release, here, device_id, claimed.found.lease_id, ())
+    return claimed
 
 
-def _claim(here: Context, device_id: str, body: LeaseRequest, first: bool) -> tuple[LeaseResponse, frozenset[str]]:
-    """The launches for the device, and the keys under which it waits if there are none."""
+def _claim(here: Context, device_id: str, body: LeaseRequest, first: bool) -> _Claimed:
     with here.database.write() as session:
         now = here.database.now(session)
         if first and body.facts is not None:
@@ -128,8 +146,9 @@ def _claim(here: Context, device_id: str, body: LeaseRequest, first: bool) -> tu
         found = leases.claim(session, device_id, body.max_items, now, here.settings.leases.ttl_s)
         found = found.model_copy(update={"heartbeat_s": here.settings.leases.heartbeat_s})
         if found.items:
-            return found, frozenset()
-        return found, frozenset(device_keys(devices.own_device(session, device_id)))
+            return _Claimed(found)
+        device = devices.own_device(session, device_id)
+        return _Claimed(found, frozenset(device_keys(device)), device.quarantine)
 
 
 async def _disconnected(request: Request) -> None:

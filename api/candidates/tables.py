@@ -53,7 +53,7 @@ _TYPES = {
         ("speedup", "speedup_low", "speedup_high", "memory_ratio", "baseline_latency_ms", "baseline_memory_bytes"),
         pa.float64(),
     ),
-    **dict.fromkeys(("on_frontier", "extrapolated"), pa.bool_()),
+    **dict.fromkeys(("on_frontier", "extrapolated", "marked"), pa.bool_()),
     **dict.fromkeys(("created_at", "measured_at"), pa.timestamp("us", "UTC")),
 }
 """Types of the columns that are not text."""
@@ -77,6 +77,7 @@ FRONTIER_COLUMNS = (
     "build_peak_bytes",
     *MEASURED,
     "launches",
+    "marked",
 )
 
 

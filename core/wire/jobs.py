@@ -264,6 +264,9 @@ class CandidateNews(View):
     energy_token_mj: float | None = None
     """Millijoules a generated token; None too where the device does not let its energy be read."""
     launches: int
+    marked: bool = False
+    """At least one of the launches that count was measured under conditions out of the ordinary, or on a device whose
+    anchor has moved."""
     on_frontier: bool
     versus_baseline: Versus | None
     created_at: datetime
@@ -289,6 +292,10 @@ class TargetView(View):
     """Candidates that the budget and algorithm will have proposed at the end, baselines included."""
     launches_done: int
     frontier_size: int
+    unconfirmed: int = 0
+    """Candidates that wait for a second launch that agrees."""
+    marked: int = 0
+    """Candidates on the frontier that are `marked`."""
     hypervolume: float
     """In units of the box between the ideal corner and the reference point, 0 to 1 and above."""
     reference: dict[str, float] | None

@@ -65,8 +65,10 @@ def show_device(session: Session, device: DeviceName) -> None:
         session.out.print(runtimes_table(found))
         if anchor.points:
             session.out.print(anchor_table(anchor.points))
+        else:
+            session.out.print("Anchor: not measured yet")
 
-    session.put(found, show)
+    session.put({**found.model_dump(mode="json"), "anchor": anchor}, show)
 
 
 @command(app, "logs")
@@ -140,12 +142,14 @@ def reenrol(
 
 
 def state_in_words(device: DeviceView) -> str:
-    """`active, offline`, `draining`, `active, in quarantine`."""
+    """`active, offline`, `draining`, `active, in quarantine`, `active, anchor has moved`."""
     words = [str(device.state)]
     if not device.online and device.state != "revoked":
         words.append("offline")
     if device.quarantine is not None:
         words.append("in quarantine")
+    if device.drift is not None:
+        words.append("anchor has moved")
     return ", ".join(words)
 
 

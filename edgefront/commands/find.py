@@ -24,6 +24,7 @@ from edgefront.commands.options import (
     MyModel,
     Narrow,
     Space,
+    WhenBusy,
 )
 from edgefront.core.measurement.runtimes import Runtime
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 _PANELS = {
     "Limits": "max_latency_ms max_memory_mb max_first_token_ms max_token_ms",
-    "Measuring": "device device_class runtime threads mode sequence_length memory_length dtype weights",
+    "Measuring": "device device_class runtime threads mode sequence_length memory_length dtype weights when_busy",
     "Generation": "prompt new context latency",
     "Search": "space narrow model candidates minutes seed",
 }
@@ -77,6 +78,7 @@ def find(
     latency: Annotated[str | None, typer.Option(help=LATENCY)] = None,
     dtype: Annotated[str | None, typer.Option(help=f"float32, bfloat16 or float16. {DTYPE}")] = None,
     weights: Annotated[str | None, typer.Option(help=f"full, int8, int4, q8_0 or q4_0. {WEIGHTS}")] = None,
+    when_busy: WhenBusy = None,
     space: Space = "lts-gpt2",
     narrow: Narrow = None,
     model: MyModel = None,
@@ -129,6 +131,7 @@ def find(
         **fields,
         "dtype": dtype,
         "weights": weights,
+        "when_busy": when_busy,
     }
     protocol = {field: value for field, value in protocol.items() if value is not None}
     request = find_request(

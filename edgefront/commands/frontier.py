@@ -45,6 +45,7 @@ def frontier(
     from edgefront.core.files import check_free
     from edgefront.core.validation import one_of
     from edgefront.core.wire.jobs import Quality
+    from edgefront.show.output import MARKED
     from edgefront.show.picture import check_ending
     from edgefront.show.tables import frontier_csv, frontier_table
 
@@ -78,9 +79,15 @@ def frontier(
         typer.echo(frontier_csv(found), nl=False)
         return
 
+    unconfirmed = {one.id: one.unconfirmed for one in asked.targets}
+
     def show() -> None:
         for view in found:
             session.out.print(frontier_table(view))
+            if any(point.marked for point in (*view.points, *view.baseline)):
+                session.out.print(f"{MARKED}: its page shows the launches", markup=False, soft_wrap=True)
+            if count := unconfirmed.get(view.target_id):
+                session.out.print(f"{count} unconfirmed: on no frontier until a second launch agrees")
             if view.summary:
                 session.out.print(view.summary, markup=False, soft_wrap=True)
                 session.out.print()

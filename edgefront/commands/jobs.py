@@ -33,6 +33,7 @@ from edgefront.commands.options import (
     ProtocolFields,
     Space,
     Watch,
+    WhenBusy,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ app = group("Search jobs: estimate, submit, watch, extend, control.")
 _PANELS = {
     "Search": "preset space narrow model goal algorithm setting candidates minutes min_parameters max_parameters seed",
     "Frontier": "epsilon",
-    "Measuring": "target mode sequence_length memory_length dtype weights precision",
+    "Measuring": "target mode sequence_length memory_length dtype weights precision when_busy",
     "Generation": "prompt new context latency",
     "Limits": "max_latency_ms max_memory_mb max_first_token_ms max_token_ms",
     "Proxy": "proxy proxy_setting",
@@ -90,6 +91,7 @@ def submit(
     dtype: Annotated[str | None, typer.Option(help=f"float32, bfloat16 or float16. {DTYPE}")] = None,
     weights: Annotated[str | None, typer.Option(help=f"full, int8, int4, q8_0 or q4_0. {WEIGHTS}")] = None,
     precision: Annotated[float | None, typer.Option(help="Wanted 95 % half-width, relative: 0.02.")] = None,
+    when_busy: WhenBusy = None,
     preset: Annotated[
         str | None,
         typer.Option(
@@ -159,6 +161,7 @@ def submit(
             "dtype": dtype,
             "weights": weights,
             "precision": precision,
+            "when_busy": when_busy,
         }
         targets = [submission.target(given) for given in target or [only_device(session)]]
         for wanted in targets:
@@ -461,7 +464,8 @@ def _print(session: Session, job: JobView) -> None:
         protocol = target.protocol
         session.out.print(
             f"{target.name}: {protocol.one_pass}, {protocol.runtime} {protocol.provider}, batch {protocol.batch}, "
-            f"logits {protocol.logits}, {protocol.dtype}, weights {protocol.weights}",
+            f"logits {protocol.logits}, {protocol.dtype}, weights {protocol.weights}"
+            + (", waits while the device is busy" if protocol.when_busy == "wait" else ""),
             markup=False,
             soft_wrap=True,
         )

@@ -48,6 +48,15 @@ WEIGHTS = (
     "q8_0, q4_0: llamacpp's, of all matrices."
 )
 
+WhenBusy = Annotated[
+    Literal["mark", "wait"] | None,
+    typer.Option(
+        "--when-busy",
+        help="On battery, in a power-saving mode, under other load or throttled: measure and mark the launch, or wait "
+        "for better conditions first, up to five minutes. Default: mark.",
+    ),
+]
+
 # Of jobs and trainings ----------------------------------------------------------------------------------------------
 
 ProtocolFields = Annotated[

@@ -11,8 +11,15 @@ from edgefront.show.output import NONE, gigabytes, moment, share, table
 if TYPE_CHECKING:
     from edgefront.show.fitting import FittingTable
 
-_UNITS = {"_gb_per_s": "GB/s", "_gflops": "GFLOP/s", "_mhz": "MHz", "_s": "s", "_c": "°C", "_w": "W"}
-"""Ending of a fact's name → its unit; the longer of two endings first."""
+_UNITS = {
+    "_gb_per_s": ("_bandwidth", "GB/s"),
+    "_gflops": ("_compute", "GFLOP/s"),
+    "_mhz": ("", "MHz"),
+    "_s": ("", "s"),
+    "_c": ("", "°C"),
+    "_w": ("", "W"),
+}
+"""Ending of a fact's name → what stands in its place, and the unit; the longer of two endings first."""
 
 
 def facts_table(device: DeviceView, state: str) -> FittingTable:
@@ -65,7 +72,7 @@ def runtimes_table(device: DeviceView) -> FittingTable:
 def _audits(device: DeviceView) -> str | None:
     if not device.audits:
         return None
-    return f"{device.audits} repeated launches, {share(device.audits_held_share)} of them as known before"
+    return f"{device.audits} repeated launches, {share(device.audits_held_share)} within the interval known before"
 
 
 def _of_parts(facts: Mapping[str, Any]) -> str:
@@ -73,10 +80,12 @@ def _of_parts(facts: Mapping[str, Any]) -> str:
 
 
 def _with_unit(name: str, value: Any) -> tuple[str, str]:
-    """The fact without its unit in the name, and the value with it: `memory_bytes` 16000000000 → memory, 16.0 GB."""
+    """The fact without its unit in the name, and the value with it: `memory_bytes` 16000000000 → memory, 16.0 GB;
+    `core_gflops` 37.5 → core compute, 37.5 GFLOP/s.
+    """
     if name.endswith("_bytes") and isinstance(value, int):
         return name.removesuffix("_bytes").replace("_", " "), gigabytes(value)
-    for ending, unit in _UNITS.items():
+    for ending, (instead, unit) in _UNITS.items():
         if name.endswith(ending) and isinstance(value, int | float) and not isinstance(value, bool):
-            return name.removesuffix(ending).replace("_", " "), f"{value:g} {unit}"
+            return (name.removesuffix(ending) + instead).replace("_", " "), f"{value:g} {unit}"
     return name.replace("_", " "), "yes" if value is True else "no" if value is False else str(value)

@@ -21,7 +21,7 @@ from edgefront.core.units import MB
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgefront.core.wire.jobs import Versus
+    from edgefront.core.wire.jobs import CandidateView, Versus
     from edgefront.show.fitting import FittingTable
 
 NONE = "–"
@@ -119,6 +119,17 @@ def milliseconds(value: float | None, half_width: float | None = None) -> str:
     digits = 1 if value >= 10 else 2
     interval = "" if half_width is None else f" ±{half_width:.{digits}f}"
     return f"{value:.{digits}f}{interval}"
+
+
+MARK = "!"
+"""Behind the latency of a candidate that is marked."""
+MARKED = f"{MARK} measured under conditions out of the ordinary, or after the device's anchor moved"
+
+
+def measured_latency(candidate: CandidateView) -> str:
+    """A candidate's latency with its interval, and a mark where it has one: 21.4 ±0.3 !"""
+    text = milliseconds(candidate.latency_ms, candidate.latency_half_width_ms)
+    return f"{text} {MARK}" if candidate.marked else text
 
 
 def times(ratio: float | None) -> str:

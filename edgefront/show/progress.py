@@ -59,9 +59,16 @@ def progress_line(target: TargetView, goal: Goal = "frontier") -> str:
         *([f"hypervolume {target.hypervolume:.4f}"] if goal == "frontier" else []),
         f"measuring {share(target.measuring_share)}",
     ]
+    parts += doubts(target)
     if target.seconds_left is not None and target.state != "finished":
         parts.append(f"about {duration(target.seconds_left)} left")
     return f"{target.name}: {target.state}: " + ", ".join(parts)
+
+
+def doubts(target: TargetView) -> list[str]:
+    """What is uncertain of the target's results, in words: `1 unconfirmed`, `2 on the frontier marked`."""
+    found = {"unconfirmed": target.unconfirmed, "on the frontier marked": target.marked}
+    return [f"{count} {words}" for words, count in found.items() if count]
 
 
 def progress_table(job: JobView) -> FittingTable:
@@ -88,6 +95,6 @@ def progress_table(job: JobView) -> FittingTable:
             *([f"{target.hypervolume:.4f}"] if whole_frontier else []),
             share(target.measuring_share),
             "" if target.state == "finished" else duration(target.seconds_left),
-            target.note,
+            " ".join([*([", ".join(doubts(target)) + "."] if doubts(target) else []), target.note]).strip(),
         )
     return shown

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from edgefront.core.spaces.words import architecture_in_words
 from edgefront.core.wire.jobs import CandidateView
 from edgefront.core.wire.recommendations import RecommendationView
-from edgefront.show.output import NONE, megabytes, millions, milliseconds, table
+from edgefront.show.output import MARKED, NONE, measured_latency, megabytes, millions, milliseconds, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +25,8 @@ def show(view: RecommendationView, console: Console) -> None:
         console.print(recommendation_table(view))
     if _any_extrapolated(view):
         line("* extrapolated: the model lies beyond those that the quality law was learnt from.", "dim")
+    if any(one.marked for one in _rows(view)):
+        line(f"{MARKED}.", "dim")
     for one in view.runners_up:
         line(f"runner-up {one.candidate.id} against the recommended: {one.trade}.", "dim")
     if view.perplexity_of:
@@ -67,7 +69,7 @@ def recommendation_table(view: RecommendationView) -> FittingTable:
             architecture_in_words(one.architecture),
             millions(one.decoder_parameters),
             _perplexity(one, trained.get(one.id)),
-            milliseconds(one.latency_ms, one.latency_half_width_ms),
+            measured_latency(one),
             *((milliseconds(one.first_token_ms), milliseconds(one.token_ms)) if generates else ()),
             megabytes(one.memory_bytes),
             style=style,
@@ -87,8 +89,13 @@ def recommendation_table(view: RecommendationView) -> FittingTable:
 def _any_extrapolated(view: RecommendationView) -> bool:
     """Whether the table marks a perplexity with a `*`."""
     trained = {one.candidate_id for one in view.trained}
+    return any(_perplexity(one, None).endswith("*") for one in _rows(view) if one.id not in trained)
+
+
+def _rows(view: RecommendationView) -> list[CandidateView]:
+    """All that the table shows."""
     rows = [view.recommended, view.baseline, *(one.candidate for one in view.runners_up), view.nearest]
-    return any(_perplexity(one, None).endswith("*") for one in rows if one is not None and one.id not in trained)
+    return [one for one in rows if one is not None]
 
 
 def _perplexity(one: CandidateView, trained: float | None) -> str:

@@ -11,7 +11,7 @@ from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.spaces.words import layers_in_words, spread, stack_in_words
 from edgefront.core.spreadsheet import cell
 from edgefront.core.wire.jobs import CandidateView, FrontierView
-from edgefront.show.output import NONE, megabytes, millions, milliseconds, speedup, table, times
+from edgefront.show.output import NONE, measured_latency, megabytes, millions, milliseconds, speedup, table, times
 
 if TYPE_CHECKING:
     from edgefront.show.fitting import FittingTable
@@ -33,6 +33,7 @@ _CSV = (
     "memory_ratio",
     "perplexity",
     "launches",
+    "marked",
 )
 PREDICTED = "predicted perplexity"
 
@@ -107,7 +108,7 @@ def _cells(point: CandidateView, predicts: bool, generates: bool) -> list[str]:
         str(point.architecture.get("d_model", NONE)),
         spread(_inner_widths(point)),
         *((NONE if perplexity is None else f"{perplexity:.4g}",) if predicts else ()),
-        milliseconds(point.latency_ms, point.latency_half_width_ms),
+        measured_latency(point),
         *((milliseconds(point.first_token_ms), milliseconds(point.token_ms), rate) if generates else ()),
         megabytes(point.memory_bytes),
         speedup(versus) + mark if versus else "",

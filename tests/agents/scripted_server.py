@@ -21,6 +21,7 @@ from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 
 from edgefront.core.wire.agent import (
+    QUARANTINE_HEADER,
     RENEW_HEADER,
     EnrolRequest,
     EnrolResponse,
@@ -52,6 +53,8 @@ class Script:
     headers: dict[str, str] = field(default_factory=dict)
     garbage: bool = False
     state: str = "active"
+    quarantine: str | None = None
+    """As it is sent: percent-encoded."""
     heartbeat_s: float = 0.2
     cancelled: tuple[str, ...] = ()
     credential: str = CREDENTIAL
@@ -157,6 +160,8 @@ def _app(script: Script) -> FastAPI:
             raise HTTPException(410)
         if script.renewing:
             response.headers[RENEW_HEADER] = "true"
+        if script.quarantine is not None:
+            response.headers[QUARANTINE_HEADER] = script.quarantine
         if body.facts is not None:
             script.facts.append(body.facts)
         end = time.monotonic() + body.wait_s

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from scripted_server import Script, ScriptedServer, wait_for
-from test_agent_loop import PROTOCOL, config, folder, item, running  # noqa: F401
+from test_agent_loop import PROTOCOL, config, folder, item, reported, running  # noqa: F401
 
 from edgefront.agents.device.conditions import Conditions
 from edgefront.agents.device.kernel import kernel_facts
+from edgefront.agents.device.patience import Patience
 from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, ceiling
 
 
@@ -81,7 +82,7 @@ def test_an_agent_marks_what_it_measures_under_bad_conditions(config, system):  
 
 
 def test_an_agent_waits_for_better_conditions_where_it_is_asked_to(config, system, caplog):  # noqa: F811
-    caplog.set_level(logging.INFO, "edgefront.agents.loop")
+    caplog.set_level(logging.INFO, "edgefront.agents")
     script = Script()
     say(system, "powersave")
     with ScriptedServer(script) as server, running(config(server.url)) as run:
@@ -92,3 +93,92 @@ def test_an_agent_waits_for_better_conditions_where_it_is_asked_to(config, syste
         say(system, "performance")
         wait_for(lambda: len(script.reports) == 1)
     assert "power" not in str(script.reports[0].result.environment.get("conditions", ""))
+
+
+WAITING = PROTOCOL.model_copy(update={"when_busy": "wait"})
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def waited_in_vain(clock: Clock, threads: int = 1) -> Patience:
+    patience = Patience(clock=clock)
+    assert patience.lasts("a", threads, "on battery")
+    clock.now += 299
+    assert patience.lasts("a", threads, "on battery")
+    clock.now += 1
+    assert not patience.lasts("a", threads, "on battery")
+    return patience
+
+
+def test_after_one_wait_in_vain_no_launch_waits_for_half_an_hour(clock: Clock) -> None:
+    patience = waited_in_vain(clock)
+    assert not patience.lasts("b", 1, "on battery")
+    clock.now += 1799
+    assert not patience.lasts("c", 1, "on battery")
+    clock.now += 1
+    assert patience.lasts("d", 1, "on battery")
+
+
+def test_good_conditions_in_between_let_the_next_launch_wait_again(clock: Clock) -> None:
+    patience = waited_in_vain(clock)
+    patience.good(1)
+    assert patience.lasts("b", 1, "on battery")
+
+
+def test_what_is_good_for_fewer_threads_says_nothing_of_a_launch_that_needs_more(clock: Clock) -> None:
+    patience = waited_in_vain(clock, threads=4)
+    patience.good(1)
+    assert not patience.lasts("b", 4, "other load (2 threads run)")
+    patience.good(4)
+    assert patience.lasts("b", 4, "other load (2 threads run)")
+
+
+def test_a_launch_that_was_taken_away_while_it_waited_uses_up_nothing_of_the_next(clock: Clock) -> None:
+    patience = Patience(clock=clock)
+    assert patience.lasts("a", 1, "on battery")
+    clock.now += 1000
+    assert patience.lasts("b", 1, "on battery")
+
+
+def test_launches_that_stay_in_bad_conditions_wait_once_together(config, system, caplog):  # noqa: F811
+    """Each waited for its own five minutes, and others behind them for all of these."""
+    caplog.set_level(logging.INFO, "edgefront.agents")
+    script = Script()
+    say(system, "powersave")
+    with ScriptedServer(script) as server, running(config(server.url)) as run:
+        run.agent.conditions = Conditions(4, system, lambda: 1)
+        run.agent.patience = Patience(wait_s=1.0)
+        script.items.extend(item(number, WAITING) for number in range(4))
+        wait_for(lambda: len(script.reports) == 4)
+    assert caplog.text.count("waiting to measure") == 1
+    assert caplog.text.count("waited in vain: power-saving governor") == 1
+    assert all("power-saving" in report.result.environment["conditions"] for report in script.reports)
+
+
+def test_launches_that_need_not_wait_are_made_while_others_do(config, system):  # noqa: F811
+    script = Script()
+    say(system, "powersave")
+    with ScriptedServer(script) as server, running(config(server.url)) as run:
+        run.agent.conditions = Conditions(4, system, lambda: 1)
+        script.items.extend([item(0, WAITING), item(1), item(2)])
+        wait_for(lambda: len(script.reports) == 2)
+        assert reported(script) == ["lau_1", "lau_2"]
+        assert sorted(script.started) == ["lau_1", "lau_2"]
+        script.items.append(item(3))  # asked for while it waits
+        wait_for(lambda: len(script.reports) == 3)
+        say(system, "performance")
+        wait_for(lambda: len(script.reports) == 4)
+    assert reported(script) == ["lau_1", "lau_2", "lau_3", "lau_0"]

@@ -10,10 +10,15 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 from running_api import Service, problem
-from simulated_agent import CLASS, SimulatedAgent
+from simulated_agent import CLASS, SimulatedAgent, by_parameters
+from sqlalchemy import select
 
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS
-from edgefront.core.wire.jobs import CandidatePage, CandidateView, FrontierView
+from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.store.tables import Event
+from edgefront.core.wire.jobs import CandidatePage, CandidateView, FrontierView, JobView
 from edgefront.core.wire.recommendations import RecommendationView
 from edgefront.show.tables import frontier_csv
 
@@ -43,6 +48,39 @@ def everyone(client: httpx.Client, path: str, **params: object) -> list[Candidat
         cursor = page.next_cursor
         if cursor is None:
             return found
+
+
+def test_candidates_with_a_marked_launch_are_marked_everywhere(service: Service, client: httpx.Client) -> None:
+    """Every third architecture is measured under other load."""
+
+    def measure(architecture: Architecture, protocol: MeasurementProtocol, before: int) -> LaunchResult:
+        result = by_parameters(architecture, protocol, before)
+        bad = {"conditions": "other load (9 threads run)"} if int(architecture.digest, 16) % 3 == 0 else {}
+        return result.model_copy(update={"environment": bad})
+
+    agent = SimulatedAgent(service.database, measure=measure)
+    made = service.submit(client)
+    path = f"/v1/jobs/{made['id']}"
+    service.measure(agent)
+    candidates = everyone(client, path)
+    assert {candidate.marked for candidate in candidates} == {True, False}
+    for candidate in candidates:
+        launches = client.get(f"/v1/candidates/{candidate.id}/launches").json()
+        marks = [launch["mark"] for launch in launches if launch["state"] == "done"]
+        assert candidate.marked == any(marks), marks
+    by_id = {candidate.id: candidate.marked for candidate in candidates}
+    frontier = FrontierView.model_validate_json(client.get(f"{path}/frontier").content)
+    assert all(point.marked == by_id[point.id] for point in (*frontier.points, *frontier.baseline))
+    target = JobView.model_validate_json(client.get(path).content).targets[0]
+    assert target.marked == sum(point.marked for point in frontier.points)
+    rows = csv.DictReader(io.StringIO(client.get(f"{path}/candidates", params={"format": "csv"}).text))
+    assert {row["id"]: row["marked"].lower() == "true" for row in rows} == by_id
+    said = RecommendationView.model_validate_json(client.get(f"{path}/recommendation").content)
+    assert said.recommended is not None
+    assert said.recommended.marked == by_id[said.recommended.id]
+    with service.database.read() as session:
+        news = session.scalars(select(Event.data).where(Event.job_id == made["id"], Event.kind == "candidate")).all()
+    assert {one["id"]: one["marked"] for one in news} == by_id
 
 
 def test_pages_filters_and_sorts(client: httpx.Client, path: str) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -19,8 +20,8 @@ from edgefront.api.docs import examples
 from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.settings import LeaseSettings
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Launch
-from edgefront.core.wire.agent import PROTOCOL_VERSION, LeaseResponse, ReportResponse
+from edgefront.core.store.tables import Device, Launch
+from edgefront.core.wire.agent import PROTOCOL_VERSION, QUARANTINE_HEADER, LeaseResponse, ReportResponse
 
 MEMORY = examples.REPORT_REQUEST["reports"][0]["result"]["memory"]
 
@@ -241,6 +242,23 @@ def test_a_drain_reaches_a_waiting_agent(service: Service) -> None:
     waiting = Waiting(service, service.client_with({"Authorization": f"Bearer {credential}"}))
     service.client().post(f"/v1/devices/{device}/drain")
     assert waiting.answer().state == "draining"
+
+
+def test_a_device_in_quarantine_is_told_why(service: Service, database: Database) -> None:
+    device, credential = service.enrol("board", CLASS)
+    agent = service.client_with({"Authorization": f"Bearer {credential}"})
+    assert QUARANTINE_HEADER not in agent.post("/v1/leases", json={"wait_s": 0}).headers
+    waiting = Waiting(service, agent)
+    with database.write() as session:
+        session.get_one(Device, device).quarantine = "its anchor failed 3 times: out of memory – 3 µs\nof many"
+    service.client().post(f"/v1/devices/{device}/drain")  # wakes it
+    assert waiting.answer().state == "draining"
+    sent = agent.post("/v1/leases", json={"wait_s": 0})
+    LeaseResponse.model_validate_json(sent.content)
+    assert unquote(sent.headers[QUARANTINE_HEADER]) == "its anchor failed 3 times: out of memory – 3 µs\nof many"
+    service.client().post(f"/v1/devices/{device}/activate")
+    service.client().post(f"/v1/devices/{device}/trust")
+    assert QUARANTINE_HEADER not in agent.post("/v1/leases", json={"wait_s": 0}).headers
 
 
 def test_a_client_that_disconnects_stops_waiting_and_leaves_no_lease(

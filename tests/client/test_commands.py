@@ -144,6 +144,16 @@ def test_a_pass_of_its_own_is_submitted_shown_and_refused(running: Running) -> N
         assert words in refused.stderr
 
 
+def test_a_job_waits_for_better_conditions_where_that_is_asked(running: Running) -> None:
+    narrow = ("--narrow", "n_layer=2 d_model=128 d_inner=256", "--candidates", "2")
+    job = read(running, "job", "submit", *narrow, "--when-busy", "wait", "--name", "patient")
+    assert job["targets"][0]["protocol"]["when_busy"] == "wait"
+    assert "waits while the device is busy" in show(running, "job", "show", job["id"])
+    job = read(running, "job", "submit", *narrow, "--when-busy", "mark", "--name", "impatient")
+    assert "waits" not in show(running, "job", "show", job["id"])
+    assert edgefront("job", "submit", *narrow, "--when-busy", "hope", home=running.home).returncode == exits.USAGE
+
+
 def test_the_only_device_is_the_default_target(running: Running) -> None:
     job = read(running, "job", "submit", "--narrow", "n_layer=2 d_model=128 d_inner=256", "--candidates", "2")
     assert job["request"]["targets"][0]["device"] == running.board

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from command_line import edgefront
 from running_client import Running
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from edgefront import exits
 from edgefront.client import Client
 from edgefront.commands.access import agent_command
 from edgefront.core.services.fleet import logs
 from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Candidate, Device
 from edgefront.core.wire.agent import LogLine, LogRequest
 
 
@@ -54,6 +59,62 @@ def test_the_log_of_a_device(running: Running) -> None:
     ]
     told = edgefront("device", "logs", running.board, "--json", home=running.home)
     assert [json.loads(line)["message"] for line in told.stdout.splitlines()][-1] == "[bold]line 2"
+
+
+@contextmanager
+def rows(running: Running) -> Iterator[Session]:
+    """The service's rows, to be changed."""
+    database = Database(f"sqlite:///{running.home / 'edgefront.db'}")
+    try:
+        with database.write() as session:
+            yield session
+    finally:
+        database.dispose()
+
+
+def test_a_device_says_that_its_anchor_has_moved_and_what_its_anchor_took(running: Running) -> None:
+    shown = edgefront("device", "show", running.board, home=running.home).stdout
+    assert "Anchor: not measured yet" in shown
+    found = read(running, "device", "show", running.board)
+    assert found["name"] == running.board
+    assert found["anchor"]["points"] == []
+    with rows(running) as session:
+        device = session.scalars(select(Device).where(Device.name == running.board)).one()
+        kept = dict(device.facts)
+        device.drift = "the device's anchor takes 1.50 times as long as usual"
+        device.facts = {**kept, "extra": {"core_gflops": 37.5, "core_gb_per_s": 9.25}}
+    try:
+        assert "anchor has moved" in edgefront("device", "list", home=running.home).stdout
+        words = " ".join(edgefront("device", "show", running.board, home=running.home).stdout.split())
+        assert "core compute 37.5 GFLOP/s" in words
+        assert "core bandwidth 9.25 GB/s" in words
+    finally:
+        with rows(running) as session:
+            device = session.scalars(select(Device).where(Device.name == running.board)).one()
+            device.drift, device.facts = None, kept
+
+
+def test_marked_and_unconfirmed_results_are_said(running: Running) -> None:
+    point, other = running.client.frontier(running.job.id).points[:2]
+    with rows(running) as session:
+        session.get_one(Candidate, point.id).marked = True
+        kept = session.get_one(Candidate, other.id)
+        kept.state, kept.on_frontier = "unconfirmed", False
+    try:
+        shown = edgefront("frontier", running.job.id, home=running.home).stdout
+        (line,) = [line for line in shown.splitlines() if point.id in line]
+        assert " !" in line
+        assert shown.count("! measured under conditions out of the ordinary") == 1
+        assert "1 unconfirmed: on no frontier until a second launch agrees" in shown
+        job = " ".join(edgefront("job", "show", running.job.id, home=running.home).stdout.split())
+        assert "1 unconfirmed, 1 on the frontier marked." in job
+        (row,) = [one for one in read(running, "frontier", running.job.id)[0]["points"] if one["id"] == point.id]
+        assert row["marked"] is True
+    finally:
+        with rows(running) as session:
+            session.get_one(Candidate, point.id).marked = False
+            kept = session.get_one(Candidate, other.id)
+            kept.state, kept.on_frontier = "measured", True
 
 
 def test_a_token_comes_with_its_command(running: Running) -> None:

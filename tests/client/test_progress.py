@@ -19,6 +19,13 @@ def job(state: str, settled: int, note: str) -> JobView:
     return JOB.model_copy(update={"targets": (target,)})
 
 
+def test_a_line_says_how_many_are_unconfirmed_or_marked() -> None:
+    (target,) = job("searching", 5, "").targets
+    assert "unconfirmed" not in progress.progress_line(target)
+    doubtful = target.model_copy(update={"unconfirmed": 1, "marked": 2})
+    assert ", 1 unconfirmed, 2 on the frontier marked" in progress.progress_line(doubtful)
+
+
 def test_a_note_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     written = StringIO()
     shown = Console(file=written, width=80)

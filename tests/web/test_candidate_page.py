@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -14,6 +15,8 @@ from test_accessibility import inspect
 from watched_page import WatchedPage
 from worked_trainings import Pool
 
+from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Candidate, Launch
 from edgefront.embedded.service import EmbeddedService
 
 Watch = Callable[..., WatchedPage]
@@ -51,6 +54,44 @@ def test_one_candidate_from_the_answer_to_its_files(
     expect(formats).to_have_count(len(details["downloads"]))
     page.get_by_role("link", name="Show in its job").click()
     expect(page.locator("#chosen-title")).to_have_text(f"Candidate {candidate['number']}")
+
+
+def test_what_is_marked_or_cannot_be_true_says_so(
+    watch: Watch, member: BrowserContext, api: httpx.Client, predicted: dict[str, Any], service: EmbeddedService
+) -> None:
+    """A marked candidate with a launch that cannot be true, among those that count."""
+    path = f"/v1/jobs/{predicted['id']}"
+    point = api.get(f"{path}/frontier").json()["points"][0]
+    honest = api.get(f"/v1/candidates/{point['id']}/launches").json()[0]
+    reason = "implausible: 0.001 ms is beyond what its processor can do"
+    database = Database(f"sqlite:///{service.home / 'edgefront.db'}")
+    with database.write() as session:
+        candidate = session.get_one(Candidate, point["id"])
+        candidate.marked = True
+        now = database.now(session)
+        result = {**honest["result"], "latency": {"warmup_ms": [0.001], "samples_ms": [0.001] * 5}}
+        session.add(
+            Launch(
+                measurement_id=candidate.measurement_id, device_key="device:none", state="implausible",
+                purpose="confirm", reason=reason, result=result, created_at=now, finished_at=now,
+            )
+        )  # fmt: skip
+    database.dispose()
+    seen = watch(member, f"/jobs/{predicted['id']}")
+    sign = seen.page.locator(f"#candidates tr[data-id='{point['id']}'] .mark")
+    expect(sign).to_have_attribute("title", re.compile("out of the ordinary"))
+    expect(seen.page.locator("#candidates .mark")).to_have_count(1)
+    sign.scroll_into_view_if_needed()
+    seen = watch(member, f"/jobs/{predicted['id']}/candidates/{point['id']}")
+    expect(seen.page.locator("#figures .mark")).to_have_count(1)
+    row = seen.page.locator("#launches tbody tr", has_text="check, implausible")
+    expect(row).to_contain_text(reason)
+    expect(row.locator("svg")).to_have_count(0)
+    least = min(honest["result"]["latency"]["samples_ms"] + honest["result"]["latency"]["warmup_ms"])
+    expect(seen.page.locator("#launches-note")).not_to_contain_text("from 0.001 ms")
+    assert least > 0.1
+    row.scroll_into_view_if_needed()
+    inspect(seen)
 
 
 def test_a_lineage_leads_from_child_to_parent(

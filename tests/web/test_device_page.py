@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -32,6 +33,7 @@ def test_a_device_shows_its_anchor_and_why_it_is_in_quarantine(
         key = key_of_device(device.id)
         made = demand.measurements(session, key, protocol.model_dump(mode="json"), protocol.digest, [want])
         for index, latency in enumerate(LATENCIES):
+            mark = "other load (9 threads run)" if index == 3 else None
             environment = {"load_1m": 0.1 * index, "temperature_c": 50 + index}
             session.add(
                 Launch(
@@ -40,6 +42,7 @@ def test_a_device_shows_its_anchor_and_why_it_is_in_quarantine(
                     state="done",
                     purpose="anchor",
                     device_id=device.id,
+                    mark=mark,
                     result={**done(latency, 1 << 20).model_dump(mode="json"), "environment": environment},
                     created_at=now,
                     finished_at=now + timedelta(minutes=30 * index),
@@ -59,3 +62,11 @@ def test_a_device_shows_its_anchor_and_why_it_is_in_quarantine(
     expect(seen.page.locator("#points tbody tr").first).to_contain_text("2.50 ms")
     expect(seen.page.locator("#drawing polyline")).to_have_count(3)  # no clock is reported
     expect(seen.page.locator("#drawing figcaption").first).to_have_text("Latency from 0 to 2.5 ms")
+    ends = seen.page.locator("#drawing .ends").first.locator("span")
+    expect(ends).to_have_count(2)
+    assert ends.first.inner_text() != ends.last.inner_text()
+    expect(seen.page.locator("#drawing figure").first.locator("circle.marked title")).to_have_text(
+        re.compile("other load")
+    )
+    expect(seen.page.locator("#marked-help")).to_be_visible()
+    expect(seen.page.locator("#hardware")).to_contain_text("8.6 GB of memory")

@@ -118,6 +118,7 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("tokens_per_s", "generated tokens over that time, of all sequences, 1/s"),
     ("energy_token_mj", "energy a generated token, mJ; empty where the device does not let it be read"),
     ("launches", "launches measured"),
+    ("marked", "whether one of them was measured under conditions out of the ordinary, or after the anchor moved"),
     ("on_frontier", "whether no other candidate of the target dominates it"),
     ("baseline_latency_ms", "the baseline's latency at an equal proxy, ms"),
     ("baseline_memory_bytes", "the baseline's peak memory at an equal proxy, bytes"),

@@ -25,8 +25,10 @@ class Finding:
     half_width_ms: float | None
 
 
-def take_in(target: Target, finding: Finding, now: datetime) -> bool:
-    """Copies the measurement into the candidate and counts it; False while there is no result."""
+def take_in(target: Target, finding: Finding, now: datetime, *, marked: bool = False) -> bool:
+    """Copies the measurement into the candidate and counts it; False while there is no result. `marked`: whether a
+    launch that counts has a mark.
+    """
     candidate, measurement = finding.candidate, finding.measurement
     if measurement.state == "wanted":
         return False
@@ -41,6 +43,7 @@ def take_in(target: Target, finding: Finding, now: datetime) -> bool:
     for name in MEASURED:
         setattr(candidate, name, getattr(measurement, name))
     candidate.launches = measurement.launches
+    candidate.marked = marked
     candidate.measured_at = measurement.measured_at
     if was_waiting:
         target.settled += 1

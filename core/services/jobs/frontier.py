@@ -25,6 +25,7 @@ from edgefront.core.services.jobs.comparison import as_baseline, baseline_of, ro
 from edgefront.core.services.jobs.dominance import dominance_of
 from edgefront.core.services.jobs.findings import Finding, take_in
 from edgefront.core.services.jobs.queries import candidates as repository
+from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries.candidates import Point
 from edgefront.core.services.jobs.views import candidate_news, candidate_view, trained_views
 from edgefront.core.services.quality.queries import Trained
@@ -59,15 +60,21 @@ def candidate_settled(
     """Applies results to the candidates, the target's counters, its frontier and the job's event log.
 
     Call it once per target and transaction with all results, with the target's row locked and the candidates *not* yet
-    touched: this copies the measurement into the candidate (numbers, launches, state: measured, out_of_bounds by the
-    target's limits, infeasible or failed with the reason), counts `target.settled`, sets `target.started_at` at the
-    first launch of its own, moves `on_frontier`, and appends `candidate` events and, if it moved, a `frontier` event;
+    touched: this copies the measurement into the candidate (numbers, launches and whether one has a mark, state:
+    measured, out_of_bounds by the target's limits, infeasible or failed with the reason), counts `target.settled`, sets
+    `target.started_at` at the first launch of its own, moves `on_frontier`, and appends `candidate` events and, if it
+    moved, a `frontier` event;
     `entries` go into the log before them. Cost: it reads the frontier's rows and the given candidates; of the other
     candidates only those that were dominated by a member that got worse.
     """
     members = {point.id: point for point in repository.frontier_points(session, [target.id])[target.id]}
     with session.no_autoflush:  # one UPDATE per row, at the end
-        changed = [finding.candidate for finding in findings if take_in(target, finding, now)]
+        marked = demand.marked(session, {finding.measurement.id for finding in findings})
+        changed = [
+            finding.candidate
+            for finding in findings
+            if take_in(target, finding, now, marked=finding.measurement.id in marked)
+        ]
         if not changed:
             events.append_all(session, target.job_id, entries, now)
             return FrontierChange((), (), target.frontier_size, target.hypervolume)

@@ -81,6 +81,7 @@ def _standing(candidate: Candidate, baseline: Baseline | None) -> dict[str, Any]
         "build_peak_bytes": candidate.build_peak_bytes,
         **{name: getattr(candidate, name) for name in MEASURED},
         "launches": candidate.launches,
+        "marked": candidate.marked,
         "on_frontier": candidate.on_frontier,
         "versus_baseline": versus_baseline(candidate, baseline),
         "created_at": candidate.created_at,
@@ -121,6 +122,8 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
     facts = job_rows.facts_seen(session, sorted(looked_at), now - ONLINE) if looked_at else {}
     deserted = [one.device_key for one in targets if one.state in ACTIVE_TARGETS and not online[one.device_key]]
     held_back = job_rows.held_back(session, deserted) if deserted else {}
+    unconfirmed = candidate_rows.unconfirmed_counts(session, ids)
+    marked = candidate_rows.marked_counts(session, ids)
     scoring = proxy_rows.waiting(session, [target.id for target in targets if target.state in ACTIVE_TARGETS])
     views = []
     for job in jobs:
@@ -147,6 +150,8 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
                         scoring.get(target.id, 0),
                         held_back.get(target.device_key),
                         now,
+                        unconfirmed=unconfirmed.get(target.id, 0),
+                        marked=marked.get(target.id, 0),
                     )
                     for target in own
                 ),
@@ -170,6 +175,9 @@ def _target_view(
     scoring: int,
     held_back: job_rows.HeldBack | None,
     now: datetime,
+    *,
+    unconfirmed: int,
+    marked: int,
 ) -> TargetView:
     asked = TargetRequest() if request is None else request.targets[target.position]
     device = asked.device or asked.device_class or target.device_key.partition(":")[2]
@@ -186,6 +194,8 @@ def _target_view(
         planned=progress.planned(request, target),
         launches_done=target.launches_done,
         frontier_size=target.frontier_size,
+        unconfirmed=unconfirmed,
+        marked=marked,
         hypervolume=target.hypervolume,
         reference=target.reference,
         measuring_share=min(1.0, target.measuring_s / target.busy_s) if target.busy_s > 0 else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, text
+from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, false, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id
@@ -73,6 +73,7 @@ class Candidate(Base):
     tokens_per_s: Mapped[float | None]
     energy_token_mj: Mapped[float | None]
     launches: Mapped[int] = mapped_column(default=0)
+    marked: Mapped[bool] = mapped_column(default=False, server_default=false())  # one of those launches has a mark
     on_frontier: Mapped[bool] = mapped_column(default=False)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     measured_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

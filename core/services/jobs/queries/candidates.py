@@ -48,6 +48,7 @@ _NEWS = (
     "build_peak_bytes",
     *TIMES,
     "launches",
+    "marked",
     "measured_at",
     "on_frontier",
 )
@@ -124,6 +125,25 @@ def waiting_news(session: Session, target_id: str) -> list[Candidate]:
     query = select(Candidate).where(Candidate.target_id == target_id, Candidate.state == "waiting")
     light = query.options(defer(Candidate.genome), defer(Candidate.architecture))
     return list(session.scalars(light.order_by(Candidate.number)))
+
+
+def unconfirmed_counts(session: Session, target_ids: Collection[str]) -> dict[str, int]:
+    """Target id → number of unconfirmed candidates, where there are any."""
+    return _counts(session, target_ids, Candidate.state == "unconfirmed")
+
+
+def marked_counts(session: Session, target_ids: Collection[str]) -> dict[str, int]:
+    """Target id → number of marked candidates on the frontier, where there are any."""
+    return _counts(session, target_ids, and_(Candidate.on_frontier == true(), Candidate.marked == true()))
+
+
+def _counts(session: Session, target_ids: Collection[str], condition: ColumnElement[bool]) -> dict[str, int]:
+    rows = session.execute(
+        select(Candidate.target_id, func.count())
+        .where(any_of(Candidate.target_id, target_ids), condition)
+        .group_by(Candidate.target_id)
+    )
+    return {row[0]: row[1] for row in rows}
 
 
 def any_waiting(session: Session, target_id: str) -> bool:

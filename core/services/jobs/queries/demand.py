@@ -201,6 +201,14 @@ def remove_launches(session: Session, launch_ids: Collection[str]) -> None:
         )
 
 
+def marked(session: Session, measurement_ids: Collection[str]) -> set[str]:
+    """Those of these measurements of which a launch that counts has a mark."""
+    query = select(Launch.measurement_id).where(
+        any_of(Launch.measurement_id, measurement_ids), Launch.state == "done", Launch.mark.is_not(None)
+    )
+    return set(session.scalars(query)) if measurement_ids else set()
+
+
 def launches_of(session: Session, measurement_id: str) -> list[Launch]:
     """All launches of a measurement, oldest first."""
     return list(

@@ -2,6 +2,7 @@
 
 import { byId, element, setText } from "../shared/dom.js";
 import { count, latency, megabytes, whole } from "../shared/format.js";
+import { markOf } from "../shared/mark.js";
 import { candidateAddress, shapeOf } from "../shared/shape.js";
 import { badgeOf, progressOf, qualityOf, qualityText, stateTitle } from "../training/view.js";
 
@@ -22,7 +23,7 @@ export function showLineage({ candidate, ancestors }) {
     element("td", { class: "number" }, element("a", { href: candidateAddress(each), text: whole(each.number), "aria-label": `Candidate ${whole(each.number)}` })),
     element("td", { class: "wrap", text: `${candidate.parents.includes(each.id) ? "parent" : "ancestor"}: ${proposed(each)}` }),
     element("td", { class: "wrap", text: shapeOf(each.architecture) }),
-    element("td", { class: "number", text: latency(each.latency_ms, each.latency_half_width_ms) }),
+    element("td", { class: "number" }, latency(each.latency_ms, each.latency_half_width_ms), ...markOf(each)),
     element("td", { class: "number", text: megabytes(each.memory_bytes) }),
     element("td", { text: each.on_frontier ? "on the frontier" : each.state.replaceAll("_", " ") }))));
 }

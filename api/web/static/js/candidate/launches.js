@@ -28,14 +28,18 @@ function partsOf({ forward_peak_bytes: forward, mapped_weight_bytes: mapped, bui
   return [`${megabytes(forward)} in the pass`, ...(mapped ? [`${megabytes(mapped)} mapped weights`] : []), `${megabytes(build)} while it was built`].join(", ");
 }
 
+/** Whether it counts: a result that cannot be true, or contradicts the others, is kept aside with the reason. */
+const isDone = ({ state, result }) => state === "done" && Boolean(result?.latency);
+const whyNot = ({ state, reason, result }) => reason ?? (result?.message || (state === "reported" ? "is being checked" : "not made yet"));
+
 function row(launch, devices, least, most) {
-  const { result, purpose, state, reason, device_id: device, finished_at: finished, mark } = launch;
-  const done = result?.latency ? result : null;
+  const { result, purpose, state, device_id: device, finished_at: finished, mark } = launch;
+  const done = isDone(launch) ? result : null;
   const name = devices.get(device) ?? device;
   return element("tr", {},
     element("td", { class: "wrap" }, element("span", { text: `${PURPOSES[purpose] ?? purpose}, ${state}` }),
       element("span", { class: "under" }, device ? element("a", { href: `/devices/${encodeURIComponent(device)}`, text: name }) : "", ` ${finished ? moment(finished) : ""}`)),
-    element("td", { class: done ? null : "wrap" }, done ? strip(done.latency, least, most) : reason ?? result?.message ?? "not made yet"),
+    element("td", { class: done ? null : "wrap" }, done ? strip(done.latency, least, most) : whyNot(launch)),
     element("td", { class: "number", text: done ? milliseconds(median(done.latency.samples_ms)) : MISSING }),
     element("td", { class: "number", text: done ? megabytes(done.memory.peak_bytes) : MISSING }),
     element("td", { class: "wrap", text: done ? partsOf(done.memory) : "" }),
@@ -44,7 +48,7 @@ function row(launch, devices, least, most) {
 
 /** Shows LaunchViews of a CandidateView; `devices` has the names of devices by id. */
 export function showLaunches(launches, candidate, devices) {
-  const every = launches.flatMap(({ result }) => (result?.latency ? [...result.latency.samples_ms, ...result.latency.warmup_ms] : []));
+  const every = launches.filter(isDone).flatMap(({ result: { latency: { samples_ms: samples, warmup_ms: warmup } } }) => [...samples, ...warmup]);
   const [least, most] = [Math.min(...every), Math.max(...every)];
   byId("launches").tBodies[0].replaceChildren(...launches.map((launch) => row(launch, devices, least, most)));
   byId("launches").hidden = launches.length === 0;

@@ -21,11 +21,14 @@ function line({ name, title, unit }, points) {
     EDGE + ((WIDTH - 2 * EDGE) * (times[index] - first)) / span,
     HEIGHT - EDGE - ((HEIGHT - 2 * EDGE) * point[name]) / most,
   ]);
+  const marked = known.flatMap(({ mark, measured_at: at }, index) => (mark ? [{ place: places[index], says: `${moment(at)}: ${mark}` }] : []));
   const text = `${title} from 0 to ${Number(most.toPrecision(3))} ${unit}`.trim();
   return [element("figure", { class: "anchor-line" },
     element("figcaption", { text }),
     svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${text}, ${known.length} measurements` },
-      svg("polyline", { points: places.map((place) => place.map((value) => value.toFixed(1)).join(",")).join(" "), fill: "none", stroke: "currentColor", "stroke-width": "2" })))];
+      svg("polyline", { points: places.map((place) => place.map((value) => value.toFixed(1)).join(",")).join(" "), fill: "none", stroke: "currentColor", "stroke-width": "2" }),
+      ...marked.map(({ place: [x, y], says }) => svg("circle", { class: "marked", cx: x.toFixed(1), cy: y.toFixed(1), r: 5 }, svg("title", {}, says)))),
+    element("p", { class: "ends" }, ...[known[0], known.at(-1)].map((point) => element("span", { text: moment(point.measured_at) }))))];
 }
 
 function row(point) {
@@ -41,5 +44,6 @@ export function showAnchor({ points }) {
   byId("drawing").replaceChildren(...SERIES.flatMap((series) => line(series, points)));
   byId("points").tBodies[0].replaceChildren(...[...points].reverse().map(row));
   byId("history").hidden = points.length === 0;
+  byId("marked-help").hidden = !points.some(({ mark }) => mark);
   byId("none").hidden = points.length > 0;
 }

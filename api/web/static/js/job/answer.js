@@ -2,6 +2,7 @@
 
 import { byId, element, setText } from "../shared/dom.js";
 import { figure, latency, megabytes, whole } from "../shared/format.js";
+import { markOf } from "../shared/mark.js";
 import { factsOf } from "./candidates.js";
 import { candidateAddress, shapeOf } from "../shared/shape.js";
 import { modelLinks } from "./table.js";
@@ -66,7 +67,7 @@ export class Answer {
       element("th", { scope: "row", text: name }),
       element("td", { class: "number" }, pick),
       element("td", { class: "number", text: this.#perplexity(candidate) }),
-      element("td", { class: "number", text: latency(candidate.latency_ms, candidate.latency_half_width_ms) }),
+      element("td", { class: "number" }, latency(candidate.latency_ms, candidate.latency_half_width_ms), ...markOf(candidate)),
       element("td", { class: "number", text: megabytes(candidate.memory_bytes) }),
       element("td", { class: "wrap", text: shapeOf(candidate.architecture) }),
       element("td", { class: "wrap wide", text: trade }));

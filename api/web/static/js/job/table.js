@@ -4,6 +4,7 @@ import { patiently, Refused } from "../shared/api.js";
 import { byId, debounced, element, setText, throttled } from "../shared/dom.js";
 import { GROUPS, groupOf } from "./candidates.js";
 import { candidateAddress } from "../shared/shape.js";
+import { markOf } from "../shared/mark.js";
 import { energy, latency, megabytes, milliseconds, millions, MISSING, rate, times, whole } from "../shared/format.js";
 
 const PAGE = 50;
@@ -258,6 +259,7 @@ export class CandidateTable {
   #update(row, candidate) {
     const cells = cellsOf(row);
     for (const column of COLUMNS) if (column.text) setText(cells[column.name], column.text(candidate));
+    cells.latency.append(...markOf(candidate));
     setText(cells.lineage, this.#lineage(candidate));
     cells.trained.replaceChildren(...trainedLink(candidate));
   }

@@ -1,6 +1,6 @@
 // Devices and their runtimes in words: whether they can measure now, and with what.
 
-import { count, fileSize, moment } from "../shared/format.js";
+import { count, gigabytes, moment } from "../shared/format.js";
 
 const STATES = { draining: "draining: it takes no new work" };
 
@@ -20,7 +20,7 @@ export function describeDevices(devices) {
   const parts = [
     online ? "Online" : seen ? `Offline since ${moment(seen)}: its launches wait` : "Never seen yet",
     ...(STATES[state] ? [STATES[state]] : []), ...(quarantine ? [`in quarantine: ${quarantine}`] : []), ...(drift ? [drift] : []),
-    facts.cpu, count(facts.cores, "core"), fileSize(facts.memory_bytes), atWork(devices),
+    facts.cpu, count(facts.cores, "core"), gigabytes(facts.memory_bytes), atWork(devices),
   ];
   return `${parts.join("; ")}.`;
 }

@@ -7,6 +7,7 @@ import { showParts } from "../candidate/parts.js";
 import { Away, eachPage, patiently, pause, Refused, showAccount } from "../shared/api.js";
 import { byId, element, setNotice, setText } from "../shared/dom.js";
 import { figure, generationOf, latency, megabytes, millions, milliseconds, times, whole } from "../shared/format.js";
+import { markOf } from "../shared/mark.js";
 import { shapeOf } from "../shared/shape.js";
 
 const FRESHEN_MS = 5000;
@@ -20,7 +21,7 @@ function figuresOf(candidate) {
   const { predicted, versus_baseline: versus } = candidate;
   const interval = (low, high, text) => (low == null ? "" : ` (${text(low)} to ${text(high)})`);
   return [
-    ["Latency", latency(candidate.latency_ms, candidate.latency_half_width_ms)],
+    ["Latency", latency(candidate.latency_ms, candidate.latency_half_width_ms), ...markOf(candidate)],
     ...(predicted?.latency_ms ? [["Latency, as predicted before", `${milliseconds(predicted.latency_ms)}${interval(predicted.latency_low_ms, predicted.latency_high_ms, figure)}`]] : []),
     ["Peak memory", megabytes(candidate.memory_bytes)],
     ...(predicted?.memory_bytes ? [["Peak memory, as predicted before", megabytes(predicted.memory_bytes)]] : []),
@@ -54,7 +55,7 @@ function show(details) {
   setText(byId("facts"), [details.target, details.device, `${protocol.runtime} ${protocol.provider}`, passOf(protocol), `batch ${protocol.batch}, ${protocol.dtype}${weights}`, `digest ${candidate.digest.slice(0, 10)}`].join(" · "));
   setNotice(byId("reason"), candidate.state === "measured" ? "" : candidate.reason ?? "", "warn");
   const generation = generationOf(candidate);
-  byId("figures").replaceChildren(...[...figuresOf(candidate), ...(generation.length ? [["Generation", generation.join(", ")]] : [])].map(([term, value]) => element("div", {}, element("dt", { text: term }), element("dd", { text: value }))));
+  byId("figures").replaceChildren(...[...figuresOf(candidate), ...(generation.length ? [["Generation", generation.join(", ")]] : [])].map(([term, ...values]) => element("div", {}, element("dt", { text: term }), element("dd", {}, ...values))));
   setText(byId("shape"), `${shapeOf(candidate.architecture)} · embedding and output ${millions(details.embedding_parameters)}${details.position_parameters ? `, positions ${millions(details.position_parameters)}` : ""} parameters`);
   setText(byId("protocol-pass"), passOf(protocol));
   showBlocks(details);

@@ -7,7 +7,7 @@ import { healthOf } from "../device/health.js";
 import { showWork } from "../device/work.js";
 import { Away, patiently, pause, Refused, showAccount } from "../shared/api.js";
 import { byId, element, setNotice, setText } from "../shared/dom.js";
-import { ago, count, fileSize, percent, whole } from "../shared/format.js";
+import { ago, count, gigabytes, percent, whole } from "../shared/format.js";
 
 const FRESHEN_MS = 3000;
 const ANCHOR_MS = 60000;
@@ -21,7 +21,7 @@ let device = null;
 
 function hardware({ facts }) {
   const gpus = facts.gpus.map((gpu) => gpu.name ?? "GPU");
-  return [facts.cpu, count(facts.cores, "core"), `${fileSize(facts.memory_bytes)} of memory`, ...gpus, facts.architecture, facts.system].join(" · ");
+  return [facts.cpu, count(facts.cores, "core"), `${gigabytes(facts.memory_bytes)} of memory`, ...gpus, facts.architecture, facts.system].join(" · ");
 }
 
 function runtimeRows({ facts }) {

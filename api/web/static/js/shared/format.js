@@ -17,6 +17,7 @@ export const whole = known((value) => formats[0].format(value));
 export const count = (number, noun, plural = "s") => `${whole(number)} ${noun}${number === 1 ? "" : plural}`;
 export const milliseconds = known((value) => `${figure(value)} ms`);
 export const megabytes = known((value) => `${figure(value / 1e6)} MB`);
+export const gigabytes = known((value) => `${formats[1].format(value / 1e9)} GB`);
 export const millions = known((value) => `${figure(value / 1e6)} M`);
 export const times = known((value) => `${formats[2].format(value)}×`);
 export const rate = known((value) => `${figure(value)}/s`);

@@ -1,0 +1,8 @@
+// The sign of a marked result.
+
+import { element } from "./dom.js";
+
+const SAYS = "Marked: a launch of it was measured under conditions out of the ordinary, or on a device whose anchor has moved. The candidate's page shows the launches.";
+
+/** What follows the latency of a candidate: its sign where it is marked, else nothing. */
+export const markOf = ({ marked }) => (marked ? [" ", element("span", { class: "mark", role: "img", title: SAYS, "aria-label": "marked", text: "⚠" })] : []);
