@@ -30,8 +30,9 @@ from edgefront.core.measurement.ceiling import (
     ceiling,
 )
 from edgefront.core.measurement.drift import drift
-from edgefront.core.measurement.plausible import Work, implausible
+from edgefront.core.measurement.plausible import Work, implausible, over_time_too_early
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import conditions_of
 from edgefront.core.measurement.statistics import MOST_SPREAD, LaunchVariance, half_width_ms
 from edgefront.core.units import MB
 
@@ -178,6 +179,33 @@ def test_what_cannot_be_is_named(result: dict[str, Any], elapsed_s: float | None
     said = implausible(result, WORK, ceiling(facts(), MeasurementProtocol(), WORK.read_bytes), elapsed_s)
     assert (said is None) == (why is None)
     assert said is None or (why or "") in said
+
+
+@pytest.mark.parametrize(
+    ("said", "counts"),
+    [(None, None), (1, None), (True, None), ("", None), (" ", None), ("\n", None), (" on battery\n", "on battery")],
+)
+def test_only_text_that_is_not_blank_says_something_of_conditions(said: object, counts: str | None) -> None:
+    assert conditions_of({"environment": {"conditions": said}}) == counts
+    assert conditions_of({"environment": {}}) is None
+
+
+def test_no_launch_takes_more_memory_than_the_device_has() -> None:
+    """Twice as much, where it swaps."""
+    bound = ceiling(facts(), MeasurementProtocol(), WORK.read_bytes)
+    for peak, why in ((190 << 20, None), (210 << 20, "on a device that has 104.9 MB")):
+        said = implausible(measured(peak=peak), WORK, bound, None, None, 100 << 20)
+        assert (said is None) == (why is None)
+        assert (why or "") in (said or "")
+    assert implausible(measured(peak=1 << 50), WORK, bound, None) is None
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "elapsed_s", "too_early"),
+    [(60.0, 60.0, False), (55.0, 52.0, False), (0.1, 60.0, True), (60.0, 1.0, True), (53.0, 60.0, True)],
+)
+def test_a_time_limit_has_passed_or_has_not(wall_s: float, elapsed_s: float, too_early: bool) -> None:
+    assert (over_time_too_early({"wall_s": wall_s}, 60.0, elapsed_s) is not None) == too_early
 
 
 def test_weights_that_no_cache_holds_are_read_from_memory() -> None:
