@@ -129,6 +129,8 @@ def fault(
         rule = str(cause)
         return kind(f"{name}: {rule}", field=field, value=value, allowed=rule)
     allowed, given = _allowed(item), short(value)
+    if isinstance(value, bool):
+        given = str(value).lower()  # as JSON writes it
     if item["type"] in ("too_short", "too_long"):
         given = item["ctx"]["actual_length"]  # None if pydantic stopped counting
     rule = allowed if allowed.startswith(("have ", "match ")) else f"be {allowed}"

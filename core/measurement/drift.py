@@ -34,7 +34,7 @@ def drift(history_ms: Sequence[float]) -> str | None:
         usual, noise = logs[:-1][-REFERENCE:], _noise(logs[-REFERENCE - 1 :])
     if noise > MOST_NOISE:
         low, high = (math.exp(bound) for bound in (min(usual), max(usual)))
-        return f"the device's anchor takes another time each time: from {low:.4g} to {high:.4g} ms"
+        return f"the device's anchor varies too much: from {low:.4g} to {high:.4g} ms"
     latest, middle = logs[-1], statistics.median(usual[: max(LEAST_REFERENCE, len(usual) // 2)])
     if abs(latest - middle) <= max(LEAST_MOVE, SPREADS * _noise(usual)):
         return None

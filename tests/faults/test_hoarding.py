@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 
 from edgefront.core.errors import Gone
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.services.measuring.leases import LIMITS_PER_LAUNCH, MOST_HELD, ROOM_S
+from edgefront.core.services.measuring.leases import LIMITS_PER_LAUNCH, MOST_HELD, MOST_LOST, ROOM_S, WAITS_FOR
 from edgefront.core.store.tables import Device, Launch, Lease, Target
 from edgefront.core.wire.agent import MAX_BATCH, LeaseResponse
 
@@ -183,6 +183,56 @@ def test_an_agent_that_is_lost_has_failed_at_nothing_that_it_has_not_started(wor
     world.sweep()
     assert {world.launch(id_).state for id_ in made} == {"wanted"}
     assert world.row(Device, device).failing is None
+    assert world.claim(device).items
+
+
+def lose(world: World, device: str, times: int, most: int = 8) -> list[int]:
+    """The agent dies after each lease, before it starts anything; returns how many launches each had."""
+    held_each = []
+    for _ in range(times):
+        held_each.append(len(world.claim(device, most).items))
+        world.tick(world.ttl_s + 1)
+        world.sweep()
+    return held_each
+
+
+def test_a_device_that_loses_its_leases_one_after_another_waits(world: World) -> None:
+    """An agent that is started again and again, and dies: the others of its class get the work meanwhile."""
+    broken, other = world.device("broken"), world.device("other")
+    made = world.launches(8)
+    assert lose(world, broken, MOST_LOST + 1) == [8] * MOST_LOST + [0]
+    assert {item.launch_id for item in world.claim(other).items} == set(made)
+    assert {world.launch(id_).attempts for id_ in made} == {0}
+    assert world.row(Device, broken).quarantine is None
+    world.launches(8)
+    assert world.claim(broken).items == ()
+    world.tick(WAITS_FOR.total_seconds())
+    assert lose(world, broken, 3) == [8, 0, 0], "one try each time"
+
+
+def test_a_result_ends_the_waiting(world: World) -> None:
+    device = world.device()
+    world.launches(8)
+    (item, *_) = world.claim(device).items
+    world.tick(world.ttl_s + 1)
+    world.sweep()
+    lose(world, device, MOST_LOST - 1)
+    assert world.claim(device).items == ()
+    assert world.outcomes(device, (item, done())) == ["accepted"]
+    assert world.claim(device).items
+
+
+def test_leases_of_launches_that_were_withdrawn_or_reported_are_not_lost(world: World) -> None:
+    device = world.device()
+    for _ in range(MOST_LOST):
+        target = world.target(planned=2)
+        world.launches(2, target)
+        assert world.claim(device).items
+        with world.write() as session:
+            session.query(Launch).filter(Launch.target_id == target).update({"state": "cancelled"})
+        world.tick(world.ttl_s + 1)
+        world.sweep()
+    world.launches(3)
     assert world.claim(device).items
 
 

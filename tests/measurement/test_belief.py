@@ -30,8 +30,9 @@ from edgefront.core.measurement.ceiling import (
     ceiling,
 )
 from edgefront.core.measurement.drift import drift
-from edgefront.core.measurement.plausible import Work, implausible
+from edgefront.core.measurement.plausible import Work, implausible, over_time_too_early
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import conditions_of
 from edgefront.core.measurement.statistics import MOST_SPREAD, LaunchVariance, half_width_ms
 from edgefront.core.units import MB
 
@@ -180,6 +181,33 @@ def test_what_cannot_be_is_named(result: dict[str, Any], elapsed_s: float | None
     assert said is None or (why or "") in said
 
 
+@pytest.mark.parametrize(
+    ("said", "counts"),
+    [(None, None), (1, None), (True, None), ("", None), (" ", None), ("\n", None), (" on battery\n", "on battery")],
+)
+def test_only_text_that_is_not_blank_says_something_of_conditions(said: object, counts: str | None) -> None:
+    assert conditions_of({"environment": {"conditions": said}}) == counts
+    assert conditions_of({"environment": {}}) is None
+
+
+def test_no_launch_takes_more_memory_than_the_device_has() -> None:
+    """Twice as much, where it swaps."""
+    bound = ceiling(facts(), MeasurementProtocol(), WORK.read_bytes)
+    for peak, why in ((190 << 20, None), (210 << 20, "on a device that has 104.9 MB")):
+        said = implausible(measured(peak=peak), WORK, bound, None, None, 100 << 20)
+        assert (said is None) == (why is None)
+        assert (why or "") in (said or "")
+    assert implausible(measured(peak=1 << 50), WORK, bound, None) is None
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "elapsed_s", "too_early"),
+    [(60.0, 60.0, False), (55.0, 52.0, False), (0.1, 60.0, True), (60.0, 1.0, True), (53.0, 60.0, True)],
+)
+def test_a_time_limit_has_passed_or_has_not(wall_s: float, elapsed_s: float, too_early: bool) -> None:
+    assert (over_time_too_early({"wall_s": wall_s}, 60.0, elapsed_s) is not None) == too_early
+
+
 def test_weights_that_no_cache_holds_are_read_from_memory() -> None:
     work = Work(flops=1e6, read_bytes=4e9, held_bytes=0)
     probed = facts(extra={CORE_GB: 10.0})
@@ -269,7 +297,7 @@ def test_an_anchor_drifts_among_the_first_that_say_what_is_usual() -> None:
 
 def test_an_anchor_that_scattered_at_first_is_held_against_its_latest() -> None:
     scattered = [10.0, 30.0, 5.0, 20.0, 60.0, 4.0, 33.0, 11.0, 50.0, 7.0]
-    assert "another time each time" in (drift([*scattered, 12.0]) or "")
+    assert "varies too much: from" in (drift([*scattered, 12.0]) or "")
     assert drift([*scattered, *[10.0, 10.1, 9.9] * 4]) is None
     assert "2.00 times" in (drift([*scattered, *[10.0] * 11, 20.0]) or "")
 

@@ -24,6 +24,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, EdgefrontError, Gone
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.services.measuring.leases import MOST_LOST, WAITS_FOR
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base, Candidate, Event, Job, Launch, Lease, Measurement
 from edgefront.core.wire.agent import LeaseItem, LeaseResponse
@@ -39,7 +40,9 @@ class ModelLease:
     device: str
     response: LeaseResponse
     expires: float
+    created: float = 0.0
     ended: bool = False
+    lost: float | None = None  # when it ran out with launches unfinished
     started: list[str] = field(default_factory=list)
 
 
@@ -78,17 +81,29 @@ class LeaseLife(RuleBasedStateMachine):
         self.launches = {id_: ModelLaunch() for id_ in self.world.launches(LAUNCHES, target)}
         self.leases: list[ModelLease] = []
         self.held: list[tuple[str, LeaseItem]] = []  # every item that was ever handed out
+        self.reported: dict[str, float] = {}  # when each device had its last result
 
     def alive(self, lease: ModelLease) -> bool:
         return not lease.ended and lease.expires > self.time
 
+    def waits(self, device: str) -> bool:
+        since = self.reported.get(device, -1.0)
+        lost = [
+            one.lost for one in self.leases if one.device == device and one.lost is not None and one.created > since
+        ]
+        return len(lost) >= MOST_LOST and self.time < max(lost) + WAITS_FOR.total_seconds()
+
     @rule(device=st.sampled_from([0, 1]), count=st.integers(1, 3))
     def claim(self, device: int, count: int) -> None:
         wanted = sorted(id_ for id_, launch in self.launches.items() if launch.state == "wanted")
+        waits = self.waits(self.devices[device])
         response = self.world.claim(self.devices[device], count)
+        if waits:
+            assert response.items == ()
+            return
         assert [item.launch_id for item in response.items] == wanted[:count]
         if response.items:
-            lease = ModelLease(self.devices[device], response, self.time + self.world.ttl_s)
+            lease = ModelLease(self.devices[device], response, self.time + self.world.ttl_s, self.time)
             self.leases.append(lease)
             for item in response.items:
                 launch = self.launches[item.launch_id]
@@ -146,6 +161,8 @@ class LeaseLife(RuleBasedStateMachine):
             if self.alive(lease) or lease.ended:
                 continue
             lease.ended = True
+            if lease.expires < self.time and any(launch.lease is lease for launch in self.launches.values()):
+                lease.lost = self.time
             still = [id_ for id_ in lease.started if self.launches[id_].lease is lease]
             for launch in self.launches.values():
                 if launch.lease is lease:
@@ -177,6 +194,8 @@ class LeaseLife(RuleBasedStateMachine):
         device, item = data.draw(st.sampled_from(self.held))
         expected = self._expected(self.launches[item.launch_id], device, item.fence, kind)
         assert self.world.outcomes(device, (item, RESULTS[kind])) == [expected]
+        if expected == "accepted":
+            self.reported[device] = self.time
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), kinds=st.lists(st.sampled_from(sorted(RESULTS)), min_size=2, max_size=4))

@@ -92,6 +92,7 @@ class OwnDevice:
     class_next: bool
     last_seen_at: datetime | None
     quarantine: str | None = None
+    reported_at: datetime | None = None
 
 
 # Statements of the hot paths are made once: SQLAlchemy takes several times as long to make one as to run it.

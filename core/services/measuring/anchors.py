@@ -1,7 +1,7 @@
 """Anchors: every device measures one small fixed model regularly, and its history says whether it is still the same.
 
 A device whose anchor has moved by more than its noise is marked, and so are its results from then on. One whose anchor
-fails, or cannot be true, three times in a row is quarantined: whatever it reports of other models says little.
+fails, cannot be true or is left alone three times in a row is quarantined: what it reports of others says little.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.measurement.drift import REFERENCE, drift
-from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.drift import LEAST_REFERENCE, REFERENCE, drift
+from edgefront.core.measurement.protocol import MeasurementProtocol, MemoryMethod
 from edgefront.core.measurement.record import conditions_of
+from edgefront.core.measurement.runtimes import Runtime
 from edgefront.core.measurement.statistics import median
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.capability import can_run
@@ -44,16 +45,22 @@ ARCHITECTURE = Architecture.parse(
         "blocks": [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 512}] * 2,
     }
 )
-_RUNTIMES = ("onnxruntime", "pytorch", "openvino")
+_RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "pytorch", "openvino")
+_MEMORY: tuple[MemoryMethod, ...] = ("anonymous", "resident")
+LEFT_ALONE = "the device measured other models meanwhile, and not its anchor"
 
 
 def request(session: Session, now: datetime) -> None:
     """A wanted launch of the anchor for each device that is online and has had none for `EVERY`. For the sweep."""
     found = rows.candidates(session, now - ONLINE, now - EVERY)
     keys = {one.id: key_of_device(one.id) for one in found}
-    recent = rows.latest(session, ARCHITECTURE.digest, keys.values(), now - EVERY) if keys else set()
+    protocols = {one.id: protocol_for(one.facts) for one in found}
+    if not keys:
+        return
+    _end_left_alone(session, {keys[one.id]: one for one in found}, protocols, now)
+    recent = rows.latest(session, ARCHITECTURE.digest, keys.values(), now - EVERY)
     for one in found:
-        protocol = protocol_for(one.facts)
+        protocol = protocols[one.id]
         if protocol is None or keys[one.id] in recent:
             continue
         want = demand.Want(ARCHITECTURE.digest, ARCHITECTURE.canonical, SEED)
@@ -61,23 +68,46 @@ def request(session: Session, now: datetime) -> None:
         belief.add_launch(session, made[want.digest].id, None, keys[one.id], Purpose.ANCHOR, now)
 
 
+def _end_left_alone(
+    session: Session, devices: Mapping[str, Any], protocols: Mapping[str, MeasurementProtocol | None], now: datetime
+) -> None:
+    """An anchor that its device has not measured within `EVERY`, though it still had results after that, has failed.
+    One by a protocol that the device cannot run any more is withdrawn.
+
+    `devices`: by device key, rows of `anchors.candidates`.
+    """
+    for row in rows.wanted(session, ARCHITECTURE.digest, devices, now - EVERY):
+        device = devices[row.device_key]
+        protocol = protocols[device.id]
+        if protocol is None or protocol.digest != row.protocol_digest:
+            rows.end_wanted(session, row.id, "cancelled", "the device cannot run this any more", device.id, now)
+        elif device.reported_at is not None and device.reported_at > row.created_at + EVERY:
+            rows.end_wanted(session, row.id, "failed", LEFT_ALONE, device.id, now)
+            _count_failed(session, device.id, row.device_key, device.trusted_at or device.enrolled_at, LEFT_ALONE)
+
+
+def _count_failed(session: Session, device_id: str, device_key: str, since: datetime, why: str | None) -> None:
+    """Quarantines a device whose anchor has just failed, if that was once too often."""
+    failed = rows.failed_in_a_row(session, ARCHITECTURE.digest, device_key, since)
+    if failed >= MOST_FAILED:
+        quarantine.put_in(session, device_id, f"its anchor failed {failed} times: {why}")
+
+
 def protocol_for(facts: Mapping[str, Any]) -> MeasurementProtocol | None:
-    """How a device with these facts measures its anchor; None if it can run none."""
-    for runtime in facts["runtimes"]:
-        if runtime["runtime"] not in _RUNTIMES:
-            continue
-        for memory in runtime["memory_methods"]:
-            if memory in ("anonymous", "resident"):
-                protocol = MeasurementProtocol(
-                    runtime=runtime["runtime"], memory=memory, sequence_length=64, warmup=5, repeats=20
-                )
+    """How a device with these facts measures its anchor, whatever their order; None if it can run none."""
+    methods = {runtime["runtime"]: runtime["memory_methods"] for runtime in facts["runtimes"]}
+    for runtime in _RUNTIMES:
+        for memory in _MEMORY:
+            if memory in methods.get(runtime, ()):
+                protocol = MeasurementProtocol(runtime=runtime, memory=memory, sequence_length=64, warmup=5, repeats=20)
                 if can_run(facts, protocol):
                     return protocol
     return None
 
 
 def take_in(session: Session, launches: Iterable[Any], refusals: Mapping[str, str]) -> None:
-    """Marks devices whose anchor has moved, and quarantines those whose anchor fails or cannot be true.
+    """Marks devices whose anchor has moved, and quarantines those whose anchor fails or cannot be true. Bad conditions,
+    which are a mark of their own, begin none.
 
     `launches` are settled rows of `launches.lock_reported`; `refusals`: by id, why a result cannot be true.
     """
@@ -86,15 +116,14 @@ def take_in(session: Session, launches: Iterable[Any], refusals: Mapping[str, st
         since = device.trusted_at or device.enrolled_at
         refusal = refusals.get(launch.id)
         if refusal is not None or launch.result["outcome"] != "done":
-            failed = rows.failed_in_a_row(session, ARCHITECTURE.digest, launch.device_key, since)
-            if failed >= MOST_FAILED:
-                why = refusal or launch.reason
-                quarantine.put_in(session, launch.device_id, f"its anchor failed {failed} times: {why}")
+            _count_failed(session, launch.device_id, launch.device_key, since, refusal or launch.reason)
             continue
         usual = rows.first_and_latest_done(session, launch, since, REFERENCE)
-        latest = _latency_ms(launch.result)
-        moved = drift([*map(_latency_ms, usual), latest])
-        if moved != device.drift:
+        if len(usual) < LEAST_REFERENCE:
+            continue  # too few by this protocol: what another one has said of the device stays
+        moved = drift([*map(_latency_ms, usual), _latency_ms(launch.result)])
+        is_explained = moved is not None and conditions_of(launch.result) is not None
+        if moved != device.drift and not is_explained:
             belief.set_drift(session, launch.device_id, moved)
 
 

@@ -31,6 +31,11 @@ MOST_HELD = 2 * MAX_BATCH
 launch of the one before.
 """
 
+MOST_LOST, WAITS_FOR = 3, timedelta(minutes=10)
+"""A device that lost so many leases since its last result (`queries.leases.lost`) gets the next one so long after the
+last: an agent that dies and starts again would hold the launches of its class for ever.
+"""
+
 LIMITS_PER_LAUNCH = 2.0
 ROOM_S = 600.0
 """A launch may take so many times its time limit and so much longer: an agent may first wait some minutes for better
@@ -44,9 +49,10 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
     Those for it alone and those of its class get half of them each, or what the others leave.
 
     Where none is wanted, further launches of uncertain frontier points are made and taken (`refinement`). `items` is
-    empty if there is nothing to do, or the device is draining, in quarantine or just claiming in another request, or
-    holds `MOST_HELD` launches. Launches that another device is just claiming are passed over, so claims never wait for
-    each other. Heartbeats extend the lease, but not beyond the time that all that the device holds may take.
+    empty if there is nothing to do, or the device is draining, in quarantine or just claiming in another request, holds
+    `MOST_HELD` launches, or has lost `MOST_LOST` leases. Launches that another device is just claiming are passed over,
+    so claims never wait for each other. Heartbeats extend the lease, but not beyond the time that all that the device
+    holds may take.
 
     Raises:
         NotFound, Gone: no such device; it was revoked.
@@ -55,6 +61,9 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
     if device.state == "draining" or device.quarantine is not None:
         _seen(session, device_id, device.last_seen_at, now)
         return LeaseResponse(state="draining")
+    if _waits(session, device, now, ttl_s):
+        _seen(session, device_id, device.last_seen_at, now)
+        return LeaseResponse()
     # A second request of the device at the same time gets nothing: together they hold no more than one after the other.
     holding = rows.holding(session, device_id) if rows.claims_alone(session, device_id) else None
     most = 0 if holding is None else min(max_items, MOST_HELD - holding.launches)
@@ -75,6 +84,14 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
         ttl_s=ttl_s,
         heartbeat_s=interval_s(ttl_s),
     )
+
+
+def _waits(session: Session, device: devices.OwnDevice, now: datetime, ttl_s: float) -> bool:
+    """Whether the device has lost its last leases and is to wait before it gets another."""
+    if device.reported_at is not None and now - device.reported_at <= timedelta(seconds=ttl_s):
+        return False  # no lease since then can have run out
+    lost, last = rows.lost(session, device.id, device.reported_at)
+    return lost >= MOST_LOST and last is not None and now < last + WAITS_FOR
 
 
 def _longest_s(holding: rows.Holding, taken: Sequence[LeaseItem]) -> float:

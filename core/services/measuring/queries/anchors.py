@@ -9,18 +9,21 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, func, or_, select
+from sqlalchemy import Select, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import LIVE_LAUNCHES, Purpose
 from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import Device, Launch, Measurement
+from edgefront.core.store.tables.measurement import WANTED
 
 
 def candidates(session: Session, seen_since: datetime, enrolled_before: datetime) -> Sequence[Any]:
-    """Devices that could measure now and have been enrolled for some time, by id: id, facts."""
+    """Devices that could measure now and have been enrolled for some time, by id: id, facts, reported_at, trusted_at,
+    enrolled_at.
+    """
     return session.execute(
-        select(Device.id, Device.facts)
+        select(Device.id, Device.facts, Device.reported_at, Device.trusted_at, Device.enrolled_at)
         .where(
             Device.state == "active",
             Device.quarantine.is_(None),
@@ -45,6 +48,34 @@ def latest(session: Session, digest: str, device_keys: Collection[str], since: d
             )
             .distinct()
         )
+    )
+
+
+def wanted(session: Session, digest: str, device_keys: Collection[str], before: datetime) -> Sequence[Any]:
+    """Anchor launches of these device keys that nobody holds, made before then: id, device_key, protocol_digest,
+    created_at.
+    """
+    return session.execute(
+        select(Launch.id, Launch.device_key, Measurement.protocol_digest, Launch.created_at)
+        .join(Measurement, Measurement.id == Launch.measurement_id)
+        .where(
+            Measurement.digest == digest,
+            any_of(Launch.device_key, device_keys),
+            Launch.purpose == Purpose.ANCHOR,
+            Launch.state == WANTED,
+            Launch.created_at < before,
+        )
+        .order_by(Launch.id)
+    ).all()
+
+
+def end_wanted(session: Session, launch_id: str, state: str, reason: str, device_id: str, now: datetime) -> None:
+    """Ends an anchor launch that nobody holds; one that was taken meanwhile stays."""
+    session.execute(
+        update(Launch)
+        .where(Launch.id == launch_id, Launch.state == WANTED)
+        .values(state=state, reason=reason, device_id=device_id, finished_at=now),
+        execution_options={"synchronize_session": False},
     )
 
 

@@ -166,13 +166,30 @@ def lock(session: Session, device_id: str, lease_id: str) -> Lease | None:
     return session.scalars(query.execution_options(populate_existing=True)).one_or_none()
 
 
+def lost(session: Session, device_id: str, since: datetime | None) -> tuple[int, datetime | None]:
+    """How many leases that the device took since then ran out with launches unfinished, and when the last ended. Of
+    those that the sweep has not forgotten.
+    """
+    query = select(func.count(), func.max(Lease.ended_at)).where(
+        Lease.device_id == device_id, Lease.ended_at > Lease.expires_at
+    )
+    row = session.execute(query if since is None else query.where(Lease.created_at > since)).one()
+    return row[0], row[1]
+
+
 def end_expired(session: Session, now: datetime) -> None:
-    """Ends expired leases. A heartbeat that waits for such a row then finds the lease ended."""
+    """Ends expired leases. A heartbeat that waits for such a row then finds the lease ended.
+
+    Those with launches unfinished end now, after their time; the others ended when they expired (`lost`).
+    """
+    unfinished = select(Launch.id).where(Launch.lease_id == Lease.id, Launch.state == LEASED).exists()
     expired = select(Lease.id).where(Lease.expires_at <= now, Lease.ended_at.is_(None)).order_by(Lease.id)
     ids = session.scalars(expired.with_for_update(key_share=True, skip_locked=True)).all()
     if ids:
         session.execute(
-            update(Lease).where(any_of(Lease.id, ids)).values(ended_at=now),
+            update(Lease)
+            .where(any_of(Lease.id, ids))
+            .values(ended_at=case((unfinished, bindparam("now", now, UtcDateTime)), else_=Lease.expires_at)),
             execution_options={"synchronize_session": False},
         )
 
