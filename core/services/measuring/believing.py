@@ -82,6 +82,7 @@ class Beliefs:
     _peers: dict[tuple[str, str, frozenset[str]], _Peers] = field(default_factory=dict)
     _online: dict[str, Sequence[Any]] = field(default_factory=dict)
     """Device key → the devices that could measure now."""
+    _tried: dict[str, dict[str, datetime]] = field(default_factory=dict)
 
     def believed(
         self, measurement: Measurement, done: Sequence[Any], fresh: set[str]
@@ -161,7 +162,9 @@ class Beliefs:
         protocol = PROTOCOL.read_or(subject.protocol, None)
         if protocol is None:
             return []
-        tried = belief.devices_of(self.session, measurement.id)
+        if measurement.id not in self._tried:
+            self.look_up([measurement.id])
+        tried = self._tried[measurement.id]
         since = max([self.now - ONLINE, *(tried.values() if seen_since else ())])
         key = measurement.device_key
         if key not in self._online:
@@ -176,6 +179,10 @@ class Beliefs:
             and can_read(one.facts, subject.architecture)
         ]
         return [str(one.id) for one in able if one.reported_at is not None] or [str(one.id) for one in able]
+
+    def look_up(self, measurement_ids: Collection[str]) -> None:
+        """Reads at once which devices have tried these, for `other_devices`."""
+        self._tried |= belief.tried_on(self.session, measurement_ids)
 
     def confirm(self, measurement: Measurement, target_id: str | None) -> bool:
         """Makes sure that a further launch of an unconfirmed measurement comes; False if there were enough.

@@ -62,6 +62,7 @@ def confirm_frontier(session: Session, target: Target, now: datetime) -> bool:
     lone = [id_ for id_ in members if len(makers.get(id_, ())) < 2]
     measurements = demand.lock(session, lone)
     beliefs = Beliefs(session, now, belief.subjects(session, lone), {})
+    beliefs.look_up(lone)
     keys = _shared_out(beliefs, [measurements[id_] for id_ in lone])
     for id_, key in keys.items():
         belief.add_launch(session, id_, target.id, key, Purpose.CONFIRM, now)

@@ -211,14 +211,17 @@ def set_aside(session: Session, launch_id: str, reason: str) -> None:
     )
 
 
-def devices_of(session: Session, measurement_id: str) -> dict[str, datetime]:
-    """Devices that have finished a launch of the measurement, with or without a result, and when they were enrolled."""
+def tried_on(session: Session, measurement_ids: Collection[str]) -> dict[str, dict[str, datetime]]:
+    """Measurement id → devices that have finished a launch of it, with or without a result → when they enrolled."""
     query = (
-        select(Device.id, Device.enrolled_at)
+        select(Launch.measurement_id, Device.id, Device.enrolled_at)
         .join(Launch, Launch.device_id == Device.id)
-        .where(Launch.measurement_id == measurement_id, Launch.state.in_(FINISHED_LAUNCHES))
+        .where(any_of(Launch.measurement_id, measurement_ids), Launch.state.in_(FINISHED_LAUNCHES))
     )
-    return {row.id: row.enrolled_at for row in session.execute(query)}
+    found: dict[str, dict[str, datetime]] = {id_: {} for id_ in measurement_ids}
+    for measurement_id, device_id, enrolled_at in session.execute(query):
+        found[measurement_id][device_id] = enrolled_at
+    return found
 
 
 def count_disbelieved(session: Session, device_id: str, since: datetime) -> int:
