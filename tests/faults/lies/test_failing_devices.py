@@ -8,6 +8,7 @@ import pytest
 from dishonest import Device, Fleet, honest
 
 from edgefront.core.services.measuring import quarantine
+from edgefront.core.services.measuring.leases import WAITS_FOR
 from edgefront.core.store.tables import Lease
 from edgefront.core.wire.agent import LeaseItem
 
@@ -97,6 +98,9 @@ def test_falling_silent_with_launches_that_were_started_is_failing(fleet: Fleet,
             row = session.get_one(Lease, lease.lease_id)
             row.expires_at = row.created_at
         fleet.sweep()
+        with fleet.service.database.write() as session:  # after the third it has to wait
+            session.get_one(Lease, lease.lease_id).expires_at -= WAITS_FOR
+            session.get_one(Lease, lease.lease_id).ended_at -= WAITS_FOR
         sound.measure(honest, 1)  # so that another model is next
     assert (fleet.view(silent)["quarantine"] is not None) == started
 
