@@ -115,6 +115,7 @@ UNSETTLED_CANDIDATES = _values(CandidateState.WAITING, CandidateState.UNCONFIRME
 """They need a launch of their measurement."""
 MEASURED_CANDIDATES = _values(CandidateState.MEASURED, CandidateState.OUT_OF_BOUNDS)
 LIVE_LAUNCHES = _values(LaunchState.WANTED, LaunchState.LEASED, LaunchState.REPORTED)
+SETTLED_SCORES = ("done", "infeasible")
 """Their result is still to come, or not settled yet."""
 FINISHED_LAUNCHES = _values(LaunchState.DONE, LaunchState.INFEASIBLE, LaunchState.FAILED, LaunchState.IMPLAUSIBLE)
 LIVE_TRAININGS = _values(TrainingState.STARTING, TrainingState.TRAINING, TrainingState.EVALUATING)

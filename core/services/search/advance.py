@@ -227,7 +227,7 @@ def stalled(session: Session, now: datetime) -> list[str]:
     """Ids of the targets of running jobs for which `advance` should be sent again: for the sweep."""
     ending = [target.id for target, job in job_rows.active_targets(session) if _must_end(session, target, job, now)]
     homeless, unfinished = job_rows.homeless_targets(session), job_rows.unfinished_targets(session, now)
-    return list(dict.fromkeys(job_rows.idle_targets(session) + homeless + unfinished + ending))
+    return list(dict.fromkeys(job_rows.idle_targets(session, now) + homeless + unfinished + ending))
 
 
 def _must_end(session: Session, target: Target, job: Job, now: datetime) -> bool:
