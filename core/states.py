@@ -113,6 +113,7 @@ REFINABLE_TARGETS = _values(TargetState.SEARCHING, TargetState.REFINING)
 ENDED_JOBS = _values(JobState.CANCELLED, JobState.FINISHED, JobState.FAILED)
 UNSETTLED_CANDIDATES = _values(CandidateState.WAITING, CandidateState.UNCONFIRMED)
 """They need a launch of their measurement."""
+OPEN_MEASUREMENTS = _values(MeasurementState.WANTED, MeasurementState.UNCONFIRMED)
 MEASURED_CANDIDATES = _values(CandidateState.MEASURED, CandidateState.OUT_OF_BOUNDS)
 LIVE_LAUNCHES = _values(LaunchState.WANTED, LaunchState.LEASED, LaunchState.REPORTED)
 SETTLED_SCORES = ("done", "infeasible")

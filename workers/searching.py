@@ -229,10 +229,8 @@ def _fail(database: Database, target_id: str, error: Exception) -> None:
     _log.error("target %s cannot continue", target_id, exc_info=error)
     note = f"The search cannot continue: {in_words(error)}"
     try:
-        _committed(
-            database,
-            lambda session: advancing.fail(session, target_id, note, database.now(session)),
-        )
+        while _committed(database, lambda session: advancing.fail(session, target_id, note, database.now(session))):
+            pass
     except Unavailable as away:
         _log.warning("target %s: %s", target_id, away)
 

@@ -24,6 +24,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 
 from edgefront.api.http.sending import send_view
 from edgefront.core.errors import TooManyRequests
@@ -32,6 +33,10 @@ OF_DEVICE = 4
 """Requests of one device in threads at once. An agent sends one or two."""
 OF_OWNER = 3 / 8
 """Share of the database connections that short requests of one owner use at once."""
+WAITING = 64
+"""Requests of one owner, or one device, that wait for their turn at once. Each holds a connection, of which a process
+has a few thousand for everybody."""
+RETRY_AFTER_S = 2.0
 LARGE_BYTES = 64 << 10
 REST = 4.0
 """After a large body of a sender was parsed, its next one waits for so many times as long."""
@@ -43,15 +48,29 @@ Result = TypeVar("Result")
 
 
 class Queues:
-    """A queue of each owner, device or address, as long as anybody is in it. Used from the event loop only."""
+    """A queue of each owner, device or address, as long as anybody is in it. Used from the event loop only.
 
-    def __init__(self) -> None:
+    Args:
+        waiting: how many of one may wait at once; further ones are refused. None: any number.
+    """
+
+    def __init__(self, waiting: int | None = None) -> None:
+        self._waiting = waiting
         self._limits: dict[Hashable, anyio.CapacityLimiter] = {}
         self._users: Counter[Hashable] = Counter()
 
     @asynccontextmanager
-    async def turn(self, who: Hashable, most: int) -> AsyncIterator[None]:
-        """Waits until fewer than `most` of `who` have a turn, and has one until it ends."""
+    async def turn(self, who: Hashable, most: int, waiting: int | None = None) -> AsyncIterator[None]:
+        """Waits until fewer than `most` of `who` have a turn, and has one until it ends. `TooManyRequests` if too many
+        wait already; `waiting` instead of the queues' own bound.
+        """
+        waiting = self._waiting if waiting is None else waiting
+        if waiting is not None and self._users[who] >= most + waiting:
+            raise TooManyRequests(
+                f"{waiting} requests wait for others of the same owner or device, as many as may: send the next when "
+                "some of them are answered",
+                retry_after_s=RETRY_AFTER_S,
+            )
         self._users[who] += 1
         try:
             async with self._limits.setdefault(who, anyio.CapacityLimiter(most)):
@@ -70,7 +89,7 @@ class Shares(Queues):
     """
 
     def __init__(self, connections: int) -> None:
-        super().__init__()
+        super().__init__(WAITING)
         self.of_owner = max(1, int(connections * OF_OWNER))
         self._bodies: Counter[str] = Counter()
         self._rested_at: dict[str, float] = {}
@@ -114,6 +133,17 @@ _asker: ContextVar[tuple[Shares, str, int] | None] = ContextVar("asker", default
 """Who sent the request that this task answers."""
 
 
+client_gone: ContextVar[Callable[[], bool] | None] = ContextVar("client_gone", default=None)
+"""Says whether the client whose request this task answers has closed the connection."""
+
+
+def _drop_if_gone() -> None:
+    """Raises `ClientDisconnect` where nobody waits for the answer any more."""
+    gone = client_gone.get()
+    if gone is not None and gone():
+        raise ClientDisconnect
+
+
 def sender(owner: str, device_id: str | None) -> str:
     """Who a request is counted for."""
     return f"owner {owner}" if device_id is None else device_id
@@ -131,6 +161,7 @@ async def in_turn(work: Callable[Given, Result], *given: Given.args, **named: Gi
         return await run_in_threadpool(work, *given, **named)
     shares, who, most = asker
     async with shares.turn(who, most):
+        _drop_if_gone()
         return await run_in_threadpool(work, *given, **named)
 
 

@@ -8,8 +8,8 @@ import sys
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 SWITCH_S = 0.0005
-"""Seconds after which a thread that computes lets another one run. Each step of a short request, or of a task's message,
-may wait for so long, and it has a dozen: with Python's 0.005 it takes a tenth of a second beside two that compute."""
+"""Seconds after which a thread that computes lets another one run. Each step of a short request, or of a task, may
+wait for so long, and it has a dozen: with Python's 0.005 it takes a tenth of a second beside two that compute."""
 
 
 def use_one_blas_thread() -> None:

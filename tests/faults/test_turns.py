@@ -3,6 +3,7 @@ trainings."""
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -77,6 +79,76 @@ def test_short_requests_of_one_owner_leave_threads_for_others(
         finally:
             may_end.set()
         assert {one.result().status_code for one in sent} == {200}
+
+
+class Blocked:
+    """Listing of eve's jobs, which takes until it may end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.may_end = threading.Semaphore(0), threading.Event()
+        self.calls = 0
+        listed = endpoints.jobs.list_jobs
+
+        def blocked(session: Any, person: Any, *given: Any, **named: Any) -> Any:
+            if person.owner == "eve":
+                self.calls += 1
+                self.begun.release()
+                assert self.may_end.wait(60)
+            return listed(session, person, *given, **named)
+
+        monkeypatch.setattr(endpoints.jobs, "list_jobs", blocked)
+
+
+def test_beyond_some_requests_that_wait_an_owner_is_refused_at_once(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = Blocked(monkeypatch)
+    eve, bob = service.client("user", "eve"), service.client("user", "bob", timeout=20)
+    shares = service.context.shares
+    monkeypatch.setattr(shares, "_waiting", 5)
+    most = shares.of_owner + 5
+    with ThreadPoolExecutor(40) as many:
+        sent = [many.submit(eve.get, "/v1/jobs") for _ in range(40)]
+        try:
+            until(lambda: sum(one.done() for one in sent) == 40 - most)
+            answers = [one.result() for one in sent if one.done()]
+            assert {one.status_code for one in answers} == {429}
+            assert all(int(one.headers["retry-after"]) >= 1 for one in answers)
+            assert problem(answers[0], 429)["detail"].startswith("5 requests wait")
+            assert bob.get("/v1/jobs").status_code == 200
+        finally:
+            blocked.may_end.set()
+        assert [one.result().status_code for one in sent].count(200) == most
+    assert eve.get("/v1/jobs").status_code == 200
+
+
+def test_a_request_whose_client_has_gone_takes_no_turn(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = Blocked(monkeypatch)
+    key, eve = service.key("user", "eve"), service.client("user", "eve")
+    shares, host = service.context.shares, urlsplit(service.url)
+    head = f"GET /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n"
+
+    def waiting() -> int:
+        return shares._users["owner eve"]
+
+    clients = []
+    try:
+        for _ in range(20):
+            clients.append(socket.create_connection((host.hostname, host.port), 20))
+            clients[-1].sendall(head.encode())
+            until(lambda: waiting() == len(clients))
+        for client in clients[shares.of_owner :]:
+            client.close()
+        until(lambda: len(service.server.server_state.connections) <= shares.of_owner)
+    finally:
+        blocked.may_end.set()
+        for client in clients[: shares.of_owner]:
+            assert client.recv(12) == b"HTTP/1.1 200"
+        for client in clients:
+            client.close()
+    until(lambda: waiting() == 0)
+    assert blocked.calls == shares.of_owner
+    assert eve.get("/v1/jobs").status_code == 200
 
 
 def test_a_device_waits_in_few_requests(service: Service) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from simulated_agent import SimulatedAgent, by_size, principal
+from simulated_agent import CLASS, SimulatedAgent, by_size, principal
 from simulated_service import Service, request
 from sqlalchemy import select
 
+from edgefront.core.services import sweep
 from edgefront.core.services.search import advance as advancing
 from edgefront.core.services.settings import DatabaseSettings, Settings
 from edgefront.core.services.tasks import ADVANCE, SETTLE
@@ -37,11 +38,16 @@ def eve(database: Database) -> Service:
     return of(service, "eve")
 
 
+def many_targets(count: int) -> list[dict[str, object]]:
+    return [
+        {"name": str(index), "device_class": CLASS, "protocol": {"sequence_length": 64 + index}}
+        for index in range(count)
+    ]
+
+
 def many(service: Service, count: int = 16) -> JobView:
     """A job with so many targets."""
-    targets = [{"name": str(index), "device_class": "simulated board", "protocol": {"sequence_length": 64 + index}}
-               for index in range(count)]  # fmt: skip
-    return service.create(request(targets=targets))
+    return service.create(request(targets=many_targets(count)))
 
 
 class Held:
@@ -183,7 +189,7 @@ def test_tasks_only_note_their_targets(eve: Service, tmp_path: Path, monkeypatch
     assert set(steps) == set(ids)
 
 
-# What the sweep sends for -----------------------------------------------------------------------------------------------
+# What the sweep sends for --------------------------------------------------------------------------------------------
 
 
 def stalled(service: Service, later: timedelta = timedelta(0)) -> list[str]:
@@ -223,7 +229,7 @@ def test_a_target_whose_baselines_have_further_launches_is_not_sent_for(eve: Ser
     assert seen == [[]] * (len(seen) - 1) + [[target.id]]
 
 
-def test_a_target_that_refines_is_not_sent_for(database: Database, open_database: Callable[..., Database]) -> None:
+def test_a_target_that_refines_is_not_sent_for(database: Database) -> None:
     service = Service(database)
     agent = SimulatedAgent(database, by_size(noise=0.3))
     job = service.submit()
@@ -232,5 +238,22 @@ def test_a_target_that_refines_is_not_sent_for(database: Database, open_database
         if service.get(job.id).targets[0].state == "refining":
             break
         agent.step(2)
-    if service.get(job.id).state == "running":
-        assert stalled(service) == []
+    assert service.get(job.id).state == "running"
+    assert stalled(service) == []
+
+
+def test_a_sweep_sends_for_some_of_each_owner(eve: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "SENT_FOR", 5)
+    for number in range(3):
+        eve.create(request(name=str(number), targets=many_targets(16), seed=number))
+    bobs = of(eve, "bob").create(request(name="bob")).targets[0].id
+    eve.inbox.clear()
+    sent = set()
+    for _ in range(2):
+        with eve.database.write() as session:
+            sweep.sweep(session, eve.database.now(session))
+        assert len(eve.inbox) == 5
+        assert bobs in eve.inbox
+        sent.update(eve.inbox)
+        eve.inbox.clear()
+    assert len(sent) > 5  # others of eve's

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import and_, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session, aliased, defer
@@ -139,8 +139,17 @@ def has_live_launch(session: Session, target: Target) -> bool:
     )
 
 
-def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> list[str]:
-    """Cancels launches that only these targets need and no device has started; returns their ids.
+class Withdrawn(NamedTuple):
+    """A launch that was withdrawn."""
+
+    id: str
+    target_id: str | None
+    purpose: str
+
+
+def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> list[Withdrawn]:
+    """Withdraws launches that only these targets need and no device has started: cancels those that a device has, or
+    had, and removes the others, so that whoever asks and withdraws in a loop leaves no rows.
 
     Another target of a running job needs a launch if it requested it, waits for its measurement, or has it as a
     baseline that needs further launches. Call this before the states of the candidates change, with the targets locked.
@@ -166,7 +175,7 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
         )
     )
     query = (
-        select(Launch.id)
+        select(Launch.id, Launch.target_id, Launch.purpose, Launch.fence)
         .where(
             or_(Launch.state == "wanted", and_(Launch.state == "leased", Launch.started_at.is_(None))),
             wanted_by_us.exists(),
@@ -175,23 +184,22 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
         .order_by(Launch.id)
         .with_for_update(key_share=True)
     )
-    ids = list(session.scalars(query))
-    if ids:
+    rows = session.execute(query).all()
+    known = [row.id for row in rows if row.fence]
+    if known:
         session.execute(
-            update(Launch).where(any_of(Launch.id, ids)).values(state="cancelled", finished_at=now, reason=NOT_WANTED),
+            update(Launch)
+            .where(any_of(Launch.id, known))
+            .values(state="cancelled", finished_at=now, reason=NOT_WANTED),
             execution_options={"synchronize_session": "fetch"},
         )
-    return ids
+    remove_launches(session, [row.id for row in rows if not row.fence])
+    return [Withdrawn(row.id, row.target_id, row.purpose) for row in rows]
 
 
-def refinements_among(session: Session, launch_ids: Collection[str]) -> dict[str, int]:
+def refinements_among(withdrawn: Iterable[Withdrawn]) -> Counter[str]:
     """Target id → how many of these launches are refinements that it requested."""
-    rows = session.execute(
-        select(Launch.target_id, func.count())
-        .where(any_of(Launch.id, launch_ids), Launch.purpose == "refinement", Launch.target_id.is_not(None))
-        .group_by(Launch.target_id)
-    )
-    return {str(target_id): count for target_id, count in rows}
+    return Counter(one.target_id for one in withdrawn if one.purpose == "refinement" and one.target_id is not None)
 
 
 def remove_launches(session: Session, launch_ids: Collection[str]) -> None:
