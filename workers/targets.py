@@ -47,7 +47,7 @@ class Targets:
         """Of these the owners are still to be looked up."""
         self._of: dict[str, dict[Noted, None]] = {}
         """Owner → targets that wait, in the order in which they came."""
-        self._owners: dict[Noted, str] = {}
+        self._owners: dict[str, str] = {}
         self._busy: set[str] = set()
         self._turns = Turns()
         self._threads: set[threading.Thread] = set()
@@ -132,5 +132,5 @@ class Targets:
                 _log.warning("owners of targets: %s", error)
             else:
                 kept = self._owners if len(self._owners) < _KNOWN else {}
-                self._owners = {**kept, **found}
-        return {id_: self._owners.get(id_, "") for id_ in target_ids}
+                self._owners = kept | found
+        return {id_: self._owners.get(id_ or "", "") for id_ in target_ids}

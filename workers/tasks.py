@@ -24,7 +24,9 @@ _log = logging.getLogger(__name__)
 def register(app: Any, database: Database, settings: Settings) -> None:
     """Adds the tasks to a Celery application."""
     app.edgefront_searching = searching = Searching(database, settings)
-    app.edgefront_advancing = advancing = Targets("advancing", database, lambda id_: bool(id_) and searching.step(id_))
+    app.edgefront_advancing = advancing = Targets(
+        "advancing", database, lambda id_: id_ is not None and searching.step(id_)
+    )
 
     @app.task(name=tasks.ADVANCE, shared=False)  # type: ignore[untyped-decorator]
     def advance(target_id: str) -> None:

@@ -3,11 +3,13 @@ trainings."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
@@ -23,9 +25,10 @@ from simulated_service import request
 from sqlalchemy import func, select
 
 from edgefront.api.candidates import tables
+from edgefront.api.http import turns
 from edgefront.api.jobs import endpoints
 from edgefront.api.live.waiting import OF_DEVICE
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput, TooManyRequests
 from edgefront.core.search.registry import make
 from edgefront.core.services.access import keys
 from edgefront.core.services.quality import scoring
@@ -160,6 +163,103 @@ def test_a_device_waits_in_few_requests(service: Service) -> None:
         assert service.context.room.size == OF_DEVICE
         service.context.room.close()
         assert {one.result().json()["lease_id"] for one in sent} == {None}
+
+
+def test_devices_of_one_owner_leave_threads_for_others() -> None:
+    """However many they are: each may have four requests in threads, and all together half of the connections."""
+    shares, lock, at_once, most = turns.Shares(8), threading.Lock(), 0, 0
+    full, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+            if at_once == shares.of_devices:
+                full.set()
+        assert may_end.wait(60)
+        with lock:
+            at_once -= 1
+
+    async def send(owner: str, device_id: str | None, work: Callable[[], None]) -> None:
+        turns.asked_by(shares, owner=owner, device_id=device_id)
+        await turns.in_turn(work)
+
+    async def all_of_them() -> None:
+        sent = [asyncio.create_task(send("eve", f"dev_{number % 10}", work)) for number in range(30)]
+        try:
+            await asyncio.to_thread(full.wait, 60)
+            for device_id in (None, "dev_bob"):
+                await asyncio.wait_for(send("bob", device_id, lambda: None), 60)
+            await asyncio.wait_for(send("eve", None, lambda: None), 60)
+        finally:
+            may_end.set()
+        await asyncio.gather(*sent)
+
+    asyncio.run(all_of_them())
+    assert most == shares.of_devices == 4
+
+
+def test_large_bodies_of_one_owners_devices_are_parsed_one_by_one() -> None:
+    shares, at_once, most = turns.Shares(8), 0, 0
+
+    async def send(device_id: str) -> None:
+        nonlocal at_once, most
+        turns.asked_by(shares, owner="eve", device_id=device_id)
+        asker = turns._asker.get()
+        assert asker is not None
+        async with asker.body():
+            at_once += 1
+            most = max(most, at_once)
+            await asyncio.sleep(0)
+            at_once -= 1
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(asyncio.create_task(send(f"dev_{number}")) for number in range(20)))
+
+    asyncio.run(all_of_them())
+    assert most == 1
+
+
+def test_bodies_of_one_owners_devices_count_together() -> None:
+    shares = turns.Shares(8)
+    with ExitStack() as under_way:
+        for number in range(4):
+            under_way.enter_context(shares.body("eve", f"dev_{number}"))(32 << 20)
+        with shares.body("eve", "dev_5") as add, pytest.raises(TooManyRequests, match="128 MiB"):
+            add(1)
+        with shares.body("bob", "dev_6") as add:
+            add(1)
+    with shares.body("eve", "dev_5") as add:
+        add(1)
+
+
+def test_log_lines_of_a_device_that_come_all_the_time_are_refused_unread(service: Service) -> None:
+    service.context.log_rates._clock = lambda: 0.0  # however long the requests take
+    agent, other = service.agent("one"), service.agent("other")
+    line = {"lines": [{"at": "2026-01-01T00:00:00Z", "level": "info", "message": "x"}]}
+    statuses = [agent.post("/v1/agents/log", json=line).status_code for _ in range(60)]
+    assert statuses == [204] * 60
+    refused = agent.post("/v1/agents/log", content=b"not even JSON", headers={"Content-Type": "application/json"})
+    problem(refused, 429)
+    assert 1 <= int(refused.headers["retry-after"]) <= 5
+    assert other.post("/v1/agents/log", json=line).status_code == 204
+
+
+def test_a_job_is_not_paused_and_resumed_all_the_time(service: Service) -> None:
+    service.context.steering._clock = lambda: 0.0  # however long the requests take
+    service.enrol(device_class=CLASS)
+    eve, bob = service.client("user", "eve"), service.client("user", "bob")
+    made, bobs = (service.submit(one)["id"] for one in (eve, bob))
+    statuses = []
+    for _ in range(15):
+        statuses += [eve.post(f"/v1/jobs/{made}/{verb}").status_code for verb in ("pause", "resume")]
+    assert statuses == [200] * 30
+    refused = eve.post(f"/v1/jobs/{made}/pause")
+    problem(refused, 429)
+    assert int(refused.headers["retry-after"]) >= 1
+    assert bob.post(f"/v1/jobs/{bobs}/pause").status_code == 200
+    assert eve.post(f"/v1/jobs/{made}/cancel").status_code == 200
 
 
 def test_an_export_is_under_way_until_it_is_sent(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

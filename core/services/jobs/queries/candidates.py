@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, cast
 from sqlalchemy import (
     ColumnElement,
     Row,
-    Select,
     Table,
     and_,
     bindparam,
@@ -125,7 +124,7 @@ def with_results(session: Session, target_id: str, most: int) -> list[Candidate]
     return list(session.scalars(query.limit(most)))
 
 
-def _of_measurements(target_id: str) -> Select[tuple[Candidate]]:
+def _of_measurements(target_id: str) -> Any:
     joined = select(Candidate).join(Measurement, Measurement.id == Candidate.measurement_id)
     return joined.where(Candidate.target_id == target_id).order_by(Candidate.number)
 
