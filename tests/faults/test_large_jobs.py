@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from lease_world import ARCHITECTURE, World
@@ -381,3 +382,45 @@ def test_a_target_ends_in_parts(database: Database, monkeypatch: pytest.MonkeyPa
     view = service.get(job_id)
     assert (view.state, view.targets[0].settled) == ("failed", 13)
     assert "wanted" not in launches(service)
+
+
+def test_jobs_that_are_submitted_and_deleted_leave_no_rows(database: Database) -> None:
+    service = Service(database)
+    SimulatedAgent(database, by_size())
+    kept = service.submit()
+
+    def rows() -> list[int]:
+        with database.read() as session:
+            tables = (Measurement, Launch, Candidate, Target)
+            return [session.scalar(select(func.count()).select_from(table)) or 0 for table in tables]
+
+    before = rows()
+    for seed in range(3):
+        service.act("delete", service.submit(request(seed=seed)).id)  # measurements of its own
+        service.act("delete", service.submit().id)  # those of the other
+    assert rows() == before
+    service.run(SimulatedAgent(database, by_size()))
+    assert service.get(kept.id).state == "finished"
+    measured = rows()[0]
+    service.act("delete", kept.id)
+    assert rows()[0] == measured, "what was measured is kept"
+
+
+def test_a_measurement_that_goes_while_it_is_asked_for_is_made_again(
+    postgres_url: str, open_database: Callable[..., Database]
+) -> None:
+    """A job is deleted while another comes to share its measurements."""
+    service = Service(open_database(postgres_url))
+    SimulatedAgent(service.database, by_size())
+    first = service.submit()
+    other = service.create()
+    with ThreadPoolExecutor(1) as another:
+        with service.database.write() as session:
+            lifecycle.delete_job(session, service.user, first.id, service.database.now(session))
+            moved = another.submit(service.work)
+            session.execute(text("SELECT pg_sleep(0.2)"))
+        moved.result(60)
+    view = service.get(other.id)
+    assert (view.state, view.targets[0].candidates) == ("running", 3)
+    service.run(SimulatedAgent(service.database, by_size()))
+    assert service.get(other.id).state == "finished"

@@ -219,12 +219,14 @@ def cancel_job(session: Session, principal: Principal, job_id: str, now: datetim
 
 
 def delete_job(session: Session, principal: Principal, job_id: str, now: datetime) -> None:
-    """Removes the job, its candidates and events. Measurements are kept, for other jobs to use."""
+    """Removes the job, its candidates and events. What was measured is kept, for other jobs to use."""
     job, targets = _locked(session, principal, job_id)
     withdrawn = demand.withdraw(session, [target.id for target in targets], now)
     demand.remove_launches(session, [one.id for one in withdrawn])
     supernet_plan.withdraw(session, [target.id for target in targets], now)
+    unmeasured = demand.unmeasured(session, job.id)
     rows.remove(session, job.id)
+    demand.forget_unmeasured(session, unmeasured)
 
 
 def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, list[Target]]:

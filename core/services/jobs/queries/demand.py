@@ -57,9 +57,8 @@ def measurements(
         }
         for want in sorted(by_digest.values(), key=lambda want: want.digest)
     ]
-    session.execute(conflicts.insert(session, Measurement).on_conflict_do_nothing(), rows)
     seeds = {want.seed for want in by_digest.values()}
-    found = session.scalars(
+    query = (
         select(Measurement)
         .where(
             Measurement.device_key == device_key,
@@ -71,7 +70,34 @@ def measurements(
         .with_for_update(key_share=True)
         .execution_options(populate_existing=True)
     )
-    return {row.digest: row for row in found if row.seed == by_digest[row.digest].seed}
+    found: dict[str, Measurement] = {}
+    while len(found) < len(by_digest):  # again where one was there and is removed by now (`forget_unmeasured`)
+        session.execute(conflicts.insert(session, Measurement).on_conflict_do_nothing(), rows)
+        found = {row.digest: row for row in session.scalars(query) if row.seed == by_digest[row.digest].seed}
+    return found
+
+
+def unmeasured(session: Session, job_id: str) -> list[str]:
+    """Measurements of a job's candidates that have no result."""
+    query = select(Measurement.id).join(Candidate, Candidate.measurement_id == Measurement.id)
+    return list(session.scalars(query.where(Candidate.job_id == job_id, Measurement.state == "wanted").distinct()))
+
+
+def forget_unmeasured(session: Session, measurement_ids: Collection[str]) -> None:
+    """Removes those of these measurements that have no result, no candidate and no launch."""
+    lock = select(Measurement.id).where(any_of(Measurement.id, measurement_ids), Measurement.state == "wanted")
+    ids = list(session.scalars(lock.order_by(Measurement.id).with_for_update()))
+    if not ids:
+        return
+    session.execute(
+        # A statement of its own: it sees who had them when they were locked, and nobody comes to have them any more.
+        delete(Measurement).where(
+            any_of(Measurement.id, ids),
+            ~select(Candidate.id).where(Candidate.measurement_id == Measurement.id).exists(),
+            ~select(Launch.id).where(Launch.measurement_id == Measurement.id).exists(),
+        ),
+        execution_options={"synchronize_session": False},
+    )
 
 
 _LOCK = (
