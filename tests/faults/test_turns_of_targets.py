@@ -19,6 +19,7 @@ from edgefront.core.services.tasks import ADVANCE, SETTLE
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import ProxyScore
 from edgefront.core.wire.jobs import JobView
+from edgefront.workers import learning
 from edgefront.workers.app import create_celery
 from edgefront.workers.searching import next_compute_step
 from edgefront.workers.targets import Noted, Targets
@@ -187,6 +188,30 @@ def test_tasks_only_note_their_targets(eve: Service, tmp_path: Path, monkeypatch
         app.edgefront_advancing.stop()
         app.edgefront_settling.stop()
     assert set(steps) == set(ids)
+
+
+def test_jobs_of_owners_are_moved_to_other_laws_in_turn(eve: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    eves = [eve.create(request(name=str(number), seed=number)).id for number in range(4)]
+    bobs = of(eve, "bob").create(request(name="bob")).id
+    order: list[str] = []
+    begun, may_go = threading.Event(), threading.Event()
+
+    def move(_database: Database, job_id: str) -> None:
+        order.append(job_id)
+        begun.set()
+        assert may_go.wait(60)
+
+    monkeypatch.setattr(learning, "move", move)
+    learns = learning.Learning(eve.database)
+    learns.move(eves[0])
+    assert begun.wait(60)
+    for job_id in (*eves, *eves[1:], bobs):  # the first is being moved, and waits once more
+        learns.move(job_id)
+    thread = learns._thread
+    assert thread is not None
+    may_go.set()
+    thread.join(60)
+    assert order == [eves[0], bobs, eves[0], *eves[1:]]
 
 
 # What the sweep sends for --------------------------------------------------------------------------------------------
