@@ -130,6 +130,8 @@ class Targets:
                     found = rows.owners_of(session, unknown)
             except Unavailable as error:
                 _log.warning("owners of targets: %s", error)
+            except Exception:
+                _log.exception("owners of targets")
             else:
                 kept = self._owners if len(self._owners) < _KNOWN else {}
                 self._owners = kept | found
