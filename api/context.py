@@ -32,6 +32,10 @@ class Context:
     credentials: Credentials
     rates: RateBound
     """Rate limit of each key."""
+    log_rates: RateBound
+    """Of each device's log lines."""
+    steering: RateBound
+    """Of an owner's pauses and resumptions of a job: each withdraws or makes its launches."""
     wrong_keys: WrongKeys
     shares: Shares
     """Who may run how much in threads."""

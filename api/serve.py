@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import sys
 import threading
 from typing import Any
 
@@ -16,6 +15,7 @@ from edgefront.api.binding import check_bind
 from edgefront.api.context import Context
 from edgefront.api.http.connections import SPARE, bounded_protocol
 from edgefront.api.web import pages
+from edgefront.core.processes.threads import switch_often
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.objects import check_store
 from edgefront.core.services.trainings.files.removal import finish_deletions
@@ -30,10 +30,6 @@ again: with more, a flood of them would have everybody wait in that queue, and b
 KEEP_ALIVE_S = 75
 """Keep-alive seconds: longer than the interval between an agent's requests, so that connections (and TLS) are
 reused."""
-
-SWITCH_S = 0.0005
-"""Seconds after which a thread that computes lets another one run. Each step of a short request may wait for so long,
-and it has a dozen: with Python's 0.005 it takes a tenth of a second beside two predictions."""
 
 _log = logging.getLogger("edgefront.api")
 
@@ -84,7 +80,7 @@ def serve(settings: Settings) -> None:
     """Runs until SIGTERM or Ctrl-C. `InvalidInput` or `Unavailable` for settings that it cannot run with."""
     check_bind(settings)
     check_store(settings.artifact_url)
-    sys.setswitchinterval(SWITCH_S)
+    switch_often()
     finish_deletions(settings)
     server = make_server(settings)
     if not settings.http.share_port:

@@ -113,8 +113,10 @@ REFINABLE_TARGETS = _values(TargetState.SEARCHING, TargetState.REFINING)
 ENDED_JOBS = _values(JobState.CANCELLED, JobState.FINISHED, JobState.FAILED)
 UNSETTLED_CANDIDATES = _values(CandidateState.WAITING, CandidateState.UNCONFIRMED)
 """They need a launch of their measurement."""
+OPEN_MEASUREMENTS = _values(MeasurementState.WANTED, MeasurementState.UNCONFIRMED)
 MEASURED_CANDIDATES = _values(CandidateState.MEASURED, CandidateState.OUT_OF_BOUNDS)
 LIVE_LAUNCHES = _values(LaunchState.WANTED, LaunchState.LEASED, LaunchState.REPORTED)
+SETTLED_SCORES = ("done", "infeasible")
 """Their result is still to come, or not settled yet."""
 FINISHED_LAUNCHES = _values(LaunchState.DONE, LaunchState.INFEASIBLE, LaunchState.FAILED, LaunchState.IMPLAUSIBLE)
 LIVE_TRAININGS = _values(TrainingState.STARTING, TrainingState.TRAINING, TrainingState.EVALUATING)

@@ -15,6 +15,7 @@ from typing import Any
 from celery import Celery
 
 from edgefront.core.errors import EdgefrontError
+from edgefront.core.processes.threads import switch_often
 from edgefront.core.services.dispatch import queue_name, sender, transport_options
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.objects import check_store
@@ -62,6 +63,7 @@ def open_database(settings: Settings) -> Database:
 def __getattr__(name: str) -> Any:
     # Created when Celery's command needs it, so that importing this module reads no settings.
     if name == "app":
+        switch_often()
         settings = Settings()
         try:
             check_store(settings.artifact_url)

@@ -67,6 +67,8 @@ class EmbeddedWorker:
         if thread.is_alive():
             _log.warning("the embedded worker is still busy after %g s and is abandoned", timeout_s)
         worker.timer.stop()
+        self._app.edgefront_advancing.stop()
+        self._app.edgefront_settling.stop()
         self._app.edgefront_searching.stop()
         self._app.edgefront_scoring.stop()
         self._app.edgefront_learning.stop()

@@ -1,4 +1,4 @@
-"""Fits quality laws to trainings, and moves jobs to them: in a thread, one after the other.
+"""Fits quality laws to trainings, and moves jobs to them: in a thread, one after the other, owners in turn.
 
 Both take seconds of computing, during which reports are settled. What is left when the worker stops is in the rows,
 and the sweep requests it again.
@@ -10,16 +10,30 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from edgefront.core.errors import Unavailable
 from edgefront.core.services.jobs import law
+from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.quality import refits
 from edgefront.core.store.database import Database
 from edgefront.workers.searching import in_words
+from edgefront.workers.turns import Turns
 
 _STOP_S = 10.0
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Wanted:
+    """What is to be done."""
+
+    name: str
+    do: Callable[[], None]
+    job_id: str | None = None
+    owner: str | None = None
+    """Of the job; empty for what is nobody's. None: still to be looked up."""
 
 
 class Learning:
@@ -28,18 +42,18 @@ class Learning:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._lock = threading.Lock()
-        self._waiting: list[tuple[str, Callable[[], None]]] = []
-        """The first one is being done."""
+        self._waiting: list[_Wanted] = []
+        self._turns = Turns()
         self._thread: threading.Thread | None = None
         self._stopping = False
 
     def refit(self, manner: str) -> None:
         """Fits the laws of a manner of training that are wanted."""
-        self._add(f"refit {manner}", lambda: refit(self._database, manner))
+        self._add(_Wanted(f"refit {manner}", lambda: refit(self._database, manner)))
 
     def move(self, job_id: str) -> None:
         """Moves a job to the law that its owner asked for."""
-        self._add(f"move {job_id}", lambda: move(self._database, job_id))
+        self._add(_Wanted(f"move {job_id}", lambda: move(self._database, job_id), job_id))
 
     def stop(self) -> None:
         """Stops after the current one, or abandons it."""
@@ -49,29 +63,47 @@ class Learning:
         if thread is not None:
             thread.join(_STOP_S)
 
-    def _add(self, name: str, do: Callable[[], None]) -> None:
+    def _add(self, wanted: _Wanted) -> None:
         with self._lock:
-            # One that is being done may have read its rows before, so that it can wait once more.
-            if self._stopping or name in [other for other, _ in self._waiting[1:]]:
+            # One that is being done does not wait: it may have read its rows before.
+            if self._stopping or wanted.name in [other.name for other in self._waiting]:
                 return
-            self._waiting.append((name, do))
+            self._waiting.append(wanted)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="edgefront-learning", daemon=True)
                 self._thread.start()
 
     def _run(self) -> None:
-        while True:
-            with self._lock:
-                if self._stopping or not self._waiting:
-                    self._thread = None
-                    return
-                name, do = self._waiting[0]
+        while (wanted := self._next()) is not None:
             try:
-                do()
+                wanted.do()
             except Exception:
-                _log.exception("%s has failed; the sweep requests it again", name)
-            with self._lock:
-                self._waiting.pop(0)
+                _log.exception("%s has failed; the sweep requests it again", wanted.name)
+
+    def _next(self) -> _Wanted | None:
+        """What has waited longest of the owner whose turn it is."""
+        with self._lock:
+            waiting = list(self._waiting)
+        for one in waiting:
+            if one.owner is None:
+                one.owner = self._owner(one.job_id)
+        with self._lock:
+            if self._stopping or not self._waiting:
+                self._thread = None
+                return None
+            owner = self._turns.order(one.owner or "" for one in self._waiting)[0]
+            self._turns.take(owner)
+            taken = next(one for one in self._waiting if (one.owner or "") == owner)
+            self._waiting.remove(taken)
+            return taken
+
+    def _owner(self, job_id: str | None) -> str:
+        if job_id is None:
+            return ""
+        with suppress(Unavailable), self._database.read() as session:
+            job = job_rows.find(session, job_id)
+            return "" if job is None else job.owner
+        return ""
 
 
 def refit(database: Database, manner: str) -> None:

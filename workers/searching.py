@@ -1,4 +1,4 @@
-"""Advances targets: short transactions in the task, and the computations between them in a separate thread.
+"""Advances targets: short transactions in one thread (`targets`), and the computations between them in another.
 
 Calling an algorithm may take many seconds. It is done in threads, owners in turn and of each owner one step after the
 other, so that meanwhile reports are settled, other targets advanced, and a second owner's steps computed. No
@@ -62,18 +62,22 @@ def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
     Returns the next step to compute; None if the target waits for something else or has ended.
     """
     while True:
-        try:
-            step = _committed(database, lambda session: advancing.advance(session, target_id, database.now(session)))
-        except Unavailable as error:
-            _log.warning("target %s: %s", target_id, error)
-            return None  # the sweep sends it again
-        except Exception as error:
-            _fail(database, target_id, error)
-            return None
+        step = take_step(database, target_id)
         if isinstance(step, ComputeStep):
             return step
         if not step:
             return None
+
+
+def take_step(database: Database, target_id: str) -> bool | ComputeStep:
+    """One committed step of a target: whether another can be taken at once, or the one to compute next."""
+    try:
+        return _committed(database, lambda session: advancing.advance(session, target_id, database.now(session)))
+    except Unavailable as error:
+        _log.warning("target %s: %s", target_id, error)
+    except Exception as error:
+        _fail(database, target_id, error)
+    return False  # if the database is away, the sweep sends it again
 
 
 def continue_work(database: Database, work: Work, settings: Settings | None = None) -> Work | None:
@@ -121,12 +125,22 @@ class Searching:
 
     def advance(self, target_id: str) -> None:
         """Advances a target as far as possible without calling its algorithm, which a thread does."""
-        step = next_compute_step(self._database, target_id)
-        work = _work(step)
-        if work is not None and work.step.number == BASELINES:  # takes milliseconds: a new job need not wait
-            work = continue_work(self._database, work, self._settings)
-        if work is None:
-            return
+        while self.step(target_id):
+            pass
+
+    def step(self, target_id: str) -> bool:
+        """Takes one step of a target, or has a thread compute it; whether another can be taken at once."""
+        step = take_step(self._database, target_id)
+        if not isinstance(step, ComputeStep):
+            return step
+        work: Work | None = Work(step)
+        if step.number == BASELINES:  # takes milliseconds: a new job need not wait
+            work = continue_work(self._database, Work(step), self._settings)
+        if work is not None:
+            self._hold(work)
+        return False
+
+    def _hold(self, work: Work) -> None:
         with self._lock:
             self._held.append(work)
             free = work.step.owner not in self._busy and len(self._threads) < AT_ONCE
@@ -215,10 +229,8 @@ def _fail(database: Database, target_id: str, error: Exception) -> None:
     _log.error("target %s cannot continue", target_id, exc_info=error)
     note = f"The search cannot continue: {in_words(error)}"
     try:
-        _committed(
-            database,
-            lambda session: advancing.fail(session, target_id, note, database.now(session)),
-        )
+        while _committed(database, lambda session: advancing.fail(session, target_id, note, database.now(session))):
+            pass
     except Unavailable as away:
         _log.warning("target %s: %s", target_id, away)
 

@@ -1,19 +1,21 @@
-"""The tasks. Each is a loop of short transactions around one service call."""
+"""The tasks. They take milliseconds: the sweep is a few short transactions, the others note what threads are to do."""
 
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 from edgefront.core.errors import Unavailable
 from edgefront.core.services import tasks
-from edgefront.core.services.measuring import settling
+from edgefront.core.services.measuring import settling as reports
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.sweep import PARTS
 from edgefront.core.store.database import Database
 from edgefront.workers.learning import Learning
 from edgefront.workers.scoring.scoring import Scoring
 from edgefront.workers.searching import ATTEMPTS, Searching, in_words
+from edgefront.workers.targets import Targets
 from edgefront.workers.training.pickup import start_waiting
 
 _log = logging.getLogger(__name__)
@@ -22,14 +24,19 @@ _log = logging.getLogger(__name__)
 def register(app: Any, database: Database, settings: Settings) -> None:
     """Adds the tasks to a Celery application."""
     app.edgefront_searching = searching = Searching(database, settings)
+    app.edgefront_advancing = advancing = Targets(
+        "advancing", database, lambda id_: id_ is not None and searching.step(id_)
+    )
 
     @app.task(name=tasks.ADVANCE, shared=False)  # type: ignore[untyped-decorator]
     def advance(target_id: str) -> None:
-        searching.advance(target_id)
+        advancing.add(target_id)
+
+    app.edgefront_settling = settling = Targets("settling", database, partial(settle_part, database))
 
     @app.task(name=tasks.SETTLE, shared=False)  # type: ignore[untyped-decorator]
     def settle_reports(target_id: str | None) -> None:
-        settle_target(database, target_id)
+        settling.add(target_id)
 
     @app.task(name=tasks.SWEEP, shared=False)  # type: ignore[untyped-decorator]
     def sweep_all() -> None:
@@ -58,19 +65,24 @@ def register(app: Any, database: Database, settings: Settings) -> None:
 
 def settle_target(database: Database, target_id: str | None) -> None:
     """Settles all reports of a target; those that cannot be settled now are left to the sweep."""
+    while settle_part(database, target_id):
+        pass
+
+
+def settle_part(database: Database, target_id: str | None) -> bool:
+    """Settles some reports of a target; whether there may be more. If the database is away, the sweep requests them."""
     for _ in range(ATTEMPTS):
         try:
-            while _settle_some(database, target_id):
-                pass
-            return
+            return _settle_some(database, target_id)
         except Unavailable as error:
             _log.warning("settling target %s: %s", target_id, error)
+    return False
 
 
 def _settle_some(database: Database, target_id: str | None) -> bool:
     try:
         with database.write() as session:
-            return settling.settle(session, target_id, database.now(session))
+            return reports.settle(session, target_id, database.now(session))
     except Unavailable:
         raise
     except Exception:
@@ -85,7 +97,7 @@ def _settle_each(database: Database, target_id: str | None) -> None:
     the launch fails.
     """
     with database.read() as session:
-        reported = settling.waiting(session, target_id)
+        reported = reports.waiting(session, target_id)
     for row in reported:
         fault = _fault(database, row, with_targets=True)
         if fault is not None:  # perhaps the fault is in a target, whose own `advance` reports it
@@ -95,7 +107,7 @@ def _settle_each(database: Database, target_id: str | None) -> None:
         try:
             with database.write() as session:
                 reason = f"its report cannot be settled: {in_words(fault)}"
-                settling.give_up(session, row, reason, database.now(session))
+                reports.give_up(session, row, reason, database.now(session))
         except Unavailable:
             raise
         except Exception:
@@ -106,7 +118,7 @@ def _fault(database: Database, row: Any, *, with_targets: bool) -> Exception | N
     """The error that prevents settling this report; None if it was settled."""
     try:
         with database.write() as session:
-            settling.settle_these(session, [row], database.now(session), with_targets=with_targets)
+            reports.settle_these(session, [row], database.now(session), with_targets=with_targets)
     except Unavailable:
         raise
     except Exception as error:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from edgefront.api.http import problems
+from edgefront.api.http.turns import client_gone
 
 RECEIVED_PER_S = 16 << 10
 """Bytes. A request that arrives more slowly than this, after its `receive_s`, is ended."""
@@ -182,6 +183,8 @@ class BoundedProtocol(H11Protocol):
             finally:
                 everywhere.unsent -= len(body)
 
+        cycle = self.cycle
+        client_gone.set(lambda: bool(cycle.disconnected))
         await self._application(scope, receive, in_parts)
 
     def _end_unread(self) -> None:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from edgefront.api.context import Context
 from edgefront.api.http import problems
 from edgefront.api.http.auth import ENROL_PATH, is_public
-from edgefront.api.http.turns import Shares, sender
+from edgefront.api.http.turns import Shares
 from edgefront.core.errors import EdgefrontError, TooLarge
 
 PUBLIC_BYTES = 16 << 10
@@ -112,7 +112,7 @@ class BodyBound:
                     if size and principal is not None:
                         if count is None:
                             shares: Shares = scope["app"].state.context.shares
-                            count = ending.enter_context(shares.body(sender(principal.owner, principal.device_id)))
+                            count = ending.enter_context(shares.body(principal.owner, principal.device_id))
                         count(size)
                 return message
 

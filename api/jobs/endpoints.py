@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import APIRouter, Body, Depends, Query, Response
 from sqlalchemy.orm import Session
 
 from edgefront.api.docs import examples, prediction_examples
@@ -29,6 +29,14 @@ from edgefront.core.wire.predictions import JobAgreementView
 from edgefront.core.wire.recommendations import RecommendationView
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
+
+
+async def _steered(job_id: JobId, person: Person, here: Here) -> None:
+    """429 for an owner who pauses and resumes a job all the time: each time its launches are withdrawn or made."""
+    here.steering.take((person.owner, job_id))
+
+
+_STEERED = (Depends(_steered),)
 
 
 @router.post(
@@ -179,6 +187,7 @@ async def move_job_law(
 @router.post(
     "/{job_id}/pause",
     operation_id="pause_job",
+    dependencies=_STEERED,
     summary="Pause a job",
     responses={**answer(examples.JOB), **errors(404, 409)},
 )
@@ -190,6 +199,7 @@ def pause_job(job_id: JobId, person: Person, here: Here) -> JobView:
 @router.post(
     "/{job_id}/resume",
     operation_id="resume_job",
+    dependencies=_STEERED,
     summary="Resume a paused job",
     responses={**answer(examples.JOB), **errors(404, 409)},
 )

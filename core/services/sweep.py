@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
@@ -10,6 +12,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.services import tasks
 from edgefront.core.services.access import keys
 from edgefront.core.services.jobs import law
+from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.measuring import anchors, expiry, quarantine
 from edgefront.core.services.measuring.queries import launches, leases
 from edgefront.core.services.quality import refits, scoring
@@ -19,6 +22,9 @@ from edgefront.core.store import outbox
 
 SETTLED_WITHIN = timedelta(seconds=1)
 """After this time the task of an unsettled report is assumed lost."""
+
+SENT_FOR = 100
+"""Targets that one sweep sends for. Where more are stalled, workers have not come to those of the last sweep yet."""
 
 KEEP_ENDED_LEASES = timedelta(hours=1)
 """Time for which ended leases are kept, so that a late heartbeat gets 410 (ended) instead of 404."""
@@ -36,8 +42,26 @@ def _reports(session: Session, now: datetime) -> None:
 
 
 def _targets(session: Session, now: datetime) -> None:
-    for target_id in advance.stalled(session, now):
+    stalled = advance.stalled(session, now)
+    if len(stalled) > SENT_FOR:
+        stalled = _some(stalled, job_rows.owners_of(session, stalled))
+    for target_id in stalled:
         outbox.enqueue(session, tasks.ADVANCE, target_id=target_id)
+
+
+def _some(target_ids: list[str], owners: Mapping[str, str]) -> list[str]:
+    """`SENT_FOR` of them, as many of each owner as of any other, drawn by lot: the first of an owner's may wait for
+    what takes long.
+    """
+    drawn = random.sample(target_ids, len(target_ids))
+    places: Counter[str] = Counter()
+    ranked = []
+    for target_id in drawn:
+        owner = owners.get(target_id, "")
+        ranked.append((places[owner], target_id))
+        places[owner] += 1
+    ranked.sort(key=lambda one: one[0])
+    return [target_id for _, target_id in ranked[:SENT_FOR]]
 
 
 def _ended_leases(session: Session, now: datetime) -> None:

@@ -202,6 +202,40 @@ def test_bounds_of_an_owner_are_answered_clearly(sqlite_url: str, start_service:
         database.dispose()
 
 
+def test_what_paused_jobs_and_those_that_begin_may_ask_for_counts(
+    sqlite_url: str, start_service: Callable[..., Service]
+) -> None:
+    """Else many jobs with large generations are accepted while none of them has asked for its first."""
+    database = Database(sqlite_url)
+    try:
+        service = start_service(database, OwnerSettings(waiting_launches=50))
+        service.enrol(device_class=CLASS)
+        service.enrol("other", "other board")
+        ann, bob = service.client("user", "ann"), service.client("user", "bob")
+        large = job(
+            algorithm={"name": "random", "settings": {"population": 20, "iterations": 1}},
+            space={"narrow": {"n_layer": {"max": 4}}, "name": "lts-gpt2"},
+            baseline_layers=[1, 2],
+        )
+        made = [ann.post("/v1/jobs", json=large) for _ in range(2)]
+        assert [one.status_code for one in made] == [201, 201]
+        ann.post(f"/v1/jobs/{made[0].json()['id']}/pause").raise_for_status()
+        refused = problem(ann.post("/v1/jobs", json=large), 409)
+        assert (refused["bound"], refused["used"], refused["most"]) == ("owners.waiting_launches", 40, 50)
+        path = f"/v1/jobs/{made[1].json()['id']}/targets"
+        assert ann.post(path, json={"device_class": "other board"}).status_code == 201  # 2 baselines, 3 launches each
+        refused = problem(ann.post("/v1/jobs", json=large), 409)
+        assert refused["used"] == 46
+        again = {"device_class": "other board", "protocol": {"sequence_length": 64}}
+        assert problem(ann.post(path, json=again), 409)["used"] == 46
+        assert bob.post("/v1/jobs", json=large).status_code == 201
+        ann.post(f"/v1/jobs/{made[0].json()['id']}/resume").raise_for_status()  # it was counted
+        ann.post(f"/v1/jobs/{made[0].json()['id']}/cancel").raise_for_status()
+        assert ann.post("/v1/jobs", json=large).status_code == 201
+    finally:
+        database.dispose()
+
+
 @pytest.mark.parametrize("store", ["folder", "object store"])
 def test_trainings_of_an_owner_are_bounded_in_number_and_bytes(
     sqlite_url: str, start_service: Callable[..., Service], tmp_path: Path, store: str

@@ -150,13 +150,13 @@ def test_bodies_of_one_sender_are_bounded_together(service: Service, monkeypatch
 def test_bodies_that_are_under_way_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "BODIES_BYTES", 20_000)
     shares = turns.Shares(8)
-    with shares.body("eve") as first:
+    with shares.body("eve", None) as first:
         first(15_000)
-        with shares.body("eve") as second, shares.body("bob") as other:
+        with shares.body("eve", None) as second, shares.body("bob", None) as other:
             other(20_000)
             with pytest.raises(TooManyRequests):
                 second(5_001)
-    with shares.body("eve") as third:
+    with shares.body("eve", None) as third:
         third(20_000)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from lease_world import ARCHITECTURE, World
@@ -103,7 +104,7 @@ def test_any_number_of_launches_can_be_withdrawn(large: World) -> None:
     job_id, target_id = fill(large)
     with large.write() as session:
         assert lifecycle.pause_job(session, user, job_id, large.now).state == "paused"
-    assert states(large) == {"cancelled": MANY}
+    assert states(large) == {}
     with large.write() as session:
         assert lifecycle.cancel_job(session, user, job_id, large.now).state == "cancelled"
     with large.database.read() as session:
@@ -270,3 +271,156 @@ def test_other_jobs_get_their_turn_between_two_parts(database: Database) -> None
         at_work._run()
     assert order[:4] == [step.target_id, following.target_id, step.target_id, following.target_id]
     assert service.get(first).targets[0].candidates == 3 + 10
+
+
+# Pauses --------------------------------------------------------------------------------------------------------------
+
+
+def waiting(service: Service) -> tuple[str, str]:
+    """A job of which a generation of 10 waits; its id and its target's."""
+    job_id, step = searching(service)
+    work: Work | None = Work(step)
+    while work is not None:
+        work = continue_work(service.database, work)
+    return job_id, step.target_id
+
+
+def launches(service: Service) -> dict[str, int]:
+    with service.database.read() as session:
+        rows = session.execute(select(Launch.state, func.count()).group_by(Launch.state))
+        return {row[0]: row[1] for row in rows}
+
+
+def test_pauses_leave_no_rows_of_launches(database: Database) -> None:
+    service = Service(database)
+    job_id, _ = waiting(service)
+    before = launches(service)
+    assert before["wanted"] == 10
+    for _ in range(5):
+        service.act("pause", job_id)
+        assert launches(service) == {"done": before["done"]}
+        service.act("resume", job_id)
+        service.work()
+        assert launches(service) == before
+    service.run(SimulatedAgent(database, by_size()))
+    assert service.get(job_id).state == "finished"
+
+
+def test_a_launch_that_a_device_has_had_is_kept_as_cancelled(database: Database) -> None:
+    """Its report may still come."""
+    service = Service(database)
+    job_id, _ = waiting(service)
+    agent = SimulatedAgent(database, by_size())
+    agent.lease(3)
+    service.act("pause", job_id)
+    assert launches(service)["cancelled"] == 3
+    service.act("resume", job_id)
+    service.work()
+    assert launches(service)["wanted"] == 10
+
+
+def test_launches_are_made_again_in_parts(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advancing, "CAUGHT_UP", 4)
+    service = Service(database)
+    job_id, target_id = waiting(service)
+    with database.read() as session:
+        order = list(
+            session.scalars(select(Launch.measurement_id).where(Launch.state == "wanted").order_by(Launch.turn))
+        )
+    service.act("pause", job_id)
+    service.act("resume", job_id)
+    seen = []
+    more = True
+    while more:
+        with database.write() as session:
+            more = advancing.advance(session, target_id, database.now(session)) is True
+        seen.append((launches(service)["wanted"], more))
+    assert seen == [(4, True), (8, True), (10, False)]
+    with database.read() as session:
+        again = list(
+            session.scalars(select(Launch.measurement_id).where(Launch.state == "wanted").order_by(Launch.turn))
+        )
+    assert again == order
+
+
+def test_results_that_came_meanwhile_are_taken_in_in_parts(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of measurements that came to an end while a crash kept them from their candidates."""
+    monkeypatch.setattr(advancing, "CAUGHT_UP", 4)
+    service = Service(database)
+    job_id, target_id = waiting(service)
+    with database.write() as session:
+        session.execute(update(Measurement).where(Measurement.state == "wanted").values(state="failed", reason="no"))
+    settled = []
+    for _ in range(3):
+        with database.write() as session:
+            assert advancing.advance(session, target_id, database.now(session)) is True
+        settled.append(service.get(job_id).targets[0].settled)
+    assert settled == [7, 11, 13]
+
+
+@pytest.mark.parametrize("why", ["its device was revoked", "it cannot continue"])
+def test_a_target_ends_in_parts(database: Database, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    monkeypatch.setattr(advancing, "ENDED", 4)
+    service = Service(database)
+    job_id, target_id = waiting(service)
+    revoked = why == "its device was revoked"
+    if revoked:
+        monkeypatch.setattr(advancing.job_rows, "revoked_device", lambda *_: "board")
+
+    def end() -> bool:
+        with database.write() as session:
+            now = database.now(session)
+            if revoked:
+                return bool(advancing.advance(session, target_id, now))
+            return advancing.fail(session, target_id, "no", now)
+
+    seen = []
+    while end():
+        (target,) = service.get(job_id).targets
+        seen.append((target.state, target.settled))
+    assert seen == [("searching", 7), ("searching", 11)]
+    view = service.get(job_id)
+    assert (view.state, view.targets[0].settled) == ("failed", 13)
+    assert "wanted" not in launches(service)
+
+
+def test_jobs_that_are_submitted_and_deleted_leave_no_rows(database: Database) -> None:
+    service = Service(database)
+    SimulatedAgent(database, by_size())
+    kept = service.submit()
+
+    def rows() -> list[int]:
+        with database.read() as session:
+            tables = (Measurement, Launch, Candidate, Target)
+            return [session.scalar(select(func.count()).select_from(table)) or 0 for table in tables]
+
+    before = rows()
+    for seed in range(3):
+        service.act("delete", service.submit(request(seed=seed)).id)  # measurements of its own
+        service.act("delete", service.submit().id)  # those of the other
+    assert rows() == before
+    service.run(SimulatedAgent(database, by_size()))
+    assert service.get(kept.id).state == "finished"
+    measured = rows()[0]
+    service.act("delete", kept.id)
+    assert rows()[0] == measured, "what was measured is kept"
+
+
+def test_a_measurement_that_goes_while_it_is_asked_for_is_made_again(
+    postgres_url: str, open_database: Callable[..., Database]
+) -> None:
+    """A job is deleted while another comes to share its measurements."""
+    service = Service(open_database(postgres_url))
+    SimulatedAgent(service.database, by_size())
+    first = service.submit()
+    other = service.create()
+    with ThreadPoolExecutor(1) as another:
+        with service.database.write() as session:
+            lifecycle.delete_job(session, service.user, first.id, service.database.now(session))
+            moved = another.submit(service.work)
+            session.execute(text("SELECT pg_sleep(0.2)"))
+        moved.result(60)
+    view = service.get(other.id)
+    assert (view.state, view.targets[0].candidates) == ("running", 3)
+    service.run(SimulatedAgent(service.database, by_size()))
+    assert service.get(other.id).state == "finished"

@@ -3,13 +3,17 @@ trainings."""
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -21,9 +25,10 @@ from simulated_service import request
 from sqlalchemy import func, select
 
 from edgefront.api.candidates import tables
+from edgefront.api.http import turns
 from edgefront.api.jobs import endpoints
 from edgefront.api.live.waiting import OF_DEVICE
-from edgefront.core.errors import InvalidInput
+from edgefront.core.errors import InvalidInput, TooManyRequests
 from edgefront.core.search.registry import make
 from edgefront.core.services.access import keys
 from edgefront.core.services.quality import scoring
@@ -79,6 +84,76 @@ def test_short_requests_of_one_owner_leave_threads_for_others(
         assert {one.result().status_code for one in sent} == {200}
 
 
+class Blocked:
+    """Listing of eve's jobs, which takes until it may end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.may_end = threading.Semaphore(0), threading.Event()
+        self.calls = 0
+        listed = endpoints.jobs.list_jobs
+
+        def blocked(session: Any, person: Any, *given: Any, **named: Any) -> Any:
+            if person.owner == "eve":
+                self.calls += 1
+                self.begun.release()
+                assert self.may_end.wait(60)
+            return listed(session, person, *given, **named)
+
+        monkeypatch.setattr(endpoints.jobs, "list_jobs", blocked)
+
+
+def test_beyond_some_requests_that_wait_an_owner_is_refused_at_once(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = Blocked(monkeypatch)
+    eve, bob = service.client("user", "eve"), service.client("user", "bob", timeout=20)
+    shares = service.context.shares
+    monkeypatch.setattr(shares, "_waiting", 5)
+    most = shares.of_owner + 5
+    with ThreadPoolExecutor(40) as many:
+        sent = [many.submit(eve.get, "/v1/jobs") for _ in range(40)]
+        try:
+            until(lambda: sum(one.done() for one in sent) == 40 - most)
+            answers = [one.result() for one in sent if one.done()]
+            assert {one.status_code for one in answers} == {429}
+            assert all(int(one.headers["retry-after"]) >= 1 for one in answers)
+            assert problem(answers[0], 429)["detail"].startswith("5 requests wait")
+            assert bob.get("/v1/jobs").status_code == 200
+        finally:
+            blocked.may_end.set()
+        assert [one.result().status_code for one in sent].count(200) == most
+    assert eve.get("/v1/jobs").status_code == 200
+
+
+def test_a_request_whose_client_has_gone_takes_no_turn(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = Blocked(monkeypatch)
+    key, eve = service.key("user", "eve"), service.client("user", "eve")
+    shares, host = service.context.shares, urlsplit(service.url)
+    head = f"GET /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n"
+
+    def waiting() -> int:
+        return shares._users["owner eve"]
+
+    clients = []
+    try:
+        for _ in range(20):
+            clients.append(socket.create_connection((host.hostname, host.port), 20))
+            clients[-1].sendall(head.encode())
+            until(lambda: waiting() == len(clients))
+        for client in clients[shares.of_owner :]:
+            client.close()
+        until(lambda: len(service.server.server_state.connections) <= shares.of_owner)
+    finally:
+        blocked.may_end.set()
+        for client in clients[: shares.of_owner]:
+            assert client.recv(12) == b"HTTP/1.1 200"
+        for client in clients:
+            client.close()
+    until(lambda: waiting() == 0)
+    assert blocked.calls == shares.of_owner
+    assert eve.get("/v1/jobs").status_code == 200
+
+
 def test_a_device_waits_in_few_requests(service: Service) -> None:
     agent = service.agent()
     body = {"wait_s": 20, "max_items": 1}
@@ -88,6 +163,103 @@ def test_a_device_waits_in_few_requests(service: Service) -> None:
         assert service.context.room.size == OF_DEVICE
         service.context.room.close()
         assert {one.result().json()["lease_id"] for one in sent} == {None}
+
+
+def test_devices_of_one_owner_leave_threads_for_others() -> None:
+    """However many they are: each may have four requests in threads, and all together half of the connections."""
+    shares, lock, at_once, most = turns.Shares(8), threading.Lock(), 0, 0
+    full, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+            if at_once == shares.of_devices:
+                full.set()
+        assert may_end.wait(60)
+        with lock:
+            at_once -= 1
+
+    async def send(owner: str, device_id: str | None, work: Callable[[], None]) -> None:
+        turns.asked_by(shares, owner=owner, device_id=device_id)
+        await turns.in_turn(work)
+
+    async def all_of_them() -> None:
+        sent = [asyncio.create_task(send("eve", f"dev_{number % 10}", work)) for number in range(30)]
+        try:
+            await asyncio.to_thread(full.wait, 60)
+            for device_id in (None, "dev_bob"):
+                await asyncio.wait_for(send("bob", device_id, lambda: None), 60)
+            await asyncio.wait_for(send("eve", None, lambda: None), 60)
+        finally:
+            may_end.set()
+        await asyncio.gather(*sent)
+
+    asyncio.run(all_of_them())
+    assert most == shares.of_devices == 4
+
+
+def test_large_bodies_of_one_owners_devices_are_parsed_one_by_one() -> None:
+    shares, at_once, most = turns.Shares(8), 0, 0
+
+    async def send(device_id: str) -> None:
+        nonlocal at_once, most
+        turns.asked_by(shares, owner="eve", device_id=device_id)
+        asker = turns._asker.get()
+        assert asker is not None
+        async with asker.body():
+            at_once += 1
+            most = max(most, at_once)
+            await asyncio.sleep(0)
+            at_once -= 1
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(asyncio.create_task(send(f"dev_{number}")) for number in range(20)))
+
+    asyncio.run(all_of_them())
+    assert most == 1
+
+
+def test_bodies_of_one_owners_devices_count_together() -> None:
+    shares = turns.Shares(8)
+    with ExitStack() as under_way:
+        for number in range(4):
+            under_way.enter_context(shares.body("eve", f"dev_{number}"))(32 << 20)
+        with shares.body("eve", "dev_5") as add, pytest.raises(TooManyRequests, match="128 MiB"):
+            add(1)
+        with shares.body("bob", "dev_6") as add:
+            add(1)
+    with shares.body("eve", "dev_5") as add:
+        add(1)
+
+
+def test_log_lines_of_a_device_that_come_all_the_time_are_refused_unread(service: Service) -> None:
+    service.context.log_rates._clock = lambda: 0.0  # however long the requests take
+    agent, other = service.agent("one"), service.agent("other")
+    line = {"lines": [{"at": "2026-01-01T00:00:00Z", "level": "info", "message": "x"}]}
+    statuses = [agent.post("/v1/agents/log", json=line).status_code for _ in range(60)]
+    assert statuses == [204] * 60
+    refused = agent.post("/v1/agents/log", content=b"not even JSON", headers={"Content-Type": "application/json"})
+    problem(refused, 429)
+    assert 1 <= int(refused.headers["retry-after"]) <= 5
+    assert other.post("/v1/agents/log", json=line).status_code == 204
+
+
+def test_a_job_is_not_paused_and_resumed_all_the_time(service: Service) -> None:
+    service.context.steering._clock = lambda: 0.0  # however long the requests take
+    service.enrol(device_class=CLASS)
+    eve, bob = service.client("user", "eve"), service.client("user", "bob")
+    made, bobs = (service.submit(one)["id"] for one in (eve, bob))
+    statuses = []
+    for _ in range(15):
+        statuses += [eve.post(f"/v1/jobs/{made}/{verb}").status_code for verb in ("pause", "resume")]
+    assert statuses == [200] * 30
+    refused = eve.post(f"/v1/jobs/{made}/pause")
+    problem(refused, 429)
+    assert int(refused.headers["retry-after"]) >= 1
+    assert bob.post(f"/v1/jobs/{bobs}/pause").status_code == 200
+    assert eve.post(f"/v1/jobs/{made}/cancel").status_code == 200
 
 
 def test_an_export_is_under_way_until_it_is_sent(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

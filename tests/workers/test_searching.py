@@ -292,8 +292,10 @@ def test_a_process_that_is_killed_while_it_computes_loses_nothing(
         assert [row.number for row in session.scalars(select(Generation))] == [0]
     assert next_compute_step(service.database, target.id) is None  # claimed
     with service.database.write() as session:
-        assert target.id in advancing.stalled(session, service.database.now(session))
-        session.execute(update(Generation).values(claimed_until=service.database.now(session)))  # some seconds later
+        now = service.database.now(session)
+        assert advancing.stalled(session, now) == []
+        assert advancing.stalled(session, now + advancing.CLAIM) == [target.id]
+        session.execute(update(Generation).values(claimed_until=now))  # some seconds later
     service.inbox.append(target.id)
     service.run(agent)
     assert service.get(job.id).state == "finished"

@@ -15,7 +15,7 @@ from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.supernet_plan import withdraw as withdraw_supernets
 from edgefront.core.services.jobs.views import candidate_news
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS
-from edgefront.core.store.tables import Job, Target
+from edgefront.core.store.tables import Candidate, Job, Target
 
 
 def change_state(session: Session, target: Target, state: str, note: str, now: datetime) -> None:
@@ -47,19 +47,33 @@ def end_targets(session: Session, targets: Sequence[Target], state: str, note: s
     withdraw_supernets(session, [target.id for target in targets], now)
     for target in targets:
         target.finished_at = now
-        waiting = candidate_rows.waiting_news(session, target.id)
-        for candidate in waiting:
-            candidate.state = "cancelled"
-        candidate_rows.write(session, waiting)
-        target.settled += len(waiting)
-        baseline = baseline_of(session, target.id)
-        events.append_all(
-            session,
-            target.job_id,
-            [events.Entry("candidate", candidate_news(candidate, baseline), target.id) for candidate in waiting],
-            now,
-        )
+        _cancel(session, target, candidate_rows.waiting_news(session, target.id), now)
         change_state(session, target, state, note, now)
+
+
+def cancel_some(session: Session, target: Target, most: int, now: datetime) -> bool:
+    """Cancels the first `most` waiting candidates of a locked target that is to end; nothing, and False, if there are
+    no more: what ends the target cancels them.
+    """
+    waiting = candidate_rows.waiting_news(session, target.id, most + 1)
+    if len(waiting) <= most:
+        return False
+    _cancel(session, target, waiting[:most], now)
+    return True
+
+
+def _cancel(session: Session, target: Target, waiting: Sequence[Candidate], now: datetime) -> None:
+    for candidate in waiting:
+        candidate.state = "cancelled"
+    candidate_rows.write(session, waiting)
+    target.settled += len(waiting)
+    baseline = baseline_of(session, target.id)
+    events.append_all(
+        session,
+        target.job_id,
+        [events.Entry("candidate", candidate_news(candidate, baseline), target.id) for candidate in waiting],
+        now,
+    )
 
 
 def end_job(session: Session, job: Job, state: str, reason: str | None, now: datetime) -> None:

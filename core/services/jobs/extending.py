@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import Conflict, InvalidInput
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
-from edgefront.core.services.jobs.bounds import check_jobs
+from edgefront.core.services.jobs.bounds import check_jobs, check_launches, of_added_target
 from edgefront.core.services.jobs.checks import check_target
 from edgefront.core.services.jobs.closing import change_job
 from edgefront.core.services.jobs.lifecycle import add_target
@@ -43,7 +43,8 @@ def extend_job(
         InvalidInput: the target makes no sense, or the job measures there by this protocol already; names the field.
         NotFound: no such job, device or device class.
         Conflict: the job was cancelled or has failed, or has as many targets as a job can have.
-        BoundReached: it has finished, and its owner has as many running jobs as the admin allows (`settings`).
+        BoundReached: its owner has as many launches that wait as the admin allows (`settings`), or it has finished and
+            there are as many running jobs.
     """
     principal.require("user")
     with database.read() as session:
@@ -60,9 +61,11 @@ def extend_job(
         if locked is None:  # deleted while we waited
             job = job_of(session, principal, job_id)
         _must_be_extensible(job)
+        owners = (settings or Settings()).owners
         if job.state == "finished":
-            check_jobs(session, job.owner, (settings or Settings()).owners)
+            check_jobs(session, job.owner, owners)
         request = JOB_REQUEST.read(job.request)  # another target may have been added meanwhile
+        check_launches(session, job.owner, of_added_target(request), owners)
         if len(targets) >= MOST:
             raise Conflict(f"job {job.id} has {MOST} targets, which is the most that a job can have")
         place = place_one(session, request.space, target, [Place(one.device_key, one.name) for one in targets])

@@ -180,9 +180,9 @@ def pause_job(session: Session, principal: Principal, job_id: str, now: datetime
     _must_live(job, "paused")
     withdrawn = demand.withdraw(session, [target.id for target in targets], now)
     # Launches that were not started do not count: they are requested again when the job resumes.
-    unspent = demand.refinements_among(session, withdrawn)
+    unspent = demand.refinements_among(withdrawn)
     for target in targets:
-        target.refinements -= unspent.get(target.id, 0)
+        target.refinements -= unspent[target.id]
         give_up_turns(target)
     supernet_plan.pause(session, [target.id for target in targets], now)
     change_job(session, job, "paused", None, now)
@@ -219,12 +219,14 @@ def cancel_job(session: Session, principal: Principal, job_id: str, now: datetim
 
 
 def delete_job(session: Session, principal: Principal, job_id: str, now: datetime) -> None:
-    """Removes the job, its candidates and events. Measurements are kept, for other jobs to use."""
+    """Removes the job, its candidates and events. What was measured is kept, for other jobs to use."""
     job, targets = _locked(session, principal, job_id)
     withdrawn = demand.withdraw(session, [target.id for target in targets], now)
-    demand.remove_launches(session, withdrawn)
+    demand.remove_launches(session, [one.id for one in withdrawn])
     supernet_plan.withdraw(session, [target.id for target in targets], now)
+    unmeasured = demand.unmeasured(session, job.id)
     rows.remove(session, job.id)
+    demand.forget_unmeasured(session, unmeasured)
 
 
 def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, list[Target]]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import and_, delete, func, insert, or_, select
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import ACTIVE_TARGETS, MEASURED_CANDIDATES
+from edgefront.core.states import ACTIVE_TARGETS, MEASURED_CANDIDATES, SETTLED_SCORES
 from edgefront.core.store import conflicts
 from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import (
@@ -21,8 +21,6 @@ from edgefront.core.store.tables import (
     Target,
     new_id,
 )
-
-SETTLED = ("done", "infeasible")
 
 
 def scores(
@@ -83,7 +81,7 @@ def waiting(session: Session, target_ids: Collection[str]) -> dict[str, int]:
     query = (
         select(ProxyWait.target_id, func.count())
         .join(ProxyScore, ProxyScore.id == ProxyWait.score_id)
-        .where(any_of(ProxyWait.target_id, target_ids), ProxyScore.state.not_in(SETTLED))
+        .where(any_of(ProxyWait.target_id, target_ids), ProxyScore.state.not_in(SETTLED_SCORES))
         .group_by(ProxyWait.target_id)
     )
     return {row[0]: row[1] for row in session.execute(query)}

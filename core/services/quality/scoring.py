@@ -30,6 +30,7 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import find_dataset, is_path
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.states import SETTLED_SCORES
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest
@@ -192,7 +193,7 @@ def stored_scores(
     for row in found.values():
         if row.state == "infeasible" and row.settled_at is not None and row.settled_at < job.created_at:
             row.state, row.reason, row.attempts, row.settled_at = "wanted", None, 0, None
-    missing = [row.id for row in found.values() if row.state not in rows.SETTLED]
+    missing = [row.id for row in found.values() if row.state not in SETTLED_SCORES]
     rows.wait_for(session, target.id, missing)
     for lane in range(min(LANES, len(missing))):
         enqueue(session, tasks.SCORE, lane=lane)
@@ -240,7 +241,7 @@ def give_back(session: Session, held: ScoreClaim, reason: str, now: datetime) ->
 def settle(session: Session, score_id: str, value: float | None, reason: str | None, now: datetime) -> None:
     """Writes a score's value, or why there is none. The first result counts; waiting targets are advanced."""
     row = rows.lock(session, score_id)
-    if row is None or row.state in rows.SETTLED:
+    if row is None or row.state in SETTLED_SCORES:
         return
     if value is not None and not math.isfinite(value):
         value, reason = None, f"{row.proxy} is not a finite number ({value})"

@@ -30,7 +30,7 @@ from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.search.surrogate import Surrogate
 from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.services.jobs import progress
-from edgefront.core.services.jobs.closing import change_state, end_target
+from edgefront.core.services.jobs.closing import cancel_some, change_state, end_target
 from edgefront.core.services.jobs.comparison import rows_of
 from edgefront.core.services.jobs.due import baselines_complete, due
 from edgefront.core.services.jobs.plan import SearchPlan, baselines_at_most, plan_for
@@ -57,6 +57,13 @@ from edgefront.core.wire.jobs import JobRequest
 
 PART = 100
 """Proposals that one transaction stores: less than a second of a target's lock."""
+
+CAUGHT_UP = 500
+"""Candidates of which one transaction makes the launches that are missing, or takes in the results: a few tenths of a
+second."""
+
+ENDED = 2000
+"""Waiting candidates that one transaction cancels before their target ends."""
 
 BARREN = 5
 """After so many generations in a row of which nothing could be measured a search ends."""
@@ -85,13 +92,11 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
     revoked = job_rows.revoked_device(session, target.device_key)
     if revoked is not None:
         note = f"The device {revoked!r} was revoked. Enrol it again, or choose another, and submit the job again."
-        end_target(session, target, "failed", note, now)
-        return False
+        return _end_in_parts(session, target, "failed", note, now)
     if progress.out_of_time(session, request, target, now):
         unit = "minute" if request.budget.minutes == 1 else "minutes"
         note = f"The budget of {request.budget.minutes:g} {unit} was spent."
-        end_target(session, target, "finished", note, now)
-        return False
+        return _end_in_parts(session, target, "finished", note, now)
     if _catch_up(session, target, now):
         return True
     if target.state == "refining" and not _reopened(session, request, target):
@@ -216,42 +221,64 @@ def _unfinished(session: Session, target: Target) -> Generation | None:
     return None if last is None or last.proposals is None or last.stored >= last.proposals else last
 
 
-def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
-    """Ends a target that cannot continue, and says why. One that has ended is left as it is."""
+def fail(session: Session, target_id: str, note: str, now: datetime) -> bool:
+    """Ends a target that cannot continue, and says why. One that has ended is left as it is. Returns whether there is
+    more to do: commit, and call again.
+    """
     target = job_rows.lock_target(session, target_id)
-    if target is not None and target.state in ACTIVE_TARGETS:
-        end_target(session, target, "failed", note, now)
+    if target is None or target.state not in ACTIVE_TARGETS:
+        return False
+    return _end_in_parts(session, target, "failed", note, now)
+
+
+def _end_in_parts(session: Session, target: Target, state: str, note: str, now: datetime) -> bool:
+    """Ends a target, unless so many candidates wait that it cancels some of them, and returns True: commit before the
+    next.
+    """
+    if cancel_some(session, target, ENDED, now):
+        return True
+    end_target(session, target, state, note, now)
+    return False
 
 
 def stalled(session: Session, now: datetime) -> list[str]:
     """Ids of the targets of running jobs for which `advance` should be sent again: for the sweep."""
-    ending = [target.id for target, job in job_rows.active_targets(session) if _must_end(session, target, job, now)]
+    requests: dict[str, JobRequest | None] = {}
+    ending = []
+    for target, job in job_rows.active_targets(session):
+        if job.id not in requests:
+            requests[job.id] = JOB_REQUEST.read_or(job.request, None)
+        if _must_end(session, target, requests[job.id], now):
+            ending.append(target.id)
     homeless, unfinished = job_rows.homeless_targets(session), job_rows.unfinished_targets(session, now)
-    return list(dict.fromkeys(job_rows.idle_targets(session) + homeless + unfinished + ending))
+    return list(dict.fromkeys(job_rows.idle_targets(session, now) + homeless + unfinished + ending))
 
 
-def _must_end(session: Session, target: Target, job: Job, now: datetime) -> bool:
+def _must_end(session: Session, target: Target, request: JobRequest | None, now: datetime) -> bool:
     """Whether its time is over, or what was asked of it cannot be read by this release."""
     try:
         PROTOCOL.read(target.protocol)
         LIMITS.read(target.limits)
-        return progress.out_of_time(session, JOB_REQUEST.read(job.request), target, now)
     except InvalidInput:
         return True
+    return request is None or progress.out_of_time(session, request, target, now)
 
 
 def _catch_up(session: Session, target: Target, now: datetime) -> bool:
-    """Puts right what a crash or a pause left: known results not taken in, launches that nobody makes."""
-    waiting = candidate_rows.in_state(session, target.id, "waiting")
-    unconfirmed = candidate_rows.in_state(session, target.id, "unconfirmed")
+    """Puts right what a crash or a pause left: known results not taken in, launches that nobody makes. Of each at most
+    `CAUGHT_UP`; returns whether there may be more to do.
+    """
+    lacking = candidate_rows.without_launches(session, target.id, CAUGHT_UP)
+    settled = candidate_rows.with_results(session, target.id, CAUGHT_UP)
     baselines = candidate_rows.baselines(session, target.id) if target.state == "baselines" else []
-    concerned = {one.id: one for one in [*baselines, *unconfirmed, *waiting] if one.measurement_id}
+    concerned = {one.id: one for one in [*baselines, *lacking, *settled] if one.measurement_id}
     if not concerned:
         return False
     measurements = demand.lock(session, {str(candidate.measurement_id) for candidate in concerned.values()})
     missing = missing_launches(session, concerned.values(), measurements)
     demand.add_launches(session, target, missing, purpose="first", now=now)
-    return settle_known(session, target, waiting, measurements, now) > 0
+    known = settle_known(session, target, concerned.values(), measurements, now)
+    return known > 0 or (len(lacking) == CAUGHT_UP and bool(missing))
 
 
 def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:

@@ -25,10 +25,10 @@ from sqlalchemy.orm import Session, defer
 from sqlalchemy.orm.attributes import set_committed_value
 
 from edgefront.core.measurement.generation import MEASURED as TIMES
-from edgefront.core.states import MEASURED_CANDIDATES
+from edgefront.core.states import LIVE_LAUNCHES, MEASURED_CANDIDATES, OPEN_MEASUREMENTS, UNSETTLED_CANDIDATES
 from edgefront.core.store.any_of import any_of, texts
 from edgefront.core.store.bulk import write_back
-from edgefront.core.store.tables import Candidate
+from edgefront.core.store.tables import Candidate, Launch, Measurement
 from edgefront.core.units import MB
 from edgefront.core.wire.jobs import Limits
 
@@ -110,21 +110,31 @@ def numbers(session: Session, ids: Collection[str]) -> dict[str, int]:
     }
 
 
-def in_state(session: Session, target_id: str, state: str) -> list[Candidate]:
-    return list(
-        session.scalars(
-            select(Candidate)
-            .where(Candidate.target_id == target_id, Candidate.state == state)
-            .order_by(Candidate.number)
-        )
+def without_launches(session: Session, target_id: str, most: int) -> list[Candidate]:
+    """The first that wait for a first or a second result, and of whose measurement no launch is live."""
+    live = select(Launch.id).where(Launch.measurement_id == Candidate.measurement_id, Launch.state.in_(LIVE_LAUNCHES))
+    query = _of_measurements(target_id).where(
+        Candidate.state.in_(UNSETTLED_CANDIDATES), Measurement.state.in_(OPEN_MEASUREMENTS), ~live.exists()
     )
+    return list(session.scalars(query.limit(most)))
 
 
-def waiting_news(session: Session, target_id: str) -> list[Candidate]:
-    """The waiting candidates, without what their news do not say."""
+def with_results(session: Session, target_id: str, most: int) -> list[Candidate]:
+    """The first that wait though their measurement has ended."""
+    query = _of_measurements(target_id).where(Candidate.state == "waiting", Measurement.state.not_in(OPEN_MEASUREMENTS))
+    return list(session.scalars(query.limit(most)))
+
+
+def _of_measurements(target_id: str) -> Any:
+    joined = select(Candidate).join(Measurement, Measurement.id == Candidate.measurement_id)
+    return joined.where(Candidate.target_id == target_id).order_by(Candidate.number)
+
+
+def waiting_news(session: Session, target_id: str, most: int | None = None) -> list[Candidate]:
+    """The waiting candidates, or the first of them, without what their news do not say."""
     query = select(Candidate).where(Candidate.target_id == target_id, Candidate.state == "waiting")
     light = query.options(defer(Candidate.genome), defer(Candidate.architecture))
-    return list(session.scalars(light.order_by(Candidate.number)))
+    return list(session.scalars(light.order_by(Candidate.number).limit(most)))
 
 
 def unconfirmed_counts(session: Session, target_ids: Collection[str]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import and_, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session, aliased, defer
@@ -57,9 +57,8 @@ def measurements(
         }
         for want in sorted(by_digest.values(), key=lambda want: want.digest)
     ]
-    session.execute(conflicts.insert(session, Measurement).on_conflict_do_nothing(), rows)
     seeds = {want.seed for want in by_digest.values()}
-    found = session.scalars(
+    query = (
         select(Measurement)
         .where(
             Measurement.device_key == device_key,
@@ -71,7 +70,34 @@ def measurements(
         .with_for_update(key_share=True)
         .execution_options(populate_existing=True)
     )
-    return {row.digest: row for row in found if row.seed == by_digest[row.digest].seed}
+    found: dict[str, Measurement] = {}
+    while len(found) < len(by_digest):  # again where one was there and is removed by now (`forget_unmeasured`)
+        session.execute(conflicts.insert(session, Measurement).on_conflict_do_nothing(), rows)
+        found = {row.digest: row for row in session.scalars(query) if row.seed == by_digest[row.digest].seed}
+    return found
+
+
+def unmeasured(session: Session, job_id: str) -> list[str]:
+    """Measurements of a job's candidates that have no result."""
+    query = select(Measurement.id).join(Candidate, Candidate.measurement_id == Measurement.id)
+    return list(session.scalars(query.where(Candidate.job_id == job_id, Measurement.state == "wanted").distinct()))
+
+
+def forget_unmeasured(session: Session, measurement_ids: Collection[str]) -> None:
+    """Removes those of these measurements that have no result, no candidate and no launch."""
+    lock = select(Measurement.id).where(any_of(Measurement.id, measurement_ids), Measurement.state == "wanted")
+    ids = list(session.scalars(lock.order_by(Measurement.id).with_for_update()))
+    if not ids:
+        return
+    session.execute(
+        # A statement of its own: it sees who had them when they were locked, and nobody comes to have them any more.
+        delete(Measurement).where(
+            any_of(Measurement.id, ids),
+            ~select(Candidate.id).where(Candidate.measurement_id == Measurement.id).exists(),
+            ~select(Launch.id).where(Launch.measurement_id == Measurement.id).exists(),
+        ),
+        execution_options={"synchronize_session": False},
+    )
 
 
 _LOCK = (
@@ -139,8 +165,17 @@ def has_live_launch(session: Session, target: Target) -> bool:
     )
 
 
-def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> list[str]:
-    """Cancels launches that only these targets need and no device has started; returns their ids.
+class Withdrawn(NamedTuple):
+    """A launch that was withdrawn."""
+
+    id: str
+    target_id: str | None
+    purpose: str
+
+
+def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> list[Withdrawn]:
+    """Withdraws launches that only these targets need and no device has started: cancels those that a device has, or
+    had, and removes the others, so that whoever asks and withdraws in a loop leaves no rows.
 
     Another target of a running job needs a launch if it requested it, waits for its measurement, or has it as a
     baseline that needs further launches. Call this before the states of the candidates change, with the targets locked.
@@ -166,7 +201,7 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
         )
     )
     query = (
-        select(Launch.id)
+        select(Launch.id, Launch.target_id, Launch.purpose, Launch.fence)
         .where(
             or_(Launch.state == "wanted", and_(Launch.state == "leased", Launch.started_at.is_(None))),
             wanted_by_us.exists(),
@@ -175,23 +210,22 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
         .order_by(Launch.id)
         .with_for_update(key_share=True)
     )
-    ids = list(session.scalars(query))
-    if ids:
+    rows = session.execute(query).all()
+    known = [row.id for row in rows if row.fence]
+    if known:
         session.execute(
-            update(Launch).where(any_of(Launch.id, ids)).values(state="cancelled", finished_at=now, reason=NOT_WANTED),
+            update(Launch)
+            .where(any_of(Launch.id, known))
+            .values(state="cancelled", finished_at=now, reason=NOT_WANTED),
             execution_options={"synchronize_session": "fetch"},
         )
-    return ids
+    remove_launches(session, [row.id for row in rows if not row.fence])
+    return [Withdrawn(row.id, row.target_id, row.purpose) for row in rows]
 
 
-def refinements_among(session: Session, launch_ids: Collection[str]) -> dict[str, int]:
+def refinements_among(withdrawn: Iterable[Withdrawn]) -> Counter[str]:
     """Target id → how many of these launches are refinements that it requested."""
-    rows = session.execute(
-        select(Launch.target_id, func.count())
-        .where(any_of(Launch.id, launch_ids), Launch.purpose == "refinement", Launch.target_id.is_not(None))
-        .group_by(Launch.target_id)
-    )
-    return {str(target_id): count for target_id, count in rows}
+    return Counter(one.target_id for one in withdrawn if one.purpose == "refinement" and one.target_id is not None)
 
 
 def remove_launches(session: Session, launch_ids: Collection[str]) -> None:

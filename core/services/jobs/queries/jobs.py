@@ -6,7 +6,7 @@ SQLite has one writer at a time and ignores them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -14,9 +14,9 @@ from sqlalchemy import ColumnElement, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.services.fleet.device_keys import DEVICE, key_of_class, key_of_device, parsed, sorted_out
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES, SETTLED_SCORES
 from edgefront.core.store.any_of import any_of
-from edgefront.core.store.tables import Candidate, Device, Event, Generation, Job, Launch, Target
+from edgefront.core.store.tables import Candidate, Device, Event, Generation, Job, Launch, ProxyScore, ProxyWait, Target
 
 
 def find(session: Session, job_id: str) -> Job | None:
@@ -44,6 +44,12 @@ def page(
 def targets(session: Session, job_ids: Sequence[str]) -> list[Target]:
     """The targets of these jobs in the order of their positions."""
     return list(session.scalars(select(Target).where(any_of(Target.job_id, job_ids)).order_by(Target.position)))
+
+
+def owners_of(session: Session, target_ids: Collection[str]) -> dict[str, str]:
+    """Target id → the owner of its job; targets that do not exist are left out."""
+    query = select(Target.id, Job.owner).join(Job, Job.id == Target.job_id).where(any_of(Target.id, target_ids))
+    return {row[0]: row[1] for row in session.execute(query)}
 
 
 def lock_target(session: Session, target_id: str) -> Target | None:
@@ -134,26 +140,44 @@ def last_event_of_kind(session: Session, job_id: str, kind: str) -> Event | None
     )
 
 
-def idle_targets(session: Session) -> list[str]:
-    """Active targets of running jobs that wait for no live launch of one of their waiting candidates.
+def idle_targets(session: Session, now: datetime) -> list[str]:
+    """Active targets of running jobs that wait for nothing: neither for a live launch, nor for scores, nor for a worker
+    that computes their next generation.
 
     Either a step is due whose task was lost, or launches are missing.
     """
+    waiting = (Candidate.target_id == Target.id) & (Candidate.state == "waiting")
+    baseline = (Target.state == "baselines") & (Candidate.target_id == Target.id) & (Candidate.role == "baseline")
     live = (
         select(Candidate.target_id)
         .join(Launch, Launch.measurement_id == Candidate.measurement_id)
-        .where(
-            Candidate.target_id == Target.id,
-            Candidate.state == "waiting",
-            Launch.state.in_(LIVE_LAUNCHES),
-        )
-        .exists()
+        .where(Launch.state.in_(LIVE_LAUNCHES))
+    )
+    refined = select(Launch.id).where(Launch.target_id == Target.id, Launch.state.in_(LIVE_LAUNCHES))
+    scored = (
+        select(ProxyWait.target_id)
+        .join(ProxyScore, ProxyScore.id == ProxyWait.score_id)
+        .where(ProxyWait.target_id == Target.id, ProxyScore.state.not_in(SETTLED_SCORES))
+    )
+    computed = select(Generation.id).where(
+        Generation.target_id == Target.id,
+        Generation.number.in_((Target.generation, Target.generation + 1)),
+        Generation.claimed_until > now,
     )
     return list(
         session.scalars(
             select(Target.id)
             .join(Job, Job.id == Target.job_id)
-            .where(Job.state == "running", Target.state.in_(ACTIVE_TARGETS), ~live)
+            .where(
+                Job.state == "running",
+                Target.state.in_(ACTIVE_TARGETS),
+                ~live.where(waiting).exists(),
+                ~live.where(baseline).exists(),
+                ~((Target.state == "refining") & refined.exists()),
+                # Candidates without launches are repaired meanwhile.
+                ~(scored.exists() & ~select(Candidate.id).where(waiting).exists()),
+                ~computed.exists(),
+            )
         )
     )
 
