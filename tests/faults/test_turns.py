@@ -238,8 +238,8 @@ def test_log_lines_of_a_device_that_come_all_the_time_are_refused_unread(service
     service.context.log_rates._clock = lambda: 0.0  # however long the requests take
     agent, other = service.agent("one"), service.agent("other")
     line = {"lines": [{"at": "2026-01-01T00:00:00Z", "level": "info", "message": "x"}]}
-    statuses = [agent.post("/v1/agents/log", json=line).status_code for _ in range(60)]
-    assert statuses == [204] * 60
+    statuses = [agent.post("/v1/agents/log", json=line).status_code for _ in range(12)]
+    assert statuses == [204] * 12
     refused = agent.post("/v1/agents/log", content=b"not even JSON", headers={"Content-Type": "application/json"})
     problem(refused, 429)
     assert 1 <= int(refused.headers["retry-after"]) <= 5
