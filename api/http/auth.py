@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from functools import partial
 from typing import Annotated
@@ -15,7 +14,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgefront.api.context import Context
 from edgefront.api.http.browsers import wants_missing_page
-from edgefront.api.http.connections import PART
 from edgefront.api.http.credentials import CHECKED_S, Credential
 from edgefront.api.http.turns import asked_by
 from edgefront.core.errors import EdgefrontError, Forbidden, Unauthenticated, Unavailable
@@ -76,28 +74,15 @@ class Authenticate:
                 await authenticate_again()
             return message
 
-        async def abort_if_ended() -> None:
-            try:
-                await authenticate_again()
-            except Unavailable:
-                pass  # while the database is away nothing ends
-            except EdgefrontError as error:
-                raise ConnectionAbortedError(str(error)) from None
-
         async def send_valid(message: Message) -> None:
-            size = len(message.get("body", b"")) if message["type"] == "http.response.body" else 0
-            if size > PART or message.get("more_body", False):
-                await abort_if_ended()
-            if size <= PART:
-                await send(message)
-                return
-            sending = asyncio.ensure_future(send(message))  # it takes as long as the client reads
-            try:
-                while not (await asyncio.wait([sending], timeout=CHECKED_S))[0]:
-                    await abort_if_ended()
-                await sending
-            finally:
-                sending.cancel()
+            if message["type"] == "http.response.body" and message.get("more_body", False):
+                try:
+                    await authenticate_again()
+                except Unavailable:
+                    pass  # while the database is away nothing ends
+                except EdgefrontError as error:
+                    raise ConnectionAbortedError(str(error)) from None
+            await send(message)
 
         await self.app(scope, receive_valid, send_valid)
 
