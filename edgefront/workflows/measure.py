@@ -48,7 +48,7 @@ class Measured:
         medians = [median(latency.samples_ms) for latency in latencies]
         middle = median(medians)
         spread = LogLaunches.of(medians)
-        variance = LaunchVariance.pooled([(spread.count, spread.sum_squares)])
+        variance = LaunchVariance(spread.sum_squares, spread.count - 1)  # nobody else's: there is nothing to clip
         named = (
             {"digest": self.subject.digest} if isinstance(self.subject, Architecture) else {"file": str(self.subject)}
         )
@@ -88,7 +88,7 @@ class Measured:
         for name in ("first_token_ms", "token_ms", "total_ms"):
             medians = [median(getattr(one, name)) for one in made]
             spread = LogLaunches.of(medians)
-            variance = LaunchVariance.pooled([(spread.count, spread.sum_squares)])
+            variance = LaunchVariance(spread.sum_squares, spread.count - 1)
             found[name] = median(medians)
             found[name.replace("_ms", "_half_width_ms")] = half_width_ms(median(medians), len(medians), variance)
         total = float(found["total_ms"] or 0.0)

@@ -245,7 +245,8 @@ def test_jobs_that_want_the_same_share_the_launch(service: Service) -> None:
     assert launches(service) == BASELINE_LAUNCHES * 3  # not twice as many
     service.run(agent)
     assert service.get(first.id).state == service.get(second.id).state == "finished"
-    assert launches(service, "done") == BASELINE_LAUNCHES * 3 + 10 + 8
+    # Each has its own budget of further launches, which what is known of other devices' spread makes it spend.
+    assert launches(service, "done") == BASELINE_LAUNCHES * 3 + 10 + 2 * 8
     assert digests(service, first.id) == digests(service, second.id)
 
 
