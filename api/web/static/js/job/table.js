@@ -29,7 +29,7 @@ const generated = (candidate) => candidate.token_ms != null;
 const COLUMNS = [
   { name: "number", title: "#", number: true, by: "number", value: (c) => c.number },
   { name: "parameters", title: "Parameters", number: true, by: "decoder_parameters", value: (c) => c.decoder_parameters, text: (c) => millions(c.decoder_parameters) },
-  { name: "latency", title: "Latency", number: true, by: "latency_ms", value: (c) => c.latency_ms, text: (c) => latency(c.latency_ms, c.latency_half_width_ms) },
+  { name: "latency", title: "Latency", number: true, wraps: true, by: "latency_ms", value: (c) => c.latency_ms, text: (c) => latency(c.latency_ms, c.latency_half_width_ms) },
   { name: "first-token", title: "First token", number: true, by: "first_token_ms", value: (c) => c.first_token_ms, text: (c) => milliseconds(c.first_token_ms), whenKnown: generated },
   { name: "token", title: "Further token", number: true, by: "token_ms", value: (c) => c.token_ms, text: (c) => milliseconds(c.token_ms), whenKnown: generated },
   { name: "rate", title: "Tokens a second", number: true, by: "tokens_per_s", text: (c) => rate(c.tokens_per_s), whenKnown: generated },
