@@ -174,7 +174,9 @@ def test_of_many_targets_of_a_job_the_first_are_compared(
 ) -> None:
     request = {
         "name": "many targets",
-        "targets": [{"name": f"limit {ms}", "device": agent.name, "limits": {"latency_ms": ms}} for ms in range(101, 111)],
+        "targets": [
+            {"name": f"limit {ms}", "device": agent.name, "limits": {"latency_ms": ms}} for ms in range(101, 111)
+        ],
         "budget": {"candidates": 1},
     }
     job = api.post("/v1/jobs", json=request).raise_for_status().json()
