@@ -79,8 +79,9 @@ def test_candidates_with_a_marked_launch_are_marked_everywhere(service: Service,
     assert said.recommended is not None
     assert said.recommended.marked == by_id[said.recommended.id]
     with service.database.read() as session:
-        news = session.scalars(select(Event.data).where(Event.job_id == made["id"], Event.kind == "candidate")).all()
-    assert {one["id"]: one["marked"] for one in news} == by_id
+        of_candidates = select(Event.data).where(Event.job_id == made["id"], Event.kind == "candidate")
+        news = session.scalars(of_candidates.order_by(Event.number)).all()
+    assert {one["id"]: one["marked"] for one in news} == by_id, "the last event of each"
 
 
 def test_pages_filters_and_sorts(client: httpx.Client, path: str) -> None:
