@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+
+from edgefront.core.measurement.runtimes import PROCESSOR
 
 REFERENCE = 10
 """The first so many latencies say what is usual, so that a slow drift is not followed: their noise is that of all of
@@ -42,6 +44,19 @@ def drift(history_ms: Sequence[float]) -> str | None:
         f"the device's anchor takes {math.exp(latest - middle):.2f} times as long as it did: "
         f"{math.exp(latest):.4g} ms, usually {math.exp(middle):.4g} ms"
     )
+
+
+def in_words(drifts: Mapping[str, str] | None) -> str | None:
+    """How a device's anchor has moved on its processor and its accelerators, as a sentence; None if it has not.
+
+    `drifts`: what `drift` said, by `runtimes.hardware_of`.
+    """
+    return "; ".join(f"{text}{on(hardware)}" for hardware, text in sorted((drifts or {}).items())) or None
+
+
+def on(hardware: str) -> str:
+    """The words that say where an anchor was measured; none for the processor."""
+    return "" if hardware == PROCESSOR else f" on {hardware}"
 
 
 def _noise(logs: Sequence[float]) -> float:

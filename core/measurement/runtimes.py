@@ -10,8 +10,17 @@ from typing import Literal, NamedTuple
 Runtime = Literal["onnxruntime", "pytorch", "openvino", "llamacpp"]
 
 
-ON_PROCESSOR = frozenset({"cpu", "xnnpack", "openvino", "dnnl", "acl", "armnn"})
+PROCESSOR = "cpu"
+ON_PROCESSOR = frozenset({PROCESSOR, "xnnpack", "openvino", "dnnl", "acl", "armnn"})
 """Providers that run operators on the processor, in its memory."""
+_ON_THE_SAME = {"tensorrt": "cuda", "nv_tensorrt_rtx": "cuda", "nvtensorrtrtx": "cuda", "migraphx": "rocm"}
+
+
+def hardware_of(provider: str) -> str:
+    """What a provider runs on, as the name of one of its providers: `PROCESSOR`, or an accelerator (cuda, npu …)."""
+    if provider in ON_PROCESSOR:
+        return PROCESSOR
+    return _ON_THE_SAME.get(provider, provider.removesuffix("0"))  # llama.cpp numbers its devices
 
 
 class Installation(NamedTuple):

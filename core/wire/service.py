@@ -62,6 +62,8 @@ class AnchorPoint(View):
 
     launch_id: Identifier
     measured_at: datetime
+    provider: str = "cpu"
+    """What it was measured on, as in the protocol."""
     latency_ms: float
     clock_mhz: float | None = None
     load_1m: float | None = None

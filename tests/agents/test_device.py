@@ -17,11 +17,13 @@ from edgefront.agents.device.nvml import Gpu
 from edgefront.agents.device.probe import as_name, default_class, parse_gpus
 from edgefront.agents.device.processor import processor
 from edgefront.agents.device.runtimes_file import RuntimesFile
+from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.runtimes import describe, trial
 from edgefront.agents.measuring.surroundings import gpu_surroundings
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.runtimes import Runtime, not_installed
-from edgefront.core.wire.agent import EnrolRequest, RuntimeFacts
+from edgefront.core.services.measuring import anchors
+from edgefront.core.wire.agent import DeviceFacts, EnrolRequest, RuntimeFacts
 
 RASPBERRY_PI_4 = """\
 processor\t: 0
@@ -194,3 +196,11 @@ def test_a_gpu_or_npu_is_offered_in_the_formats_that_passed_there(monkeypatch, c
 def test_names_fit_the_wire():
     assert as_name("Jetson™ Orin\n<nano>") == "Jetson Orin nano"
     assert as_name("™") == "device"
+
+
+def test_every_runtime_here_measures_the_anchor(facts: DeviceFacts, measurer: Measurer) -> None:
+    for runtime in facts.runtimes:
+        protocol = anchors.protocols_for(facts.model_copy(update={"runtimes": (runtime,)}).model_dump())["cpu"]
+        assert protocol.runtime == runtime.runtime
+        result = measurer.measure(anchors.ARCHITECTURE, protocol, anchors.SEED)
+        assert result.outcome == "done", result.message

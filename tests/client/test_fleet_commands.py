@@ -81,7 +81,7 @@ def test_a_device_says_that_its_anchor_has_moved_and_what_its_anchor_took(runnin
     with rows(running) as session:
         device = session.scalars(select(Device).where(Device.name == running.board)).one()
         kept = dict(device.facts)
-        device.drift = "the device's anchor takes 1.50 times as long as usual"
+        device.drift = {"cpu": "the device's anchor takes 1.50 times as long as usual"}
         device.facts = {**kept, "extra": {"core_gflops": 37.5, "core_gb_per_s": 9.25}}
     try:
         assert "anchor has moved" in edgefront("device", "list", home=running.home).stdout

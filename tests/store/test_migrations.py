@@ -19,7 +19,7 @@ from sqlalchemy import bindparam, inspect, text
 
 from edgefront.core.services.jobs import law
 from edgefront.core.store.database import MIGRATIONS, Database
-from edgefront.core.store.tables import Base
+from edgefront.core.store.tables import Base, Device
 from edgefront.core.store.tables.base import Json, UtcDateTime
 
 ROOT = MIGRATIONS.parent
@@ -68,6 +68,25 @@ def test_jobs_of_the_release_before_have_their_law(database: Database) -> None:
     found = law.law_view(database, principal(database), "job_1")
     assert found.law is not None
     assert (found.law.law, found.moving_to, found.newer) == ("lts-gpt2-wikitext103", None, ())
+
+
+def test_a_device_marked_by_the_release_before_is_marked_still(database: Database) -> None:
+    command.downgrade(_alembic(database), "0025")
+    with database.engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO device (id, name, device_class, owner, state, facts, protocol_version, enrolled_at, "
+                "busy_s, measuring_s, drift) "
+                "VALUES ('dev_1', 'old', 'pi', 'ann', 'active', :facts, 1, :now, 0, 0, 'it is slower')"
+            ).bindparams(bindparam("facts", type_=Json), bindparam("now", type_=UtcDateTime())),
+            {"facts": {}, "now": datetime(2026, 1, 1, tzinfo=timezone.utc)},
+        )
+    database.migrate()
+    with database.read() as session:
+        assert session.get_one(Device, "dev_1").drift == {"cpu": "it is slower"}
+    command.downgrade(_alembic(database), "0025")
+    with database.engine.begin() as connection:
+        assert connection.scalar(text("SELECT drift FROM device")) == "it is slower"
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])

@@ -17,7 +17,7 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Device, Launch
 from edgefront.embedded.service import EmbeddedService
 
-LATENCIES = (1.0, 1.1, 0.9, 2.5)
+LATENCIES, ON_CUDA = (1.0, 1.1, 0.9, 2.5), (0.2, 0.3)
 
 
 def test_a_device_shows_its_anchor_and_why_it_is_in_quarantine(
@@ -27,17 +27,21 @@ def test_a_device_shows_its_anchor_and_why_it_is_in_quarantine(
     with database.write() as session:
         now = database.now(session)
         device = session.get_one(Device, agent.device_id)
-        protocol = anchors.protocol_for(device.facts)
-        assert protocol is not None
+        (runtime, *_), key = device.facts["runtimes"], key_of_device(device.id)
+        device.facts = {**device.facts, "runtimes": [{**runtime, "providers": ["cpu", "cuda"]}]}
+        protocols = anchors.protocols_for(device.facts)
         want = demand.Want(anchors.ARCHITECTURE.digest, anchors.ARCHITECTURE.canonical, anchors.SEED)
-        key = key_of_device(device.id)
-        made = demand.measurements(session, key, protocol.model_dump(mode="json"), protocol.digest, [want])
-        for index, latency in enumerate(LATENCIES):
+        made = {
+            hardware: demand.measurements(session, key, one.model_dump(mode="json"), one.digest, [want])[want.digest].id
+            for hardware, one in protocols.items()
+        }
+        measured = [("cpu", latency) for latency in LATENCIES] + [("cuda", latency) for latency in ON_CUDA]
+        for index, (hardware, latency) in enumerate(measured):
             mark = "other load (9 threads run)" if index == 3 else None
             environment = {"load_1m": 0.1 * index, "temperature_c": 50 + index}
             session.add(
                 Launch(
-                    measurement_id=made[want.digest].id,
+                    measurement_id=made[hardware],
                     device_key=key,
                     state="done",
                     purpose="anchor",
@@ -48,7 +52,7 @@ def test_a_device_shows_its_anchor_and_why_it_is_in_quarantine(
                     finished_at=now + timedelta(minutes=30 * index),
                 )
             )
-        device.quarantine, device.drift = "launch lau_1 is implausible: too fast", "the device's anchor takes longer"
+        device.quarantine, device.drift = "launch lau_1 is implausible: too fast", {"cpu": "it takes longer"}
     database.dispose()
     seen = watch(member, "/devices")
     link = seen.page.get_by_role("link", name=agent.name)
@@ -58,10 +62,12 @@ def test_a_device_shows_its_anchor_and_why_it_is_in_quarantine(
     expect(seen.page.locator("#quarantine")).to_contain_text("too fast")
     expect(seen.page.locator("#quarantine")).to_contain_text(f"edgefront device trust {agent.name}")
     expect(seen.page.locator("#drift")).to_contain_text("takes longer")
-    expect(seen.page.locator("#points tbody tr")).to_have_count(len(LATENCIES))
-    expect(seen.page.locator("#points tbody tr").first).to_contain_text("2.50 ms")
-    expect(seen.page.locator("#drawing polyline")).to_have_count(3)  # no clock is reported
-    expect(seen.page.locator("#drawing figcaption").first).to_have_text("Latency from 0 to 2.5 ms")
+    expect(seen.page.locator("#points tbody tr")).to_have_count(len(LATENCIES) + len(ON_CUDA))
+    expect(seen.page.locator("#points tbody tr").first).to_contain_text("cuda0.300 ms")
+    expect(seen.page.locator("#drawing polyline")).to_have_count(4)  # no clock is reported
+    captions = seen.page.locator("#drawing figcaption")
+    expect(captions.first).to_have_text("Latency on cpu from 0 to 2.5 ms")
+    expect(captions.nth(1)).to_have_text("Latency on cuda from 0 to 0.3 ms")
     ends = seen.page.locator("#drawing .ends").first.locator("span")
     expect(ends).to_have_count(2)
     assert ends.first.inner_text() != ends.last.inner_text()

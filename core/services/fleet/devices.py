@@ -12,6 +12,7 @@ from typing import Literal
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, Forbidden, Gone, NotFound, Unauthenticated
+from edgefront.core.measurement import drift
 from edgefront.core.services.access import queries as access
 from edgefront.core.services.access.keys import REVOKED, Principal, create_key, hash_secret, new_secret
 from edgefront.core.services.fleet import queries as rows
@@ -303,7 +304,7 @@ def views(session: Session, devices: Sequence[Device], now: datetime) -> list[De
             leased=leased.get(device.id, 0),
             measuring_share=min(1.0, device.measuring_s / device.busy_s) if device.busy_s > 0 else None,
             quarantine=device.quarantine,
-            drift=device.drift,
+            drift=drift.in_words(device.drift),
             audits=device.audits,
             audits_held_share=device.audits_held / device.audits if device.audits else None,
         )

@@ -1,21 +1,24 @@
 """Anchors: every device measures one small fixed model regularly, and its history says whether it is still the same.
 
-A device whose anchor has moved by more than its noise is marked, and so are its results from then on. One whose anchor
-fails, cannot be true or is left alone three times in a row is quarantined: what it reports of others says little.
+It does so on its processor and on each accelerator that it has. Where the anchor has moved by more than its noise the
+device is marked, and so are its results from then on. A device whose anchor fails, cannot be true or is left alone
+three times in a row is quarantined: what it reports of others says little.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import product
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from edgefront.core.measurement.drift import LEAST_REFERENCE, REFERENCE, drift
-from edgefront.core.measurement.protocol import MeasurementProtocol, MemoryMethod
+from edgefront.core.measurement.drift import LEAST_REFERENCE, REFERENCE, drift, in_words, on
+from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol, MemoryMethod
 from edgefront.core.measurement.record import conditions_of
-from edgefront.core.measurement.runtimes import Runtime
+from edgefront.core.measurement.runtimes import PROCESSOR, Runtime, hardware_of
 from edgefront.core.measurement.statistics import median
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.capability import can_run
@@ -45,117 +48,179 @@ ARCHITECTURE = Architecture.parse(
         "blocks": [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 512}] * 2,
     }
 )
-_RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "pytorch", "openvino")
+_RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "pytorch", "openvino", "llamacpp")
+_PROVIDERS = (
+    PROCESSOR,
+    "cuda",
+    "cuda0",
+    "rocm",
+    "rocm0",
+    "mps",
+    "metal",
+    "coreml",
+    "xpu",
+    "gpu",
+    "npu",
+    "vulkan0",
+    "dml",
+)
+"""That an anchor is measured with. Others of the same hardware, such as TensorRT, compile a model for minutes."""
 _MEMORY: tuple[MemoryMethod, ...] = ("anonymous", "resident")
+_MEMORY_THERE: tuple[MemoryMethod, ...] = ("allocator", "device", *_MEMORY)
+"""Of an accelerator."""
+_PASSES = {"sequence_length": 64, "warmup": 5, "repeats": 20}
+_DTYPES: tuple[Dtype, ...] = ("float32", "float16", "bfloat16")
 LEFT_ALONE = "the device measured other models meanwhile, and not its anchor"
 
 
 def request(session: Session, now: datetime) -> None:
-    """A wanted launch of the anchor for each device that is online and has had none for `EVERY`. For the sweep."""
+    """A wanted launch of the anchor for the processor and each accelerator of a device that is online and has had none
+    there for `EVERY`. For the sweep.
+    """
     found = rows.candidates(session, now - ONLINE, now - EVERY)
     keys = {one.id: key_of_device(one.id) for one in found}
-    protocols = {one.id: protocol_for(one.facts) for one in found}
     if not keys:
         return
+    protocols = {keys[one.id]: protocols_for(one.facts) for one in found}
     _end_left_alone(session, {keys[one.id]: one for one in found}, protocols, now)
     recent = rows.latest(session, ARCHITECTURE.digest, keys.values(), now - EVERY)
-    for one in found:
-        protocol = protocols[one.id]
-        if protocol is None or keys[one.id] in recent:
-            continue
-        want = demand.Want(ARCHITECTURE.digest, ARCHITECTURE.canonical, SEED)
-        made = demand.measurements(session, keys[one.id], protocol.model_dump(mode="json"), protocol.digest, [want])
-        belief.add_launch(session, made[want.digest].id, None, keys[one.id], Purpose.ANCHOR, now)
+    want = demand.Want(ARCHITECTURE.digest, ARCHITECTURE.canonical, SEED)
+    for key, wanted in protocols.items():
+        for protocol in wanted.values():
+            if (key, protocol.digest) not in recent:
+                made = demand.measurements(session, key, protocol.model_dump(mode="json"), protocol.digest, [want])
+                belief.add_launch(session, made[want.digest].id, None, key, Purpose.ANCHOR, now)
 
 
 def _end_left_alone(
-    session: Session, devices: Mapping[str, Any], protocols: Mapping[str, MeasurementProtocol | None], now: datetime
+    session: Session,
+    devices: Mapping[str, Any],
+    protocols: Mapping[str, Mapping[str, MeasurementProtocol]],
+    now: datetime,
 ) -> None:
     """An anchor that its device has not measured within `EVERY`, though it still had results after that, has failed.
     One by a protocol that the device cannot run any more is withdrawn.
 
-    `devices`: by device key, rows of `anchors.candidates`.
+    By device key, `devices` are rows of `anchors.candidates` and `protocols` those of `protocols_for`.
     """
     for row in rows.wanted(session, ARCHITECTURE.digest, devices, now - EVERY):
         device = devices[row.device_key]
-        protocol = protocols[device.id]
-        if protocol is None or protocol.digest != row.protocol_digest:
+        if row.protocol_digest not in {protocol.digest for protocol in protocols[row.device_key].values()}:
             rows.end_wanted(session, row.id, "cancelled", "the device cannot run this any more", device.id, now)
         elif device.reported_at is not None and device.reported_at > row.created_at + EVERY:
             rows.end_wanted(session, row.id, "failed", LEFT_ALONE, device.id, now)
-            _count_failed(session, device.id, row.device_key, device.trusted_at or device.enrolled_at, LEFT_ALONE)
+            since = device.trusted_at or device.enrolled_at
+            _count_failed(session, device.id, hardware_of(row.protocol["provider"]), since, LEFT_ALONE)
 
 
-def _count_failed(session: Session, device_id: str, device_key: str, since: datetime, why: str | None) -> None:
-    """Quarantines a device whose anchor has just failed, if that was once too often."""
-    failed = rows.failed_in_a_row(session, ARCHITECTURE.digest, device_key, since)
+def _count_failed(session: Session, device_id: str, hardware: str, since: datetime, why: str | None) -> None:
+    """Quarantines a device whose anchor has just failed there, if that was once too often."""
+    known = rows.measurements(session, ARCHITECTURE.digest, key_of_device(device_id))
+    there = [row.id for row in known if hardware_of(row.protocol["provider"]) == hardware]
+    failed = rows.failed_in_a_row(session, there, since)
     if failed >= MOST_FAILED:
-        quarantine.put_in(session, device_id, f"its anchor failed {failed} times: {why}")
+        quarantine.put_in(session, device_id, f"its anchor{on(hardware)} failed {failed} times: {why}")
 
 
-def protocol_for(facts: Mapping[str, Any]) -> MeasurementProtocol | None:
-    """How a device with these facts measures its anchor, whatever their order; None if it can run none."""
-    methods = {runtime["runtime"]: runtime["memory_methods"] for runtime in facts["runtimes"]}
-    for runtime in _RUNTIMES:
-        for memory in _MEMORY:
-            if memory in methods.get(runtime, ()):
-                protocol = MeasurementProtocol(runtime=runtime, memory=memory, sequence_length=64, warmup=5, repeats=20)
-                if can_run(facts, protocol):
-                    return protocol
+def protocols_for(facts: Mapping[str, Any]) -> dict[str, MeasurementProtocol]:
+    """How a device with these facts measures its anchor on its processor and on each of its accelerators, whatever the
+    order of the facts; by `hardware_of`. Empty if it can run none.
+    """
+    runtimes = {one["runtime"]: one for one in facts["runtimes"]}
+    found: dict[str, MeasurementProtocol] = {}
+    for runtime in (one for one in _RUNTIMES if one in runtimes):
+        for provider in (one for one in _PROVIDERS if one in runtimes[runtime]["providers"]):
+            protocol = _protocol(facts, runtime, provider, runtimes[runtime]["memory_methods"])
+            if protocol is not None:
+                found.setdefault(hardware_of(provider), protocol)
+    return found
+
+
+def _protocol(
+    facts: Mapping[str, Any], runtime: Runtime, provider: str, methods: Collection[str]
+) -> MeasurementProtocol | None:
+    """The first that the device can run, of those that measure the anchor with this provider."""
+    memories = [one for one in (_MEMORY if provider == PROCESSOR else _MEMORY_THERE) if one in methods]
+    for memory, dtype in product(memories, _DTYPES):
+        asked = {"runtime": runtime, "provider": provider, "dtype": dtype, "memory": memory}
+        try:
+            protocol = MeasurementProtocol.model_validate({**asked, **_PASSES})
+        except ValidationError:  # devices may report what does not go together
+            continue
+        if can_run(facts, protocol):
+            return protocol
     return None
 
 
-def take_in(session: Session, launches: Iterable[Any], refusals: Mapping[str, str]) -> None:
+def take_in(
+    session: Session, launches: Iterable[Any], protocols: Mapping[str, Mapping[str, Any]], refusals: Mapping[str, str]
+) -> None:
     """Marks devices whose anchor has moved, and quarantines those whose anchor fails or cannot be true. Bad conditions,
     which are a mark of their own, begin none.
 
-    `launches` are settled rows of `launches.lock_reported`; `refusals`: by id, why a result cannot be true.
+    Args:
+        launches: settled rows of `launches.lock_reported`. protocols: of their measurements, by id.
+        refusals: by id, why a result cannot be true.
     """
     for launch in sorted(launches, key=lambda one: str(one.device_id)):
         device = rows.device(session, launch.device_id)
         since = device.trusted_at or device.enrolled_at
+        hardware = hardware_of(protocols[launch.measurement_id]["provider"])
         refusal = refusals.get(launch.id)
         if refusal is not None or launch.result["outcome"] != "done":
-            _count_failed(session, launch.device_id, launch.device_key, since, refusal or launch.reason)
+            _count_failed(session, launch.device_id, hardware, since, refusal or launch.reason)
             continue
         usual = rows.first_and_latest_done(session, launch, since, REFERENCE)
         if len(usual) < LEAST_REFERENCE:
             continue  # too few by this protocol: what another one has said of the device stays
         moved = drift([*map(_latency_ms, usual), _latency_ms(launch.result)])
         is_explained = moved is not None and conditions_of(launch.result) is not None
-        if moved != device.drift and not is_explained:
-            belief.set_drift(session, launch.device_id, moved)
+        before = device.drift or {}
+        if moved != before.get(hardware) and not is_explained:
+            others = {name: text for name, text in before.items() if name != hardware}
+            belief.set_drift(session, launch.device_id, others if moved is None else {**others, hardware: moved})
 
 
-def mark_of(launch: Any, device: Any) -> str | None:
-    """What to know of the conditions that a launch was measured in: as its agent says, and as its anchor does."""
+def mark_of(launch: Any, device: Any, protocol: Mapping[str, Any]) -> str | None:
+    """What to know of the conditions that a launch was measured in: as its agent says, and as the anchor does of what
+    it was measured on.
+    """
     conditions = (conditions_of(launch.result) or "")[:MOST_MARK]
-    drifted = None if device is None or launch.purpose == Purpose.ANCHOR else device.drift
+    drifted = None
+    if device is not None and launch.purpose != Purpose.ANCHOR:
+        hardware = hardware_of(protocol["provider"])
+        drifted = in_words({name: text for name, text in (device.drift or {}).items() if name == hardware})
     return "; ".join(text for text in (conditions, drifted) if text) or None
 
 
 def anchor_view(session: Session, principal: Principal, id_or_name: str) -> AnchorView:
     """The history of a device's anchor, oldest first. NotFound if there is no such device."""
     device = get_device(session, principal, id_or_name)
-    protocol = protocol_for(device.facts)
-    by = None if protocol is None else protocol.digest
-    found = rows.history(session, ARCHITECTURE.digest, key_of_device(device.id), by, SHOWN)
+    by = {protocol.digest for protocol in protocols_for(device.facts).values()}
+    measured = [
+        row
+        for row in rows.measurements(session, ARCHITECTURE.digest, key_of_device(device.id))
+        if not by or row.protocol_digest in by
+    ]
+    points = [
+        AnchorPoint(
+            launch_id=row.id,
+            measured_at=row.finished_at,
+            provider=one.protocol["provider"],
+            latency_ms=_latency_ms(row.result),
+            clock_mhz=_number(row.result, "clock_mhz"),
+            load_1m=_number(row.result, "load_1m"),
+            temperature_c=_number(row.result, "temperature_c"),
+            mark=row.mark,
+        )
+        for one in measured
+        for row in rows.history(session, one.id, SHOWN)
+    ]
     return AnchorView(
         device_id=device.id,
         digest=ARCHITECTURE.digest,
-        drift=device.drift,
-        points=tuple(
-            AnchorPoint(
-                launch_id=row.id,
-                measured_at=row.finished_at,
-                latency_ms=_latency_ms(row.result),
-                clock_mhz=_number(row.result, "clock_mhz"),
-                load_1m=_number(row.result, "load_1m"),
-                temperature_c=_number(row.result, "temperature_c"),
-                mark=row.mark,
-            )
-            for row in found
-        ),
+        drift=in_words(device.drift),
+        points=tuple(sorted(points, key=lambda one: (one.measured_at, one.launch_id))),
     )
 
 

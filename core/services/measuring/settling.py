@@ -91,7 +91,7 @@ def settle_these(session: Session, reported: launches.Rows, now: datetime, *, wi
     every = [_Settled(row, refusals.get(row.id)) for row in locked]
     settled = [one for one in every if one.launch.purpose != Purpose.ANCHOR]
     with session.no_autoflush:
-        _finish(session, every, beliefs.devices, now)
+        _finish(session, every, beliefs, now)
         known = _aggregated(session, settled, measurements, beliefs, now)
         rows.write(session, list(known.values()))
         candidates = rows.candidates_of(session, {one.launch.measurement_id for one in settled})
@@ -188,7 +188,7 @@ def end_badly(
     return settled
 
 
-def _finish(session: Session, settled: Sequence[_Settled], devices: Mapping[str, Any], now: datetime) -> None:
+def _finish(session: Session, settled: Sequence[_Settled], beliefs: Beliefs, now: datetime) -> None:
     """Writes the launches' own states: finished with their result, or wanted again without it."""
     final = [one for one in settled if one.end is not None]
     launches.write(
@@ -199,7 +199,11 @@ def _finish(session: Session, settled: Sequence[_Settled], devices: Mapping[str,
                 "state": one.end,
                 "busy_s": 0.0,
                 "reason": one.refusal or one.launch.reason,
-                "mark": anchors.mark_of(one.launch, devices.get(one.launch.device_id)),
+                "mark": anchors.mark_of(
+                    one.launch,
+                    beliefs.devices.get(one.launch.device_id),
+                    beliefs.subjects[one.launch.measurement_id].protocol,
+                ),
             }
             for one in final
         ],
@@ -279,7 +283,9 @@ def _watch_devices(session: Session, settled: Sequence[_Settled], beliefs: Belie
     for device_id, (made, held) in sorted(beliefs.audits.items()):
         belief.audited(session, device_id, made, held)
     refusals = {one.launch.id: one.refusal for one in settled if one.refusal is not None}
-    anchors.take_in(session, [one.launch for one in settled if one.launch.purpose == Purpose.ANCHOR], refusals)
+    of_anchors = [one.launch for one in settled if one.launch.purpose == Purpose.ANCHOR]
+    protocols = {one.measurement_id: beliefs.subjects[one.measurement_id].protocol for one in of_anchors}
+    anchors.take_in(session, of_anchors, protocols, refusals)
     others = [one.launch for one in settled if one.launch.purpose != Purpose.ANCHOR and one.refusal is None]
     quarantine.take_in(session, others, beliefs.devices, beliefs.unlikely_ends)
     for device_id, reason in sorted(beliefs.caught.items()):

@@ -38,7 +38,7 @@ class Device(Base):
     measuring_s: Mapped[float] = mapped_column(default=0.0)
     quarantine: Mapped[str | None] = mapped_column(Text)  # why it gets no launches
     failing: Mapped[list[str] | None] = mapped_column(Json)  # measurements that failed here since one was done
-    drift: Mapped[str | None] = mapped_column(Text)  # how its anchor has moved; its results carry this as a mark
+    drift: Mapped[dict[str, str] | None] = mapped_column(Json)  # how its anchor has moved, by what it was measured on
     trusted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # its anchor's history counts from here
     audits: Mapped[int] = mapped_column(default=0, server_default="0")  # repeats of what was measured before
     audits_held: Mapped[int] = mapped_column(default=0, server_default="0")  # those within the interval known before

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from dishonest import Device, Fleet, honest, times
+from dishonest import Device, Fleet, Report, honest, times
 from simulated_agent import CLASS
 
 from edgefront.api.docs import examples
+from edgefront.core.measurement.runtimes import hardware_of
 from edgefront.core.services.measuring import anchors
 from edgefront.core.store.tables import Device as Row
 from edgefront.core.store.tables import Launch
@@ -234,6 +236,101 @@ def test_anchors_by_another_protocol_are_another_history(fleet: Fleet, device: D
     device.measure(resident)
     assert fleet.view(device)["drift"] is None
     assert len(fleet.user.get(f"/v1/devices/{device.id}/anchor").json()["points"]) == 2
+
+
+def with_gpu(device: Device) -> None:
+    """The device says that it has an NVIDIA GPU, from now on."""
+    facts = examples.FACTS.model_dump(mode="json")
+    facts["runtimes"][0] |= {"providers": ["cpu", "cuda", "tensorrt"], "memory_methods": ["anonymous", "device"]}
+    device.http.post("/v1/leases", json={"wait_s": 0, "max_items": 1, "facts": facts}).raise_for_status()
+
+
+def on(provider: str, report: Report, otherwise: Report = honest) -> Report:
+    """What `report` says of launches on this provider, and `otherwise` of the others."""
+
+    def choose(item: LeaseItem) -> dict[str, Any]:
+        found = (report if item.protocol.provider == provider else otherwise)(item)
+        if found["outcome"] == "done":
+            found["memory"]["method"] = item.protocol.memory
+        return found
+
+    return choose
+
+
+def marks(fleet: Fleet, job: str) -> set[str | None]:
+    return {one["mark"] for c in fleet.candidates(job) for one in fleet.launches(c["id"]) if one["state"] == "done"}
+
+
+def test_an_accelerator_has_an_anchor_of_its_own(fleet: Fleet, device: Device, clock: Clock) -> None:
+    """It marks what is measured there, and nothing that is measured on the processor."""
+    with_gpu(device)
+    for factor in (1.0, 1.0, 1.0, 2.0):
+        assert fleet.view(device)["drift"] is None
+        clock.anchor_is_due()
+        assert device.measure(on("cuda", times(factor))) == 2
+    assert re.search(r"2\.00 times as long .* on cuda$", fleet.view(device)["drift"])
+    points = fleet.user.get(f"/v1/devices/{device.id}/anchor").json()["points"]
+    assert sorted(point["provider"] for point in points) == ["cpu"] * 4 + ["cuda"] * 4
+    on_gpu = fleet.submit(targets=[{"device_class": CLASS, "protocol": {"provider": "cuda", "memory": "device"}}])
+    device.measure(on("cuda", honest))
+    on_processor = fleet.submit()
+    device.measure(on("cuda", honest))
+    (mark,) = marks(fleet, on_gpu)
+    assert mark is not None
+    assert mark.endswith("on cuda")
+    assert marks(fleet, on_processor) == {None}
+
+    clock.anchor_is_due()
+    device.measure(on("cuda", honest, times(3.0)))
+    drift = fleet.view(device)["drift"]
+    assert "3.00 times" in drift
+    assert "cuda" not in drift
+
+
+def test_a_gpu_whose_anchor_fails_is_found_beside_a_processor_that_works(
+    fleet: Fleet, device: Device, clock: Clock
+) -> None:
+    with_gpu(device)
+    for _ in range(anchors.MOST_FAILED):
+        assert fleet.view(device)["quarantine"] is None
+        clock.anchor_is_due()
+        assert device.measure(on("cuda", crashes)) == 2
+    assert "its anchor on cuda failed 3 times: crashed: signal 11" in fleet.view(device)["quarantine"]
+
+
+@pytest.mark.parametrize(
+    ("runtimes", "expected"),
+    [
+        ({"onnxruntime": ["cpu", "xnnpack"]}, {"cpu": ("onnxruntime", "cpu", "float32", "anonymous")}),
+        ({"llamacpp": ["cpu"]}, {"cpu": ("llamacpp", "cpu", "float32", "anonymous")}),
+        (
+            {"openvino": ["cpu", "npu"], "pytorch": ["cpu", "cuda"], "llamacpp": ["cpu", "cuda0"]},
+            {
+                "cpu": ("pytorch", "cpu", "float32", "anonymous"),
+                "cuda": ("pytorch", "cuda", "float32", "allocator"),
+                "npu": ("openvino", "npu", "float16", "anonymous"),
+            },
+        ),
+        ({"onnxruntime": ["no such thing!", "tensorrt"]}, {}),
+        ({}, {}),
+    ],
+    ids=["a processor", "llama.cpp alone", "a GPU and an NPU", "names that no protocol has", "nothing"],
+)
+def test_what_an_anchor_is_measured_with(runtimes: dict[str, list[str]], expected: dict[str, tuple[str, ...]]) -> None:
+    facts = examples.FACTS.model_dump(mode="json")
+    facts["runtimes"] = [
+        {
+            "runtime": runtime,
+            "version": "1",
+            "providers": providers,
+            "memory_methods": ["resident", "anonymous", "allocator"],
+            "numbers": {one: ["float16"] if one == "npu" else ["float16", "float32"] for one in providers},
+        }
+        for runtime, providers in runtimes.items()
+    ]
+    found = anchors.protocols_for(facts)
+    assert {one: (p.runtime, p.provider, p.dtype, p.memory) for one, p in found.items()} == expected
+    assert all(hardware_of(p.provider) == one for one, p in found.items())
 
 
 def test_what_an_agent_says_of_its_conditions_is_a_short_mark(fleet: Fleet, device: Device, clock: Clock) -> None:

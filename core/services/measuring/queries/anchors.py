@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, func, or_, select, update
+from sqlalchemy import ColumnElement, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import LIVE_LAUNCHES, Purpose
@@ -34,29 +34,37 @@ def candidates(session: Session, seen_since: datetime, enrolled_before: datetime
     ).all()
 
 
-def latest(session: Session, digest: str, device_keys: Collection[str], since: datetime) -> set[str]:
-    """Those of these device keys that have an anchor launch from since then, or one to come."""
-    return set(
-        session.scalars(
-            select(Measurement.device_key)
-            .join(Launch, Launch.measurement_id == Measurement.id)
-            .where(
-                Measurement.digest == digest,
-                any_of(Measurement.device_key, device_keys),
-                Launch.purpose == Purpose.ANCHOR,
-                or_(Launch.created_at > since, Launch.state.in_(LIVE_LAUNCHES)),
-            )
-            .distinct()
+def measurements(session: Session, digest: str, device_key: str) -> Sequence[Any]:
+    """Of this model on a device, one by each protocol: id, protocol, protocol_digest."""
+    return session.execute(
+        select(Measurement.id, Measurement.protocol, Measurement.protocol_digest)
+        .where(Measurement.digest == digest, Measurement.device_key == device_key)
+        .order_by(Measurement.id)
+    ).all()
+
+
+def latest(session: Session, digest: str, device_keys: Collection[str], since: datetime) -> set[tuple[str, str]]:
+    """The device keys that have an anchor launch from since then, or one to come, each with its protocol's digest."""
+    rows = session.execute(
+        select(Measurement.device_key, Measurement.protocol_digest)
+        .join(Launch, Launch.measurement_id == Measurement.id)
+        .where(
+            Measurement.digest == digest,
+            any_of(Measurement.device_key, device_keys),
+            Launch.purpose == Purpose.ANCHOR,
+            or_(Launch.created_at > since, Launch.state.in_(LIVE_LAUNCHES)),
         )
+        .distinct()
     )
+    return {(row.device_key, row.protocol_digest) for row in rows}
 
 
 def wanted(session: Session, digest: str, device_keys: Collection[str], before: datetime) -> Sequence[Any]:
-    """Anchor launches of these device keys that nobody holds, made before then: id, device_key, protocol_digest,
-    created_at.
+    """Anchor launches of these device keys that nobody holds, made before then: id, device_key, protocol,
+    protocol_digest, created_at.
     """
     return session.execute(
-        select(Launch.id, Launch.device_key, Measurement.protocol_digest, Launch.created_at)
+        select(Launch.id, Launch.device_key, Measurement.protocol, Measurement.protocol_digest, Launch.created_at)
         .join(Measurement, Measurement.id == Launch.measurement_id)
         .where(
             Measurement.digest == digest,
@@ -79,16 +87,14 @@ def end_wanted(session: Session, launch_id: str, state: str, reason: str, device
     )
 
 
-def history(session: Session, digest: str, device_key: str, protocol_digest: str | None, most: int) -> list[Any]:
-    """The latest `most` done anchor launches of a device by this protocol (None: by any), oldest first: id,
-    finished_at, result, mark.
-    """
-    query = _of_device(digest, device_key, Launch.id, Launch.finished_at, Launch.result, Launch.mark)
-    query = query.where(Launch.state == "done")
-    if protocol_digest is not None:
-        query = query.where(Measurement.protocol_digest == protocol_digest)
-    rows = session.execute(query.order_by(Launch.finished_at.desc(), Launch.id.desc()).limit(most)).all()
-    return list(reversed(rows))
+def history(session: Session, measurement_id: str, most: int) -> Sequence[Any]:
+    """The latest `most` done anchor launches of a measurement, newest first: id, finished_at, result, mark."""
+    return session.execute(
+        select(Launch.id, Launch.finished_at, Launch.result, Launch.mark)
+        .where(*_anchors_of([measurement_id]), Launch.state == "done")
+        .order_by(Launch.finished_at.desc(), Launch.id.desc())
+        .limit(most)
+    ).all()
 
 
 def first_and_latest_done(session: Session, launch: Any, since: datetime, most: int) -> list[dict[str, Any]]:
@@ -98,8 +104,7 @@ def first_and_latest_done(session: Session, launch: Any, since: datetime, most: 
     query = (
         select(Launch.id, Launch.result)
         .where(
-            Launch.measurement_id == launch.measurement_id,
-            Launch.purpose == Purpose.ANCHOR,
+            *_anchors_of([launch.measurement_id]),
             Launch.state == "done",
             Launch.finished_at >= since,
             Launch.id != launch.id,
@@ -112,26 +117,20 @@ def first_and_latest_done(session: Session, launch: Any, since: datetime, most: 
     return [result for result in results.values() if result is not None]
 
 
-def failed_in_a_row(session: Session, digest: str, device_key: str, since: datetime) -> int:
-    """How many of a device's latest finished anchor launches since then, by whichever protocol, had no result that can
-    be true.
+def failed_in_a_row(session: Session, measurement_ids: Collection[str], since: datetime) -> int:
+    """How many of the latest finished anchor launches of these measurements, of one device, had no result that can be
+    true, since then.
     """
-    done = _of_device(digest, device_key, func.max(Launch.finished_at)).where(Launch.state == "done")
-    last = session.scalar(done)
-    query = _of_device(digest, device_key, func.count()).where(
-        Launch.state.in_(("failed", "infeasible", "implausible")), Launch.finished_at >= since
+    of_them = _anchors_of(measurement_ids)
+    last = session.scalar(select(func.max(Launch.finished_at)).where(*of_them, Launch.state == "done"))
+    query = select(func.count()).where(
+        *of_them, Launch.state.in_(("failed", "infeasible", "implausible")), Launch.finished_at >= since
     )
     return int(session.scalar(query if last is None else query.where(Launch.finished_at > last)) or 0)
 
 
-def _of_device(digest: str, device_key: str, *columns: Any) -> Select[Any]:
-    """These columns of a device's anchor launches."""
-    return (
-        select(*columns)
-        .select_from(Launch)
-        .join(Measurement, Measurement.id == Launch.measurement_id)
-        .where(Measurement.digest == digest, Measurement.device_key == device_key, Launch.purpose == Purpose.ANCHOR)
-    )
+def _anchors_of(measurement_ids: Collection[str]) -> tuple[ColumnElement[bool], ...]:
+    return any_of(Launch.measurement_id, measurement_ids), Launch.purpose == Purpose.ANCHOR
 
 
 def device(session: Session, device_id: str) -> Any:

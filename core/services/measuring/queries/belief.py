@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
@@ -335,5 +335,6 @@ def failing_elsewhere(session: Session, device_id: str, device_class: str) -> se
     return {one for found in session.scalars(query) for one in found or ()}
 
 
-def set_drift(session: Session, device_id: str, drift: str | None) -> None:
-    session.execute(update(_DEVICES).where(_DEVICES.c.id == device_id).values(drift=drift))
+def set_drift(session: Session, device_id: str, drift: Mapping[str, str]) -> None:
+    """How the device's anchor has moved, by what it was measured on."""
+    session.execute(update(_DEVICES).where(_DEVICES.c.id == device_id).values(drift=dict(drift) or None))

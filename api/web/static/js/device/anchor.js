@@ -35,13 +35,25 @@ function row(point) {
   const cell = (value) => element("td", { class: "number", text: value === null ? MISSING : String(Number(value.toPrecision(4))) });
   return element("tr", {},
     element("td", { class: "date", text: moment(point.measured_at) }),
+    element("td", { text: point.provider }),
     element("td", { class: "number", text: milliseconds(point.latency_ms) }),
     cell(point.clock_mhz), cell(point.load_1m), cell(point.temperature_c),
     element("td", { class: "wrap", text: point.mark ?? "" }));
 }
 
+/** A line of latencies for each provider, and those of the conditions. */
+function drawings(points) {
+  const [latency, ...conditions] = SERIES;
+  const providers = [...new Set(points.map(({ provider }) => provider))].sort();
+  const titled = (provider) => (providers.length > 1 ? { ...latency, title: `Latency on ${provider}` } : latency);
+  return [
+    ...providers.flatMap((provider) => line(titled(provider), points.filter((point) => point.provider === provider))),
+    ...conditions.flatMap((series) => line(series, points)),
+  ];
+}
+
 export function showAnchor({ points }) {
-  byId("drawing").replaceChildren(...SERIES.flatMap((series) => line(series, points)));
+  byId("drawing").replaceChildren(...drawings(points));
   byId("points").tBodies[0].replaceChildren(...[...points].reverse().map(row));
   byId("history").hidden = points.length === 0;
   byId("marked-help").hidden = !points.some(({ mark }) => mark);
