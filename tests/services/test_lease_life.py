@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,19 +18,24 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from lease_world import World, crashed, done, out_of_memory
+from lease_world import CLASS_KEY, World, crashed, done, out_of_memory
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, EdgefrontError, Gone
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.services.fleet.device_keys import key_of_device
 from edgefront.core.services.measuring.leases import MOST_LOST, WAITS_FOR
+from edgefront.core.services.measuring.queries.belief import NOT_MEASURED
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base, Candidate, Event, Job, Launch, Lease, Measurement
 from edgefront.core.wire.agent import LeaseItem, LeaseResponse
 
 LAUNCHES = 4
-_LAUNCHES = select(Launch.id, Launch.state, Launch.attempts, Launch.lease_id, Launch.measurement_id)
+_LAUNCHES = select(
+    *(Launch.id, Launch.state, Launch.attempts, Launch.lease_id, Launch.measurement_id),
+    *(Launch.purpose, Launch.reason, Launch.device_key),
+)
 _MEASUREMENTS = select(Measurement.id, Measurement.state, Measurement.launches)
 RESULTS = {"done": done(10.0), "crashed": crashed(), "infeasible": out_of_memory()}
 
@@ -93,15 +98,27 @@ class LeaseLife(RuleBasedStateMachine):
         ]
         return len(lost) >= MOST_LOST and self.time < max(lost) + WAITS_FOR.total_seconds()
 
+    def wanted(self, device: str) -> tuple[list[str], list[str]]:
+        """Launches that nobody holds and this device may take, oldest first; and those that are for it alone."""
+        with self.database.read() as session:
+            keys = {row.id: row.device_key for row in session.execute(_LAUNCHES)}
+        wanted = sorted(id_ for id_, launch in self.launches.items() if launch.state == "wanted")
+        own = [id_ for id_ in wanted if keys[id_] == key_of_device(device)]
+        return [id_ for id_ in wanted if keys[id_] == CLASS_KEY or id_ in own], own
+
     @rule(device=st.sampled_from([0, 1]), count=st.integers(1, 3))
     def claim(self, device: int, count: int) -> None:
-        wanted = sorted(id_ for id_, launch in self.launches.items() if launch.state == "wanted")
+        wanted, own = self.wanted(self.devices[device])
         waits = self.waits(self.devices[device])
         response = self.world.claim(self.devices[device], count)
         if waits:
             assert response.items == ()
             return
-        assert [item.launch_id for item in response.items] == wanted[:count]
+        claimed = [item.launch_id for item in response.items]
+        assert len(claimed) == min(count, len(wanted))
+        assert set(claimed) <= set(wanted)
+        if not own:
+            assert claimed == wanted[:count]
         if response.items:
             lease = ModelLease(self.devices[device], response, self.time + self.world.ttl_s, self.time)
             self.leases.append(lease)
@@ -243,23 +260,43 @@ class LeaseLife(RuleBasedStateMachine):
 
     def check(self, session: Session) -> None:
         rows = {row.id: row for row in session.execute(_LAUNCHES)}
+        self.learn_of_further_launches(rows)
         for id_, launch in self.launches.items():
             row = rows[id_]
             assert (row.state, row.attempts) == (launch.state, launch.attempts)
             assert (row.lease_id is not None) == (launch.state == "leased")
             if launch.lease is not None:
                 assert row.lease_id == launch.lease.response.lease_id
-        measurements = {row.id: row for row in session.execute(_MEASUREMENTS)}
-        for id_, row in rows.items():
-            state = self.launches[id_].state
-            expected = {"done": "measured", "wanted": "wanted", "leased": "wanted"}.get(state, state)
-            assert measurements[row.measurement_id].state == expected
-            assert measurements[row.measurement_id].launches == (state == "done")
-        settled = sum(launch.state in ("done", "failed", "infeasible") for launch in self.launches.values())
+        settled = 0
+        for measurement in session.execute(_MEASUREMENTS).all():
+            states = [self.launches[id_].state for id_, row in rows.items() if row.measurement_id == measurement.id]
+            assert measurement.launches == states.count("done")
+            if "done" in states:
+                assert measurement.state == "measured"
+            elif {"wanted", "leased"} & set(states):  # others have ended badly, and another device is to say so too
+                assert measurement.state == "wanted"
+            else:
+                assert measurement.state in states
+            settled += measurement.state != "wanted"
         assert sum(state != "waiting" for state in session.scalars(select(Candidate.state))) == settled
         last = session.scalars(select(Job.last_event)).one()
         assert sorted(session.scalars(select(Event.number))) == list(range(1, last + 1))
         assert set(session.scalars(select(Lease.id))) == {lease.response.lease_id for lease in self.leases}
+
+    def learn_of_further_launches(self, rows: Mapping[str, Any]) -> None:
+        """Of what has ended badly on one device the other makes a further launch; if it does not, that has failed."""
+        for id_ in rows.keys() - self.launches.keys():
+            others = [
+                self.launches[one].state
+                for one in self.launches
+                if rows[one].measurement_id == rows[id_].measurement_id
+            ]
+            assert rows[id_].purpose == "confirm"
+            assert set(others) <= {"failed", "infeasible"}
+            self.launches[id_] = ModelLaunch()
+        for id_, launch in self.launches.items():
+            if launch.state == "wanted" and rows[id_].reason == NOT_MEASURED:
+                launch.state = "failed"
 
 
 class _dying:  # noqa: N801
