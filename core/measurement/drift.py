@@ -51,12 +51,10 @@ def in_words(drifts: Mapping[str, str] | None) -> str | None:
 
     `drifts`: what `drift` said, by `runtimes.hardware_of`.
     """
-    return "; ".join(f"{text}{on(hardware)}" for hardware, text in sorted((drifts or {}).items())) or None
-
-
-def on(hardware: str) -> str:
-    """The words that say where an anchor was measured; none for the processor."""
-    return "" if hardware == PROCESSOR else f" on {hardware}"
+    texts = [
+        text if hardware == PROCESSOR else f"on {hardware} {text}" for hardware, text in sorted((drifts or {}).items())
+    ]
+    return "; ".join(texts) or None
 
 
 def _noise(logs: Sequence[float]) -> float:

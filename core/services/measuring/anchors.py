@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from edgefront.core.measurement.drift import LEAST_REFERENCE, REFERENCE, drift, in_words, on
+from edgefront.core.measurement.drift import LEAST_REFERENCE, REFERENCE, drift, in_words
 from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol, MemoryMethod
 from edgefront.core.measurement.record import conditions_of
 from edgefront.core.measurement.runtimes import PROCESSOR, Runtime, hardware_of
@@ -119,7 +119,8 @@ def _count_failed(session: Session, device_id: str, hardware: str, since: dateti
     there = [row.id for row in known if hardware_of(row.protocol["provider"]) == hardware]
     failed = rows.failed_in_a_row(session, there, since)
     if failed >= MOST_FAILED:
-        quarantine.put_in(session, device_id, f"its anchor{on(hardware)} failed {failed} times: {why}")
+        where = "" if hardware == PROCESSOR else f" on {hardware}"
+        quarantine.put_in(session, device_id, f"its anchor{where} failed {failed} times: {why}")
 
 
 def protocols_for(facts: Mapping[str, Any]) -> dict[str, MeasurementProtocol]:

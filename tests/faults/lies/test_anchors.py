@@ -268,7 +268,7 @@ def test_an_accelerator_has_an_anchor_of_its_own(fleet: Fleet, device: Device, c
         assert fleet.view(device)["drift"] is None
         clock.anchor_is_due()
         assert device.measure(on("cuda", times(factor))) == 2
-    assert re.search(r"2\.00 times as long .* on cuda$", fleet.view(device)["drift"])
+    assert re.match(r"on cuda the device's anchor takes 2\.00 times as long", fleet.view(device)["drift"])
     points = fleet.user.get(f"/v1/devices/{device.id}/anchor").json()["points"]
     assert sorted(point["provider"] for point in points) == ["cpu"] * 4 + ["cuda"] * 4
     on_gpu = fleet.submit(targets=[{"device_class": CLASS, "protocol": {"provider": "cuda", "memory": "device"}}])
@@ -277,7 +277,7 @@ def test_an_accelerator_has_an_anchor_of_its_own(fleet: Fleet, device: Device, c
     device.measure(on("cuda", honest))
     (mark,) = marks(fleet, on_gpu)
     assert mark is not None
-    assert mark.endswith("on cuda")
+    assert mark.startswith("on cuda")
     assert marks(fleet, on_processor) == {None}
 
     clock.anchor_is_due()
