@@ -30,8 +30,8 @@ from edgefront.core.errors import (
 )
 from edgefront.core.retry import retry_after_s
 from edgefront.core.wire.agent import (
-    QUARANTINE_HEADER,
     RENEW_HEADER,
+    WITHHELD_HEADER,
     EnrolRequest,
     EnrolResponse,
     HeartbeatResponse,
@@ -99,8 +99,8 @@ class AgentClient:
         """Whether the server has asked to replace the credential that is in use."""
         self.on_trial = False
         """Whether the credential in use has not been accepted yet, and the one before it is kept."""
-        self.quarantine: str | None = None
-        """Why the device is in quarantine, by the last answer to `lease`; None: it is not."""
+        self.withheld: str | None = None
+        """Why the device gets no launches, by the last answer to `lease`; None: nothing speaks against it."""
         self._http = httpx.AsyncClient(
             base_url=self.server,
             timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
@@ -136,8 +136,8 @@ class AgentClient:
         releases launches that it may have claimed at that moment.
         """
         response = await self._send("/v1/leases", request, wait_s=request.wait_s)
-        reason = response.headers.get(QUARANTINE_HEADER)
-        self.quarantine = None if reason is None else unquote(reason)
+        reason = response.headers.get(WITHHELD_HEADER)
+        self.withheld = None if reason is None else unquote(reason)
         return self._read(response, LeaseResponse)
 
     async def start(self, launch_id: str, fence: int) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shlex
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from edgefront.agents.config import AgentConfig
 from edgefront.agents.server.client import AgentClient
-from edgefront.agents.server.credential import CredentialFile
 from edgefront.agents.server.holdings import HeldItem, HeldLease, Holdings
 from edgefront.agents.server.retry import BRIEF, FOREVER
 from edgefront.agents.server.spool import Spool
@@ -80,7 +78,7 @@ class Leasing:
             told_facts = answer is not None
             if answer is None:
                 continue
-            if (state := (answer.state, self._client.quarantine)) != told_state:
+            if (state := (answer.state, self._client.withheld)) != told_state:
                 told_state = state
                 self._tell_state(*state)
             taken = self._take(answer)
@@ -89,16 +87,11 @@ class Leasing:
             if taken == 0 and time.monotonic() - asked < min(1.0, self._config.wait_s):
                 await asyncio.sleep(1.0)  # the server did not let the request wait: avoid a busy loop
 
-    def _tell_state(self, state: str, quarantine: str | None) -> None:
-        if quarantine is None:
+    def _tell_state(self, state: str, withheld: str | None) -> None:
+        if withheld is None:
             _log.info("the server reports this device as %s", state)
-            return
-        known = CredentialFile(self._config.data_dir).read(self._client.server)
-        name = "NAME" if known is None else shlex.quote(known.name)
-        _log.warning(
-            "this device is in quarantine: %s; its owner or an admin lets it back (edgefront device trust %s)",
-            *(quarantine.rstrip("."), name),
-        )
+        else:
+            _log.warning("this device gets no launches: %s", withheld)
 
     async def next(self) -> HeldItem | None:
         """The next launch to run, marked as started in the holdings; waits for one; None when there will be no more."""

@@ -27,8 +27,8 @@ from edgefront.core.services.fleet import credentials, devices
 from edgefront.core.services.fleet.capability import device_keys
 from edgefront.core.services.measuring import leases
 from edgefront.core.wire.agent import (
-    QUARANTINE_HEADER,
     RENEW_HEADER,
+    WITHHELD_HEADER,
     HeartbeatResponse,
     LeaseRequest,
     LeaseResponse,
@@ -45,13 +45,13 @@ _LEASED[200]["headers"] = {
         "schema": {"type": "string", "enum": ["true"]},
         "description": "The device's credential is old: replace it (rotate_credential)",
     },
-    QUARANTINE_HEADER: {
+    WITHHELD_HEADER: {
         "schema": {"type": "string"},
-        "description": "Why the device is in quarantine and gets no launches, percent-encoded",
+        "description": "Why the device gets no launches, such as its quarantine, percent-encoded",
     },
 }
 MOST_REASON = 1000
-"""Characters of the reason for a quarantine that are sent."""
+"""Characters of the reason why a device gets no launches that are sent."""
 DRAINING_WAIT_S = 5.0
 """Seconds that a draining device waits between requests, once it has been answered that it is draining."""
 
@@ -90,18 +90,18 @@ async def lease(
     else:
         here.metrics.lease_wait.observe(0.0)
     here.metrics.leased.inc(len(claimed.found.items))
-    if claimed.quarantine is not None:
-        headers[QUARANTINE_HEADER] = quote(claimed.quarantine[:MOST_REASON])
+    if claimed.withheld is not None:
+        headers[WITHHELD_HEADER] = quote(claimed.withheld[:MOST_REASON])
     return send_view(claimed.found, headers)
 
 
 @dataclass(frozen=True)
 class _Claimed:
-    """The launches for a device; if there are none, the keys under which it waits, and why it is in quarantine."""
+    """The launches for a device; if there are none, the keys under which it waits, and why it gets none."""
 
     found: LeaseResponse
     keys: frozenset[str] = frozenset()
-    quarantine: str | None = None
+    withheld: str | None = None
 
 
 async def _wait_for_work(
@@ -148,7 +148,8 @@ def _claim(here: Context, device_id: str, body: LeaseRequest, first: bool) -> _C
         if found.items:
             return _Claimed(found)
         device = devices.own_device(session, device_id)
-        return _Claimed(found, frozenset(device_keys(device)), device.quarantine)
+        withheld = leases.withheld(session, device, now, here.settings.leases.ttl_s)
+        return _Claimed(found, frozenset(device_keys(device)), withheld)
 
 
 async def _disconnected(request: Request) -> None:

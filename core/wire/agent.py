@@ -26,8 +26,8 @@ FORMER_MODES: tuple[Mode, ...] = ("forward", "prefill", "decode")
 """What agents measure that do not say which modes they know (before protocol version 4)."""
 RENEW_HEADER = "Edgefront-Renew-Credential"
 """Header of an answer to a lease request: the device's credential is old, and the agent should ask for a new one."""
-QUARANTINE_HEADER = "Edgefront-Quarantine"
-"""Header of an answer to a lease request: why the device is in quarantine, percent-encoded. No field of the answer, for
+WITHHELD_HEADER = "Edgefront-Withheld"
+"""Header of an answer to a lease request: why the device gets no launches, percent-encoded. No field of the answer, for
 agents from before it would refuse that."""
 MAX_BATCH = 32
 MAX_FACTS_BYTES = 64 << 10

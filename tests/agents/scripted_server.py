@@ -21,8 +21,8 @@ from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 
 from edgefront.core.wire.agent import (
-    QUARANTINE_HEADER,
     RENEW_HEADER,
+    WITHHELD_HEADER,
     EnrolRequest,
     EnrolResponse,
     HeartbeatResponse,
@@ -53,7 +53,7 @@ class Script:
     headers: dict[str, str] = field(default_factory=dict)
     garbage: bool = False
     state: str = "active"
-    quarantine: str | None = None
+    withheld: str | None = None
     """As it is sent: percent-encoded."""
     heartbeat_s: float = 0.2
     cancelled: tuple[str, ...] = ()
@@ -160,8 +160,8 @@ def _app(script: Script) -> FastAPI:
             raise HTTPException(410)
         if script.renewing:
             response.headers[RENEW_HEADER] = "true"
-        if script.quarantine is not None:
-            response.headers[QUARANTINE_HEADER] = script.quarantine
+        if script.withheld is not None:
+            response.headers[WITHHELD_HEADER] = script.withheld
         if body.facts is not None:
             script.facts.append(body.facts)
         end = time.monotonic() + body.wait_s

@@ -21,7 +21,7 @@ from edgefront.core.services.jobs.progress import BASELINE_LAUNCHES
 from edgefront.core.services.settings import LeaseSettings
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Device, Launch
-from edgefront.core.wire.agent import PROTOCOL_VERSION, QUARANTINE_HEADER, LeaseResponse, ReportResponse
+from edgefront.core.wire.agent import PROTOCOL_VERSION, WITHHELD_HEADER, LeaseResponse, ReportResponse
 
 MEMORY = examples.REPORT_REQUEST["reports"][0]["result"]["memory"]
 
@@ -247,7 +247,7 @@ def test_a_drain_reaches_a_waiting_agent(service: Service) -> None:
 def test_a_device_in_quarantine_is_told_why(service: Service, database: Database) -> None:
     device, credential = service.enrol("board", CLASS)
     agent = service.client_with({"Authorization": f"Bearer {credential}"})
-    assert QUARANTINE_HEADER not in agent.post("/v1/leases", json={"wait_s": 0}).headers
+    assert WITHHELD_HEADER not in agent.post("/v1/leases", json={"wait_s": 0}).headers
     waiting = Waiting(service, agent)
     with database.write() as session:
         session.get_one(Device, device).quarantine = "its anchor failed 3 times: out of memory – 3 µs\nof many"
@@ -255,10 +255,12 @@ def test_a_device_in_quarantine_is_told_why(service: Service, database: Database
     assert waiting.answer().state == "draining"
     sent = agent.post("/v1/leases", json={"wait_s": 0})
     LeaseResponse.model_validate_json(sent.content)
-    assert unquote(sent.headers[QUARANTINE_HEADER]) == "its anchor failed 3 times: out of memory – 3 µs\nof many"
+    said = unquote(sent.headers[WITHHELD_HEADER])
+    assert said.startswith("it is in quarantine: its anchor failed 3 times: out of memory – 3 µs\nof many; its owner ")
+    assert said.endswith(f"(edgefront device trust {device})")
     service.client().post(f"/v1/devices/{device}/activate")
     service.client().post(f"/v1/devices/{device}/trust")
-    assert QUARANTINE_HEADER not in agent.post("/v1/leases", json={"wait_s": 0}).headers
+    assert WITHHELD_HEADER not in agent.post("/v1/leases", json={"wait_s": 0}).headers
 
 
 def test_a_client_that_disconnects_stops_waiting_and_leaves_no_lease(

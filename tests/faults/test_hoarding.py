@@ -11,7 +11,15 @@ from sqlalchemy import func, select
 
 from edgefront.core.errors import Gone
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.services.measuring.leases import LIMITS_PER_LAUNCH, MOST_HELD, MOST_LOST, ROOM_S, WAITS_FOR
+from edgefront.core.services.fleet.devices import own_device
+from edgefront.core.services.measuring.leases import (
+    LIMITS_PER_LAUNCH,
+    MOST_HELD,
+    MOST_LOST,
+    ROOM_S,
+    WAITS_FOR,
+    withheld,
+)
 from edgefront.core.store.tables import Device, Launch, Lease, Target
 from edgefront.core.wire.agent import MAX_BATCH, LeaseResponse
 
@@ -196,6 +204,11 @@ def lose(world: World, device: str, times: int, most: int = 8) -> list[int]:
     return held_each
 
 
+def why_withheld(world: World, device: str) -> str | None:
+    with world.database.read() as session:
+        return withheld(session, own_device(session, device), world.now, world.ttl_s)
+
+
 def test_a_device_that_loses_its_leases_one_after_another_waits(world: World) -> None:
     """An agent that is started again and again, and dies: the others of its class get the work meanwhile."""
     broken, other = world.device("broken"), world.device("other")
@@ -206,6 +219,10 @@ def test_a_device_that_loses_its_leases_one_after_another_waits(world: World) ->
     assert world.row(Device, broken).quarantine is None
     world.launches(8)
     assert world.claim(broken).items == ()
+    said = why_withheld(world, broken)
+    assert said is not None
+    assert said.startswith(f"its agent took launches {MOST_LOST} times and was not heard of again")
+    assert why_withheld(world, other) is None
     world.tick(WAITS_FOR.total_seconds())
     assert lose(world, broken, 3) == [8, 0, 0], "one try each time"
 

@@ -61,7 +61,7 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
     if device.state == "draining" or device.quarantine is not None:
         _seen(session, device_id, device.last_seen_at, now)
         return LeaseResponse(state="draining")
-    if _waits(session, device, now, ttl_s):
+    if withheld(session, device, now, ttl_s) is not None:
         _seen(session, device_id, device.last_seen_at, now)
         return LeaseResponse()
     # A second request of the device at the same time gets nothing: together they hold no more than one after the other.
@@ -86,12 +86,22 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
     )
 
 
-def _waits(session: Session, device: devices.OwnDevice, now: datetime, ttl_s: float) -> bool:
-    """Whether the device has lost its last leases and is to wait before it gets another."""
+def withheld(session: Session, device: devices.OwnDevice, now: datetime, ttl_s: float) -> str | None:
+    """Why the device gets no launches, and what ends that: it is in quarantine, or has lost its last leases. None if it
+    gets launches.
+    """
+    if device.quarantine is not None:
+        reason, trust = device.quarantine.rstrip("."), f"edgefront device trust {device.id}"
+        return f"it is in quarantine: {reason}; its owner or an admin lets it back ({trust})"
     if device.reported_at is not None and now - device.reported_at <= timedelta(seconds=ttl_s):
-        return False  # no lease since then can have run out
+        return None  # no lease since then can have run out
     lost, last = rows.lost(session, device.id, device.reported_at)
-    return lost >= MOST_LOST and last is not None and now < last + WAITS_FOR
+    if lost < MOST_LOST or last is None or now >= last + WAITS_FOR:
+        return None
+    return (
+        f"its agent took launches {lost} times and was not heard of again before any had a result; it gets the next "
+        f"ones at {last + WAITS_FOR:%H:%M} UTC"
+    )
 
 
 def _longest_s(holding: rows.Holding, taken: Sequence[LeaseItem]) -> float:
