@@ -236,6 +236,28 @@ def test_what_paused_jobs_and_those_that_begin_may_ask_for_counts(
         database.dispose()
 
 
+def test_requests_at_one_instant_exceed_no_bound(database: Database, start_service: Callable[..., Service]) -> None:
+    service = start_service(database, OwnerSettings(running_jobs=3, waiting_launches=50, trainings=3))
+    service.enrol(device_class=CLASS)
+    prepare(service.settings.data_folder)
+    key = service.key("user", "bob")
+    overrides = {"steps": 5, "segment": 8, "schedule": {"warmup": 0}}
+    training = {"architecture": SMALL, "dataset": DATA, "overrides": overrides}
+    for path, body in (("/v1/jobs", job()), ("/v1/trainings", training)):
+        together = threading.Barrier(12)
+
+        def send(path: str = path, body: object = body, together: threading.Barrier = together) -> int:
+            client = service.client_with({"Authorization": f"Bearer {key}"})
+            client.get("/v1/jobs")  # connected
+            together.wait(60)
+            return client.post(path, json=body).status_code
+
+        with ThreadPoolExecutor(12) as pool:
+            answers = [one.result() for one in [pool.submit(send) for _ in range(12)]]
+        assert answers.count(201) == 3
+        assert set(answers) <= {201, 409, 429}, "429: too many wait for threads"
+
+
 @pytest.mark.parametrize("store", ["folder", "object store"])
 def test_trainings_of_an_owner_are_bounded_in_number_and_bytes(
     sqlite_url: str, start_service: Callable[..., Service], tmp_path: Path, store: str

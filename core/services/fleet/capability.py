@@ -10,7 +10,7 @@ from edgefront.core.number_formats import QUANTISED
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
 from edgefront.core.services.fleet.queries import OwnDevice
 from edgefront.core.spaces.versions import fields_of
-from edgefront.core.wire.agent import FORMER_MODES
+from edgefront.core.wire.agent import FORMER_MODES, DeviceFacts
 
 _UNSUPPORTED = "unsupported:"
 _MAX_EXTRA = 60  # DeviceFacts.extra holds 64
@@ -93,6 +93,12 @@ def lacking(devices: Sequence[Mapping[str, Any]], protocol: MeasurementProtocol)
 def refusal(facts: Mapping[str, Any], protocol: MeasurementProtocol) -> str:
     """The agent's message when the device turned out not to support the protocol; empty without one."""
     return str(facts.get("extra", {}).get(_UNSUPPORTED + protocol.digest[:16], ""))
+
+
+def reported(facts: DeviceFacts) -> dict[str, Any]:
+    """The facts that an agent reports as JSON, without notes as `without` makes them: those are the service's own."""
+    extra = {name: value for name, value in facts.extra.items() if not name.startswith(_UNSUPPORTED)}
+    return {**facts.model_dump(mode="json"), "extra": extra}
 
 
 def without(facts: Mapping[str, Any], protocol: MeasurementProtocol, message: str) -> dict[str, Any] | None:

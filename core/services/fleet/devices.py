@@ -16,6 +16,7 @@ from edgefront.core.measurement import drift
 from edgefront.core.services.access import queries as access
 from edgefront.core.services.access.keys import REVOKED, Principal, create_key, hash_secret, new_secret
 from edgefront.core.services.fleet import queries as rows
+from edgefront.core.services.fleet.capability import reported
 from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.states import DeviceState
 from edgefront.core.store.tables import Device, EnrolmentToken
@@ -138,7 +139,7 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
     else:
         raise _taken(request.name)
     device.device_class = request.device_class
-    device.facts = request.facts.model_dump(mode="json")
+    device.facts = reported(request.facts)
     device.protocol_version = request.protocol_version
     device.state = "active"
     device.enrolled_at = now
@@ -279,7 +280,7 @@ def locked(session: Session, principal: Principal, id_or_name: str, *, itself: b
 def update_facts(session: Session, device_id: str, facts: DeviceFacts) -> None:
     """Stores the facts that an agent reports when its process starts."""
     device = session.get_one(Device, device_id)
-    device.facts = facts.model_dump(mode="json")
+    device.facts = reported(facts)
 
 
 def view(session: Session, device: Device, now: datetime) -> DeviceView:

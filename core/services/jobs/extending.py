@@ -20,6 +20,7 @@ from edgefront.core.services.quality import laws
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.store.database import Database
+from edgefront.core.store.named_locks import lock
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import AddedTargetRequest, JobRequest, JobView, TargetRequest
 
@@ -61,6 +62,7 @@ def extend_job(
         if locked is None:  # deleted while we waited
             job = job_of(session, principal, job_id)
         _must_be_extensible(job)
+        lock(session, "owner", job.owner)
         owners = (settings or Settings()).owners
         if job.state == "finished":
             check_jobs(session, job.owner, owners)

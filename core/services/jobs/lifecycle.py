@@ -30,6 +30,7 @@ from edgefront.core.services.settings import OwnerSettings, Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobState
 from edgefront.core.store.database import Database
+from edgefront.core.store.named_locks import lock
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobPage, JobRequest, JobView, TargetRequest
@@ -70,6 +71,7 @@ def submit_job(
         in_reach(request)
     planned = checked(request, settings, refined)
     with database.write() as session:
+        lock(session, "owner", principal.owner)
         owners = (settings or Settings()).owners
         return _create(session, principal, planned, digest, idempotency_key, owners, database.now(session))
 

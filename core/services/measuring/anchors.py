@@ -2,7 +2,8 @@
 
 It does so on its processor and on each accelerator that it has. Where the anchor has moved by more than its noise the
 device is marked, and so are its results from then on. A device whose anchor fails, cannot be true or is left alone
-three times in a row is quarantined: what it reports of others says little.
+three times in a row is quarantined: what it reports of others says little. What an accelerator turns out not to support
+is no failure.
 """
 
 from __future__ import annotations
@@ -89,7 +90,10 @@ def request(session: Session, now: datetime) -> None:
         for protocol in wanted.values():
             if (key, protocol.digest) not in recent:
                 made = demand.measurements(session, key, protocol.model_dump(mode="json"), protocol.digest, [want])
-                belief.add_launch(session, made[want.digest].id, None, key, Purpose.ANCHOR, now)
+                measurement = made[want.digest]
+                # Locked now: another sweep may have made one meanwhile.
+                if not rows.has_one(session, measurement.id, now - EVERY):
+                    belief.add_launch(session, measurement.id, None, key, Purpose.ANCHOR, now)
 
 
 def _end_left_alone(
@@ -109,15 +113,17 @@ def _end_left_alone(
             rows.end_wanted(session, row.id, "cancelled", "the device cannot run this any more", device.id, now)
         elif device.reported_at is not None and device.reported_at > row.created_at + EVERY:
             rows.end_wanted(session, row.id, "failed", LEFT_ALONE, device.id, now)
-            since = device.trusted_at or device.enrolled_at
-            _count_failed(session, device.id, hardware_of(row.protocol["provider"]), since, LEFT_ALONE)
+            count_failed(session, device.id, hardware_of(row.protocol["provider"]), LEFT_ALONE)
 
 
-def _count_failed(session: Session, device_id: str, hardware: str, since: datetime, why: str | None) -> None:
+def count_failed(session: Session, device_id: str, hardware: str, why: str | None) -> None:
     """Quarantines a device whose anchor has just failed there, if that was once too often."""
+    device = rows.device(session, device_id)
+    since = device.trusted_at or device.enrolled_at
     known = rows.measurements(session, ARCHITECTURE.digest, key_of_device(device_id))
     there = [row.id for row in known if hardware_of(row.protocol["provider"]) == hardware]
-    failed = rows.failed_in_a_row(session, there, since)
+    # An accelerator may lack what it seemed to have; every processor that has the runtime measures the anchor.
+    failed = rows.failed_in_a_row(session, there, since, unsupported=hardware == PROCESSOR)
     if failed >= MOST_FAILED:
         where = "" if hardware == PROCESSOR else f" on {hardware}"
         quarantine.put_in(session, device_id, f"its anchor{where} failed {failed} times: {why}")
@@ -169,7 +175,7 @@ def take_in(
         hardware = hardware_of(protocols[launch.measurement_id]["provider"])
         refusal = refusals.get(launch.id)
         if refusal is not None or launch.result["outcome"] != "done":
-            _count_failed(session, launch.device_id, hardware, since, refusal or launch.reason)
+            count_failed(session, launch.device_id, hardware, refusal or launch.reason)
             continue
         usual = rows.first_and_latest_done(session, launch, since, REFERENCE)
         if len(usual) < LEAST_REFERENCE:

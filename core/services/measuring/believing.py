@@ -29,10 +29,12 @@ from edgefront.core.states import Purpose
 from edgefront.core.store.tables import Launch, Measurement
 from edgefront.core.units import MB
 
+MOST_WAITED_FOR = 2
+"""Devices that were asked for a launch of one measurement and did not make it in time; then no further one is asked."""
 MOST_CONFIRMATIONS = 6
 """Further launches to confirm one measurement; if they do not agree either, it has failed."""
 MOST_IMPLAUSIBLE = 3
-"""Implausible results of one measurement, then it has failed."""
+"""Implausible results of one measurement; then it has failed, unless another device can make it."""
 MOST_EXCUSED, EXCUSED_WITHIN = 3, timedelta(days=1)
 """So many results of a device that contradict others may be put down to bad conditions within this time."""
 MOST_BY_LOAD = math.log(4.0)
@@ -83,6 +85,7 @@ class Beliefs:
     _online: dict[str, Sequence[Any]] = field(default_factory=dict)
     """Device key → the devices that could measure now."""
     _tried: dict[str, dict[str, datetime]] = field(default_factory=dict)
+    _waited_for: dict[str, int] = field(default_factory=dict)
 
     def believed(
         self, measurement: Measurement, done: Sequence[Any], fresh: set[str]
@@ -153,7 +156,8 @@ class Beliefs:
 
     def other_devices(self, measurement: Measurement, *, seen_since: bool = False) -> list[str]:
         """Devices of the measurement's class that can measure it now, and have not yet, nor failed to: those that had a
-        result last come first, and those that never had one count only where there are no others.
+        result last come first, and those that never had one count only where there are no others. None where
+        `MOST_WAITED_FOR` were asked in vain.
 
         `seen_since`: only those that were seen since the newest of its devices enrolled: for a minute one that was
         replaced still looks online, and what nobody doubts should not wait for it.
@@ -165,6 +169,8 @@ class Beliefs:
         if measurement.id not in self._tried:
             self.look_up([measurement.id])
         tried = self._tried[measurement.id]
+        if self._waited_for[measurement.id] >= MOST_WAITED_FOR:
+            return []
         since = max([self.now - ONLINE, *(tried.values() if seen_since else ())])
         key = measurement.device_key
         if key not in self._online:
@@ -183,6 +189,8 @@ class Beliefs:
     def look_up(self, measurement_ids: Collection[str]) -> None:
         """Reads at once which devices have tried these, for `other_devices`."""
         self._tried |= belief.tried_on(self.session, measurement_ids)
+        waited_for = belief.waited_for(self.session, measurement_ids)
+        self._waited_for |= {id_: waited_for.get(id_, 0) for id_ in measurement_ids}
 
     def confirm(self, measurement: Measurement, target_id: str | None) -> bool:
         """Makes sure that a further launch of an unconfirmed measurement comes; False if there were enough.
@@ -200,13 +208,14 @@ class Beliefs:
 
     def replace(self, measurement: Measurement, launch: Any) -> bool:
         """Makes sure that an implausible launch is made again; False if there were enough of them."""
+        if belief.has_live(self.session, measurement.id):
+            return True
         made = belief.count_of(self.session, measurement.id, Launch.state == "implausible")
-        if made >= MOST_IMPLAUSIBLE:
+        if made >= MOST_IMPLAUSIBLE and self.other_device(measurement) is None:
             return False
-        if not belief.has_live(self.session, measurement.id):
-            belief.add_launch(
-                self.session, measurement.id, launch.target_id, measurement.device_key, launch.purpose, self.now
-            )
+        belief.add_launch(
+            self.session, measurement.id, launch.target_id, measurement.device_key, launch.purpose, self.now
+        )
         return True
 
     def is_final(self, measurement: Measurement, launch_id: str, outcome: str, reason: str) -> bool:

@@ -23,6 +23,7 @@ from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.views import start_of
 from edgefront.core.states import LIVE_TRAININGS
+from edgefront.core.store.named_locks import lock
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Training
 from edgefront.core.wire.trainings import Wanted
@@ -99,7 +100,7 @@ def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: 
     """Claims the next waiting training of the queue that fits the worker's free resources, owners in turn; None if
     there is none.
     """
-    rows.lock_worker(session, machine.worker)
+    lock(session, "worker", machine.worker)  # so that they count its slots correctly
     held = rows.held_by(session, machine.worker)
     if queue == "cpu":
         if sum(device == "cpu" for device, _ in held) >= machine.slots:

@@ -34,6 +34,7 @@ from edgefront.core.services.trainings.steering import pause, resume, want
 from edgefront.core.services.trainings.views import training_view, training_views
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_TRAININGS, TrainingState
 from edgefront.core.store.database import Database
+from edgefront.core.store.named_locks import lock
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Target, Training
 from edgefront.core.units import MIB
@@ -80,6 +81,7 @@ def submit_trainings(
     _check_stored(database, principal.owner, settings)
     with database.write() as session:
         check_chosen(session, chosen)
+        lock(session, "owner", principal.owner)
         if idempotency_key is None or not rows.find_by_key(session, principal.owner, idempotency_key):
             _check_bound(session, principal.owner, len(plan.subjects), settings)
         return _create(session, principal, request, plan, idempotency_key, database.now(session))

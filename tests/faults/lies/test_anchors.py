@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -13,9 +16,12 @@ from simulated_agent import CLASS
 from edgefront.api.docs import examples
 from edgefront.core.measurement.runtimes import hardware_of
 from edgefront.core.services.measuring import anchors
+from edgefront.core.services.measuring.expiry import LOST
 from edgefront.core.store.tables import Device as Row
-from edgefront.core.store.tables import Launch
+from edgefront.core.store.tables import Launch, Lease
 from edgefront.core.wire.agent import LeaseItem
+
+MANY = {"name": "random", "settings": {"iterations": 1, "population": 60}}
 
 
 def crashes(_: LeaseItem) -> dict[str, Any]:
@@ -31,7 +37,10 @@ class Clock:
 
     def anchor_is_due(self) -> None:
         with self.fleet.service.database.write() as session:
-            session.get_one(Row, self.device.id).enrolled_at -= anchors.EVERY
+            row = session.get_one(Row, self.device.id)
+            row.enrolled_at -= anchors.EVERY
+            if row.reported_at is not None:
+                row.reported_at -= anchors.EVERY + timedelta(seconds=1)
             for launch in session.query(Launch).filter(Launch.purpose == "anchor"):
                 launch.created_at -= anchors.EVERY + timedelta(seconds=1)
         self.fleet.sweep()
@@ -183,9 +192,10 @@ def test_an_anchor_under_bad_conditions_begins_no_mark(fleet: Fleet, device: Dev
 
 
 def test_an_anchor_that_is_given_back_each_time_has_failed(fleet: Fleet, device: Device, clock: Clock) -> None:
-    fleet.submit()
+    fleet.submit(budget={"candidates": 60}, algorithm=MANY)
     for _ in range(anchors.MOST_FAILED):
         assert fleet.view(device)["quarantine"] is None
+        fleet.service.work()
         clock.anchor_is_due()
         lease = device.lease(4)
         (anchor,) = [item for item in lease.items if item.digest == anchors.ARCHITECTURE.digest]
@@ -196,6 +206,91 @@ def test_an_anchor_that_is_given_back_each_time_has_failed(fleet: Fleet, device:
             device.report(item, honest(item))
     clock.anchor_is_due()
     assert anchors.LEFT_ALONE in fleet.view(device)["quarantine"]
+
+
+def test_an_anchor_that_is_given_back_at_once_each_time_has_failed(fleet: Fleet, device: Device, clock: Clock) -> None:
+    fleet.submit(budget={"candidates": 60}, algorithm=MANY)
+    for _ in range(3 * anchors.MOST_FAILED):
+        fleet.service.work()
+        clock.anchor_is_due()
+        lease = device.lease(4)
+        for item in lease.items:
+            if item.digest == anchors.ARCHITECTURE.digest:
+                device.http.post(f"/v1/leases/{lease.lease_id}/release", json={"launch_ids": [item.launch_id]})
+            else:
+                device.report(item, honest(item))
+    assert anchors.LEFT_ALONE in fleet.view(device)["quarantine"]
+
+
+def test_an_agent_that_dies_at_its_anchor_each_time_is_found(fleet: Fleet, device: Device, clock: Clock) -> None:
+    for _ in range(anchors.MOST_FAILED):
+        assert fleet.view(device)["quarantine"] is None
+        clock.anchor_is_due()
+        (item,) = device.lease().items
+        device.start(item)
+        with fleet.service.database.write() as session:
+            for lease in session.query(Lease).filter(Lease.ended_at.is_(None)):
+                lease.expires_at = lease.created_at
+        fleet.sweep()
+    assert f"its anchor failed {anchors.MOST_FAILED} times: {LOST}" in fleet.view(device)["quarantine"]
+
+
+def test_an_agent_that_gives_its_anchor_back_gets_it_again(fleet: Fleet, device: Device, clock: Clock) -> None:
+    clock.anchor_is_due()
+    lease = device.lease()
+    device.http.post(f"/v1/leases/{lease.lease_id}/release", json={"launch_ids": []}).raise_for_status()
+    assert device.measure() == 1
+    assert len(fleet.user.get(f"/v1/devices/{device.id}/anchor").json()["points"]) == 1
+
+
+def test_what_an_accelerator_does_not_support_is_no_failure(fleet: Fleet, device: Device, clock: Clock) -> None:
+    with_gpu(device, numbers=["float32", "float16"])
+
+    def unsupported(_: LeaseItem) -> dict[str, Any]:
+        return {"outcome": "failed", "reason": "unsupported", "message": "no driver", "wall_s": 0.1}
+
+    made = []
+    for _ in range(2 * anchors.MOST_FAILED):
+        clock.anchor_is_due()
+        made.append(device.measure(on("cuda", unsupported)))
+    assert made == [2, 2, 2, 2, 1, 1], "two memory methods, two number formats"
+    assert fleet.view(device)["quarantine"] is None
+
+
+def test_a_device_cannot_say_itself_that_it_does_not_support_its_anchor(
+    fleet: Fleet, device: Device, clock: Clock
+) -> None:
+    facts = examples.FACTS.model_dump(mode="json")
+    for protocol in anchors.protocols_for(facts).values():
+        facts["extra"][f"unsupported:{protocol.digest[:16]}"] = ""
+    facts["extra"]["board"] = "rev 2"
+    device.http.post("/v1/leases", json={"wait_s": 0, "facts": facts}).raise_for_status()
+    assert fleet.view(device)["facts"]["extra"] == {"board": "rev 2"}
+    clock.anchor_is_due()
+    assert device.measure() == 1
+
+
+def test_sweeps_at_one_instant_make_one_anchor(fleet: Fleet, device: Device, clock: Clock) -> None:
+    database = fleet.service.database
+    for _ in range(3):
+        with database.write() as session:
+            session.get_one(Row, device.id).enrolled_at -= 2 * anchors.EVERY
+            for launch in session.query(Launch).filter(Launch.purpose == "anchor"):
+                launch.created_at -= 2 * anchors.EVERY
+        together = threading.Barrier(3)
+
+        def sweep_parts(together: threading.Barrier = together) -> None:
+            with database.read() as session:  # connected
+                now = database.now(session)
+            together.wait(30)
+            for _ in range(3):
+                with database.write() as session:
+                    anchors.request(session, now)
+
+        with ThreadPoolExecutor(3) as pool:
+            for one in [pool.submit(sweep_parts) for _ in range(3)]:
+                one.result(60)
+        assert device.measure() == 1
 
 
 def test_anchors_by_another_protocol_are_another_history(fleet: Fleet, device: Device, clock: Clock) -> None:
@@ -238,10 +333,14 @@ def test_anchors_by_another_protocol_are_another_history(fleet: Fleet, device: D
     assert len(fleet.user.get(f"/v1/devices/{device.id}/anchor").json()["points"]) == 2
 
 
-def with_gpu(device: Device) -> None:
+def with_gpu(device: Device, numbers: Sequence[str] = ("float32",)) -> None:
     """The device says that it has an NVIDIA GPU, from now on."""
     facts = examples.FACTS.model_dump(mode="json")
-    facts["runtimes"][0] |= {"providers": ["cpu", "cuda", "tensorrt"], "memory_methods": ["anonymous", "device"]}
+    facts["runtimes"][0] |= {
+        "providers": ["cpu", "cuda", "tensorrt"],
+        "memory_methods": ["anonymous", "device"],
+        "numbers": {"cpu": ["float32"], "cuda": list(numbers)},
+    }
     device.http.post("/v1/leases", json={"wait_s": 0, "max_items": 1, "facts": facts}).raise_for_status()
 
 

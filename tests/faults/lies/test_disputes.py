@@ -270,15 +270,17 @@ def time_passes(fleet: Fleet) -> None:
     fleet.sweep()
 
 
-@pytest.mark.parametrize("idle", [1, 3])
+@pytest.mark.parametrize("idle", [1, 3, 12])
 def test_a_device_that_stays_online_and_measures_nothing_holds_no_job(fleet: Fleet, idle: int) -> None:
+    """However many there are: a few waits of ten minutes."""
     first, *others = fleet.device("first"), *(fleet.device(f"idle {index}") for index in range(idle))
     for other in others:
         other.lease(1)  # it is online, and so it stays
     job = fleet.submit()
-    for _ in range(12):
+    for _ in range(2 * believing.MOST_WAITED_FOR + 1):
         fleet.run(first)
         time_passes(fleet)
+    fleet.run(first)
     assert fleet.user.get(f"/v1/jobs/{job}").json()["state"] == "finished"
     assert set(baselines(fleet, job)) == {"measured"}
     assert quarantined(fleet, first, *others) == []

@@ -83,6 +83,30 @@ def test_three_impossible_results_end_a_measurement(fleet: Fleet) -> None:
     assert candidate["reason"].startswith("implausible: ")
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_impossible_results_of_one_device_end_nothing_that_others_can_measure(fleet: Fleet, at_once: bool) -> None:
+    """Whatever it took in one lease: here every launch of every baseline."""
+    others = [fleet.device("first"), fleet.device("second")]
+    liar = fleet.device("liar")
+    for other in others:
+        other.lease(1)  # they are online
+    jobs = [fleet.submit(), fleet.submit()]  # they share their baselines
+    fleet.service.work()
+    items = liar.lease(32).items
+    assert len(items) == 6, "two baselines, three launches of each"
+    reports = [{"launch_id": one.launch_id, "fence": one.fence, "result": honest(one, 1e-6)} for one in items]
+    for sent in [reports] if at_once else [[one] for one in reports]:
+        liar.http.post("/v1/reports", json={"reports": sent, "busy_s": 1.0}).raise_for_status()
+    assert fleet.view(liar)["quarantine"] is not None
+    for _ in range(30):
+        fleet.service.work()
+        if not sum(other.measure() for other in others):
+            break
+    for job in jobs:
+        assert fleet.user.get(f"/v1/jobs/{job}").json()["state"] == "finished"
+        assert {one["state"] for one in fleet.candidates(job, role="baseline")} == {"measured"}
+
+
 def waited_long(fleet: Fleet) -> None:
     """All launches have been wanted for an hour."""
     with fleet.service.database.write() as session:

@@ -17,6 +17,9 @@ from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import Device, Launch, Measurement
 from edgefront.core.store.tables.measurement import WANTED
 
+UNSUPPORTED = "unsupported"
+"""The reason of a launch begins with it that the device turned out not to support."""
+
 
 def candidates(session: Session, seen_since: datetime, enrolled_before: datetime) -> Sequence[Any]:
     """Devices that could measure now and have been enrolled for some time, by id: id, facts, reported_at, trusted_at,
@@ -52,11 +55,21 @@ def latest(session: Session, digest: str, device_keys: Collection[str], since: d
             Measurement.digest == digest,
             any_of(Measurement.device_key, device_keys),
             Launch.purpose == Purpose.ANCHOR,
-            or_(Launch.created_at > since, Launch.state.in_(LIVE_LAUNCHES)),
+            _is_recent(since),
         )
         .distinct()
     )
     return {(row.device_key, row.protocol_digest) for row in rows}
+
+
+def has_one(session: Session, measurement_id: str, since: datetime) -> bool:
+    """Whether this locked measurement has an anchor launch from since then, or one to come."""
+    query = select(Launch.id).where(*_anchors_of([measurement_id]), _is_recent(since))
+    return session.scalar(query.limit(1)) is not None
+
+
+def _is_recent(since: datetime) -> ColumnElement[bool]:
+    return or_(Launch.created_at > since, Launch.state.in_(LIVE_LAUNCHES))
 
 
 def wanted(session: Session, digest: str, device_keys: Collection[str], before: datetime) -> Sequence[Any]:
@@ -117,11 +130,13 @@ def first_and_latest_done(session: Session, launch: Any, since: datetime, most: 
     return [result for result in results.values() if result is not None]
 
 
-def failed_in_a_row(session: Session, measurement_ids: Collection[str], since: datetime) -> int:
+def failed_in_a_row(session: Session, measurement_ids: Collection[str], since: datetime, *, unsupported: bool) -> int:
     """How many of the latest finished anchor launches of these measurements, of one device, had no result that can be
-    true, since then.
+    true, since then. `unsupported`: whether those count that the device turned out not to support.
     """
     of_them = _anchors_of(measurement_ids)
+    if not unsupported:
+        of_them += (or_(Launch.reason.is_(None), ~Launch.reason.startswith(UNSUPPORTED)),)
     last = session.scalar(select(func.max(Launch.finished_at)).where(*of_them, Launch.state == "done"))
     query = select(func.count()).where(
         *of_them, Launch.state.in_(("failed", "infeasible", "implausible")), Launch.finished_at >= since

@@ -224,6 +224,16 @@ def tried_on(session: Session, measurement_ids: Collection[str]) -> dict[str, di
     return found
 
 
+def waited_for(session: Session, measurement_ids: Collection[str]) -> dict[str, int]:
+    """Measurement id → how many devices were asked for a launch of it and did not make it in time."""
+    query = (
+        select(Launch.measurement_id, func.count(Launch.device_id.distinct()))
+        .where(any_of(Launch.measurement_id, measurement_ids), Launch.reason == NOT_MEASURED)
+        .group_by(Launch.measurement_id)
+    )
+    return {row[0]: row[1] for row in session.execute(query)}
+
+
 def count_disbelieved(session: Session, device_id: str, since: datetime) -> int:
     """Launches of a device that cannot be true, or that others contradict, since then and since it was last trusted."""
     last = session.scalar(select(Device.trusted_at).where(Device.id == device_id))

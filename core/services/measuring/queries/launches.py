@@ -133,6 +133,7 @@ _LEASED_ROW = (
     Launch.target_id,
     Launch.lease_id,
     Launch.device_id,
+    Launch.purpose,
     Launch.attempts,
     Launch.started_at,
 )
@@ -301,10 +302,13 @@ def pass_on(session: Session, launch_ids: Collection[str]) -> None:
 
 
 def give_back(session: Session, launch_ids: Collection[str], now: datetime) -> None:
-    """Releases locked launches: they become wanted again, or cancelled if no running job needs them any more."""
+    """Releases locked launches: they become wanted again, or cancelled if no running job needs them any more. Anchors
+    are the service's own.
+    """
     if not launch_ids:
         return
-    wanted = set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), _still_wanted())))
+    needed = or_(Launch.purpose == Purpose.ANCHOR, _still_wanted())
+    wanted = set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), needed)))
     free = {"lease_id": None, "started_at": None}  # and the device stays the one that held it last
     for ids, values in (
         (wanted, {"state": "wanted"}),

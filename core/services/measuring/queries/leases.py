@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Table, bindparam, case, delete, func, insert, select, text, update
+from sqlalchemy import Table, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.store.any_of import any_of, texts
+from edgefront.core.store.named_locks import try_lock
 from edgefront.core.store.tables import Device, Launch, Lease, Measurement, new_id
 from edgefront.core.store.tables.base import UtcDateTime
 from edgefront.core.store.tables.measurement import LEASED
@@ -20,7 +21,6 @@ _AT_ONCE = 10_000
 
 _LEASES = cast(Table, Lease.__table__)
 _LAUNCHES = cast(Table, Launch.__table__)
-_ALONE = text("SELECT pg_try_advisory_xact_lock(hashtext('edgefront/device'), hashtext(:device))")
 _LIMIT = Measurement.protocol["time_limit_s"].as_float()
 _WAITS = Measurement.protocol["when_busy"].as_string() == "wait"
 # A statement of its own: what an earlier claim took is seen by those that begin after its lock was released.
@@ -108,7 +108,7 @@ class Extended:
 
 def claims_alone(session: Session, device_id: str) -> bool:
     """Whether no other claim of the same device is under way; none begins before the transaction ends."""
-    return _sqlite(session) or bool(session.scalar(_ALONE, {"device": device_id}))
+    return try_lock(session, "device", device_id)
 
 
 def holding(session: Session, device_id: str) -> Holding:

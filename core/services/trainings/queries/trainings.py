@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from sqlalchemy import and_, delete, func, or_, select, text, true
+from sqlalchemy import and_, delete, func, or_, select, true
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import ENDED_TRAININGS, LIVE_TRAININGS, MEASURED_CANDIDATES
 from edgefront.core.store import conflicts
 from edgefront.core.store.any_of import any_of
 from edgefront.core.store.tables import Candidate, Job, Target, Training, TrainingTurn
-
-_LOCK = text("SELECT pg_advisory_xact_lock(hashtext('edgefront/worker'), hashtext(:worker))")
 
 _MEASURED = 16
 """Measurements that a model card lists at most."""
@@ -98,12 +96,6 @@ def remove(session: Session, training_id: str) -> None:
         delete(Training).where(Training.id == training_id), execution_options={"synchronize_session": False}
     )
     session.expire_all()
-
-
-def lock_worker(session: Session, worker: str) -> None:
-    """Serialises the claims of one worker, so that they count its slots correctly. SQLite has one writer anyway."""
-    if session.get_bind().dialect.name != "sqlite":
-        session.execute(_LOCK, {"worker": worker})
 
 
 def held_by(session: Session, worker: str) -> list[tuple[str, list[int]]]:
