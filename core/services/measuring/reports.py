@@ -34,6 +34,7 @@ _ACCEPTED: dict[Verdict, str] = {
     "again": "an attempt is used up; it will be launched again",
     "elsewhere": "it goes to another device; skipped on this device until its agent restarts",
 }
+_ANCHOR_FAILED = "the device's anchor has failed; the next one comes in half an hour"
 _REFUSED = {
     "duplicate": "this report was received and counted before",
     "conflict": "another report has settled this launch, or is about to; drop this one",
@@ -236,4 +237,6 @@ def _receipt(report: LaunchReport, verdict: Verdict | None, launch: _Launch | No
     if not launch.is_wanted:
         detail = "the job no longer wants it; the measurement is kept"
         return ReportReceipt(launch_id=report.launch_id, outcome="cancelled", detail=detail)
-    return ReportReceipt(launch_id=report.launch_id, outcome="accepted", detail=_ACCEPTED.get(verdict, ""))
+    is_anchor = launch.row.purpose == Purpose.ANCHOR
+    detail = _ANCHOR_FAILED if is_anchor and verdict in _ACCEPTED else _ACCEPTED.get(verdict, "")
+    return ReportReceipt(launch_id=report.launch_id, outcome="accepted", detail=detail)
