@@ -179,7 +179,7 @@ class SimulatedAgent:
 
     def lease(self, max_items: int = 8) -> LeaseResponse:
         with self.database.write() as session:
-            return leases.claim(session, self.device_id, max_items, self.database.now(session), 60.0)
+            return leases.claim(session, self.device_id, max_items, self.database.now(session), 60.0).found
 
     def result(self, item: LeaseItem) -> LaunchResult:
         before = self.launches[item.digest]

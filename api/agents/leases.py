@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Annotated
 from urllib.parse import quote
@@ -24,7 +23,6 @@ from edgefront.api.http.sending import send_view
 from edgefront.api.http.turns import in_turn
 from edgefront.core.errors import EdgefrontError, Unavailable
 from edgefront.core.services.fleet import credentials, devices
-from edgefront.core.services.fleet.capability import device_keys
 from edgefront.core.services.measuring import leases
 from edgefront.core.wire.agent import (
     RENEW_HEADER,
@@ -95,24 +93,15 @@ async def lease(
     return send_view(claimed.found, headers)
 
 
-@dataclass(frozen=True)
-class _Claimed:
-    """The launches for a device; if there are none, the keys under which it waits, and why it gets none."""
-
-    found: LeaseResponse
-    keys: frozenset[str] = frozenset()
-    withheld: str | None = None
-
-
 async def _wait_for_work(
     request: Request,
     here: Context,
     device_id: str,
     body: LeaseRequest,
-    claimed: _Claimed,
+    claimed: leases.Claimed,
     end: float,
     gone: asyncio.Future[None],
-) -> _Claimed:
+) -> leases.Claimed:
     loop = asyncio.get_running_loop()
     if claimed.found.state == "draining":
         end = min(end, loop.time() + DRAINING_WAIT_S)
@@ -138,18 +127,14 @@ async def _wait_for_work(
     return claimed
 
 
-def _claim(here: Context, device_id: str, body: LeaseRequest, first: bool) -> _Claimed:
+def _claim(here: Context, device_id: str, body: LeaseRequest, first: bool) -> leases.Claimed:
     with here.database.write() as session:
         now = here.database.now(session)
         if first and body.facts is not None:
             devices.update_facts(session, device_id, body.facts)
-        found = leases.claim(session, device_id, body.max_items, now, here.settings.leases.ttl_s)
-        found = found.model_copy(update={"heartbeat_s": here.settings.leases.heartbeat_s})
-        if found.items:
-            return _Claimed(found)
-        device = devices.own_device(session, device_id)
-        withheld = leases.withheld(session, device, now, here.settings.leases.ttl_s)
-        return _Claimed(found, frozenset(device_keys(device)), withheld)
+        claimed = leases.claim(session, device_id, body.max_items, now, here.settings.leases.ttl_s)
+    found = claimed.found.model_copy(update={"heartbeat_s": here.settings.leases.heartbeat_s})
+    return claimed._replace(found=found)
 
 
 async def _disconnected(request: Request) -> None:

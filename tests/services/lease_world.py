@@ -225,7 +225,7 @@ class World:
 
     def claim(self, device_id: str, max_items: int = 8) -> LeaseResponse:
         with self.write() as session:
-            return leases.claim(session, device_id, max_items, self.now, self.ttl_s)
+            return leases.claim(session, device_id, max_items, self.now, self.ttl_s).found
 
     def start(self, device_id: str, item: LeaseItem) -> None:
         with self.write() as session:

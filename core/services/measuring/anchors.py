@@ -113,11 +113,12 @@ def _end_left_alone(
             rows.end_wanted(session, row.id, "cancelled", "the device cannot run this any more", device.id, now)
         elif device.reported_at is not None and device.reported_at > row.created_at + EVERY:
             rows.end_wanted(session, row.id, "failed", LEFT_ALONE, device.id, now)
-            count_failed(session, device.id, hardware_of(row.protocol["provider"]), LEFT_ALONE)
+            count_failed(session, device.id, row.protocol, LEFT_ALONE)
 
 
-def count_failed(session: Session, device_id: str, hardware: str, why: str | None) -> None:
-    """Quarantines a device whose anchor has just failed there, if that was once too often."""
+def count_failed(session: Session, device_id: str, protocol: Mapping[str, Any], why: str | None) -> None:
+    """Quarantines a device whose anchor by this protocol has just failed, if it did so once too often on that hardware."""
+    hardware = hardware_of(protocol["provider"])
     device = rows.device(session, device_id)
     since = device.trusted_at or device.enrolled_at
     known = rows.measurements(session, ARCHITECTURE.digest, key_of_device(device_id))
@@ -170,19 +171,17 @@ def take_in(
         refusals: by id, why a result cannot be true.
     """
     for launch in sorted(launches, key=lambda one: str(one.device_id)):
-        device = rows.device(session, launch.device_id)
-        since = device.trusted_at or device.enrolled_at
-        hardware = hardware_of(protocols[launch.measurement_id]["provider"])
-        refusal = refusals.get(launch.id)
+        protocol, refusal = protocols[launch.measurement_id], refusals.get(launch.id)
         if refusal is not None or launch.result["outcome"] != "done":
-            count_failed(session, launch.device_id, hardware, refusal or launch.reason)
+            count_failed(session, launch.device_id, protocol, refusal or launch.reason)
             continue
-        usual = rows.first_and_latest_done(session, launch, since, REFERENCE)
+        device = rows.device(session, launch.device_id)
+        usual = rows.first_and_latest_done(session, launch, device.trusted_at or device.enrolled_at, REFERENCE)
         if len(usual) < LEAST_REFERENCE:
             continue  # too few by this protocol: what another one has said of the device stays
         moved = drift([*map(_latency_ms, usual), _latency_ms(launch.result)])
         is_explained = moved is not None and conditions_of(launch.result) is not None
-        before = device.drift or {}
+        before, hardware = device.drift or {}, hardware_of(protocol["provider"])
         if moved != before.get(hardware) and not is_explained:
             others = {name: text for name, text in before.items() if name != hardware}
             belief.set_drift(session, launch.device_id, others if moved is None else {**others, hardware: moved})

@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from edgefront.core.measurement.runtimes import hardware_of
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import anchors, quarantine
 from edgefront.core.services.measuring.believing import Beliefs
@@ -74,8 +73,7 @@ def return_stranded(session: Session, now: datetime) -> None:
         quarantine.add_failing(session, device_id, measurement_ids)
     subjects = belief.subjects(session, {row.measurement_id for row in of_anchors}) if of_anchors else {}
     for row in sorted(of_anchors, key=lambda one: str(one.device_id)):
-        hardware = hardware_of(subjects[row.measurement_id].protocol["provider"])
-        anchors.count_failed(session, row.device_id, hardware, LOST)
+        anchors.count_failed(session, row.device_id, subjects[row.measurement_id].protocol, LOST)
 
 
 def _running(held: Sequence[Row[Any]]) -> list[Row[Any]]:

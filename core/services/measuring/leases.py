@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
@@ -43,7 +43,17 @@ conditions, for the weights, and for other agents on its host.
 """
 
 
-def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s: float) -> LeaseResponse:
+class Claimed(NamedTuple):
+    """What a device gets."""
+
+    found: LeaseResponse
+    keys: frozenset[str]
+    """Device keys of the launches that it may run: those under which it waits if there are none."""
+    withheld: str | None = None
+    """Why it gets none (`withheld`)."""
+
+
+def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s: float) -> Claimed:
     """Takes up to `max_items` wanted launches that the device can run, by their turns (`jobs.queries.turns`).
 
     Those for it alone and those of its class get half of them each, or what the others leave.
@@ -58,12 +68,13 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
         NotFound, Gone: no such device; it was revoked.
     """
     device = own_device(session, device_id)
+    keys, why = frozenset(device_keys(device)), withheld(session, device, now, ttl_s)
     if device.state == "draining" or device.quarantine is not None:
         _seen(session, device_id, device.last_seen_at, now)
-        return LeaseResponse(state="draining")
-    if withheld(session, device, now, ttl_s) is not None:
+        return Claimed(LeaseResponse(state="draining"), keys, why)
+    if why is not None:
         _seen(session, device_id, device.last_seen_at, now)
-        return LeaseResponse()
+        return Claimed(LeaseResponse(), keys, why)
     # A second request of the device at the same time gets nothing: together they hold no more than one after the other.
     holding = rows.holding(session, device_id) if rows.claims_alone(session, device_id) else None
     most = 0 if holding is None else min(max_items, MOST_HELD - holding.launches)
@@ -72,18 +83,19 @@ def claim(session: Session, device_id: str, max_items: int, now: datetime, ttl_s
         taken = _take(session, device, most)
     _seen(session, device_id, device.last_seen_at, now)
     if not taken or holding is None:
-        return LeaseResponse()
+        return Claimed(LeaseResponse(), keys)
     # Beyond the first expiry, so that only heartbeats can bring a lease to its end.
     expires_at = now + timedelta(seconds=ttl_s)
     ends_at = expires_at + timedelta(seconds=_longest_s(holding, taken))
     lease_id = rows.add(session, device_id, [item.launch_id for item in taken], now, expires_at, ends_at)
-    return LeaseResponse(
+    found = LeaseResponse(
         lease_id=lease_id,
         items=tuple(taken),
         expires_at=expires_at,
         ttl_s=ttl_s,
         heartbeat_s=interval_s(ttl_s),
     )
+    return Claimed(found, keys)
 
 
 def withheld(session: Session, device: devices.OwnDevice, now: datetime, ttl_s: float) -> str | None:

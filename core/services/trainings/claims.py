@@ -100,7 +100,7 @@ def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: 
     """Claims the next waiting training of the queue that fits the worker's free resources, owners in turn; None if
     there is none.
     """
-    lock(session, "worker", machine.worker)  # so that they count its slots correctly
+    lock(session, "worker", machine.worker)  # its claims count its slots one after another
     held = rows.held_by(session, machine.worker)
     if queue == "cpu":
         if sum(device == "cpu" for device, _ in held) >= machine.slots:
