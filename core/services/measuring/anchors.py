@@ -117,7 +117,7 @@ def _end_left_alone(
 
 
 def count_failed(session: Session, device_id: str, protocol: Mapping[str, Any], why: str | None) -> None:
-    """Quarantines a device whose anchor by this protocol has just failed, if it did so once too often on that hardware."""
+    """Quarantines a device whose anchor by this protocol has just failed, if it did so once too often there."""
     hardware = hardware_of(protocol["provider"])
     device = rows.device(session, device_id)
     since = device.trusted_at or device.enrolled_at
