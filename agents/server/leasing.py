@@ -65,7 +65,7 @@ class Leasing:
     async def run(self) -> None:
         """Requests work whenever no launch is left to start. Raises the server's errors about the device itself."""
         told_facts = False
-        told_state: tuple[str, str | None] = ("active", None)
+        told = _state_in_words("active", None)
         while True:
             await self._hungry.wait()
             if not self._spool.writable():
@@ -78,20 +78,14 @@ class Leasing:
             told_facts = answer is not None
             if answer is None:
                 continue
-            if (state := (answer.state, self._client.withheld)) != told_state:
-                told_state = state
-                self._tell_state(*state)
+            if (words := _state_in_words(answer.state, self._client.withheld)) != told:
+                told = words
+                _log.log(logging.WARNING if self._client.withheld else logging.INFO, "%s", words)
             taken = self._take(answer)
             if self._client.renewal_asked or self._client.on_trial:
                 await self._renew()
             if taken == 0 and time.monotonic() - asked < min(1.0, self._config.wait_s):
                 await asyncio.sleep(1.0)  # the server did not let the request wait: avoid a busy loop
-
-    def _tell_state(self, state: str, withheld: str | None) -> None:
-        if withheld is None:
-            _log.info("the server reports this device as %s", state)
-        else:
-            _log.warning("this device gets no launches: %s", withheld)
 
     async def next(self) -> HeldItem | None:
         """The next launch to run, marked as started in the holdings; waits for one; None when there will be no more."""
@@ -193,3 +187,10 @@ class Leasing:
         if self._mean_s is None:
             return min(_FIRST_BATCH, self._config.batch)
         return max(1, min(self._config.batch, round(_AIM_S / max(self._mean_s, 1e-3))))
+
+
+def _state_in_words(state: str, withheld: str | None) -> str:
+    """What the log tells of an answer to a request for work."""
+    if withheld is not None:
+        return f"this device gets no launches: {withheld}"
+    return f"the server reports this device as {state}"

@@ -70,19 +70,19 @@ async def lease(
     """A long poll: returns launches at once, or waits up to `wait_s` for some and then returns an empty list."""
     devices.check_protocol_version(body.protocol_version)
     loop = asyncio.get_running_loop()
-    begun = loop.time()
-    end = begun + min(body.wait_s, here.settings.leases.max_wait_s)
+    end = loop.time() + min(body.wait_s, here.settings.leases.max_wait_s)
     claimed = await in_turn(_claim, here, device_id, body, True)
     headers = {}
     if credentials.is_old(principal_of(request), here.settings.access.credential_days, datetime.now(timezone.utc)):
         headers[RENEW_HEADER] = "true"
-    if not claimed.found.items and end > loop.time() and not here.room.closed:
+    began = loop.time()
+    if not claimed.found.items and end > began and not here.room.closed:
         gone = asyncio.ensure_future(_disconnected(request))
         try:
             claimed = await _wait_for_work(request, here, device_id, body, claimed, end, gone)
         finally:
             gone.cancel()
-        waited = loop.time() - begun
+        waited = loop.time() - began
         request.state.waited_s = waited
         here.metrics.lease_wait.observe(waited)
     else:

@@ -160,8 +160,6 @@ def _app(script: Script) -> FastAPI:
             raise HTTPException(410)
         if script.renewing:
             response.headers[RENEW_HEADER] = "true"
-        if script.withheld is not None:
-            response.headers[WITHHELD_HEADER] = script.withheld
         if body.facts is not None:
             script.facts.append(body.facts)
         end = time.monotonic() + body.wait_s
@@ -169,6 +167,8 @@ def _app(script: Script) -> FastAPI:
             if script.items and script.state == "active":
                 break
             if time.monotonic() >= end or script.state == "draining":
+                if script.withheld is not None:
+                    response.headers[WITHHELD_HEADER] = script.withheld
                 return LeaseResponse(state=script.state)
             await asyncio.sleep(0.01)
         else:

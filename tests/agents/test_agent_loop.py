@@ -281,7 +281,7 @@ def test_says_why_its_device_gets_no_launches(config, caplog):
     with ScriptedServer(script) as server, running(config(server.url)):
         wait_for(lambda: script.requests.count("/v1/leases") > 1)
         script.items.append(item(0))
-        script.state, script.withheld = "active", None
+        script.state = "active"
         wait_for(lambda: reported(script) == ["lau_0"])
     assert caplog.text.count("this device gets no launches: launch lau_1 is implausible: 9 µs") == 1
     assert "the server reports this device as active" in caplog.text
