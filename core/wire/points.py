@@ -35,8 +35,10 @@ COLUMNS: dict[str, str] = {
     "token_ms": "<f8",
     "number": "<i4",
     "group": "|u1",
+    "marked": "|u1",
 }
-"""Name → numpy's type. `perplexity` and its ends are predicted; `group` is a place among `GROUPS`."""
+"""Name → numpy's type. `perplexity` and its ends are predicted; `group` is a place among `GROUPS`,
+`marked` is 1 where a launch that counts has a mark."""
 _ALIGNED = 8
 _LENGTH = 4
 

@@ -20,6 +20,8 @@ from edgefront.core.store.tables import Candidate, Launch
 from edgefront.embedded.service import EmbeddedService
 
 Watch = Callable[..., WatchedPage]
+MARKED_IN_CHART = """[...new Set((document.getElementById('chart').data ?? []).flatMap(
+  (trace) => trace.customdata.filter((id, at) => trace.text[at].includes('⚠ marked'))))].join()"""
 
 
 def test_one_candidate_from_the_answer_to_its_files(
@@ -81,6 +83,7 @@ def test_what_is_marked_or_cannot_be_true_says_so(
     sign = seen.page.locator(f"#candidates tr[data-id='{point['id']}'] .mark")
     expect(sign).to_have_attribute("title", re.compile("out of the ordinary"))
     expect(seen.page.locator("#candidates .mark")).to_have_count(1)
+    seen.until(MARKED_IN_CHART, point["id"])
     sign.scroll_into_view_if_needed()
     seen = watch(member, f"/jobs/{predicted['id']}/candidates/{point['id']}")
     expect(seen.page.locator("#figures .mark")).to_have_count(1)

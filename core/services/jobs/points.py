@@ -115,7 +115,12 @@ def _columns(points: Sequence[Row[Any]]) -> dict[str, NDArray[Any]]:
     }
     places = {name: place for place, name in enumerate(GROUPS)}
     groups = [places[group_of(one.role, one.state, one.on_frontier)] for one in points]
-    return {**found, "number": np.array([one.number for one in points], dtype="<i4"), "group": np.array(groups, "u1")}
+    return {
+        **found,
+        "number": np.array([one.number for one in points], dtype="<i4"),
+        "group": np.array(groups, "u1"),
+        "marked": np.array([one.marked for one in points], "u1"),
+    }
 
 
 def _floats(values: Sequence[float | None]) -> NDArray[np.float64]:

@@ -34,6 +34,7 @@ _COLUMNS = (
     Candidate.predicted,
     Candidate.first_token_ms,
     Candidate.token_ms,
+    Candidate.marked,
 )
 
 

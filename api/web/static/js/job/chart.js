@@ -249,7 +249,7 @@ function hover(point) {
   const { versus_baseline: versus, predicted } = point;
   return [
     [`<b>#${whole(point.number)}</b>`, [point.operator, point.shape].filter(Boolean).map(plain).join(", ")].join(" "),
-    latency(point.latency_ms, point.latency_half_width_ms),
+    `${latency(point.latency_ms, point.latency_half_width_ms)}${point.marked ? " ⚠ marked" : ""}`,
     ...generationOf(point),
     megabytes(point.memory_bytes),
     `${millions(point.decoder_parameters)} ${parametersOf(point)}`,

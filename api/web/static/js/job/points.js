@@ -40,6 +40,7 @@ function pointOf(id, header, columns, row) {
     role: group === "baseline" ? "baseline" : "search",
     state: STATES[group] ?? "measured",
     on_frontier: group === "frontier",
+    marked: columns.marked[row] === 1,
     latency_ms: figure("latency_ms"),
     latency_half_width_ms: figure("latency_half_width_ms"),
     memory_bytes: figure("memory_bytes"),
