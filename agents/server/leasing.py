@@ -65,7 +65,7 @@ class Leasing:
     async def run(self) -> None:
         """Requests work whenever no launch is left to start. Raises the server's errors about the device itself."""
         told_facts = False
-        told = _state_in_words("active", None)
+        logged = _state_message("active", None)
         while True:
             await self._hungry.wait()
             if not self._spool.writable():
@@ -78,9 +78,9 @@ class Leasing:
             told_facts = answer is not None
             if answer is None:
                 continue
-            if (words := _state_in_words(answer.state, self._client.withheld)) != told:
-                told = words
-                _log.log(logging.WARNING if self._client.withheld else logging.INFO, "%s", words)
+            if (message := _state_message(answer.state, self._client.withheld)) != logged:
+                logged = message
+                _log.log(logging.WARNING if self._client.withheld else logging.INFO, "%s", message)
             taken = self._take(answer)
             if self._client.renewal_asked or self._client.on_trial:
                 await self._renew()
@@ -189,8 +189,8 @@ class Leasing:
         return max(1, min(self._config.batch, round(_AIM_S / max(self._mean_s, 1e-3))))
 
 
-def _state_in_words(state: str, withheld: str | None) -> str:
-    """What the log tells of an answer to a request for work."""
+def _state_message(state: str, withheld: str | None) -> str:
+    """The log message for the device's state, as the server answers a lease request."""
     if withheld is not None:
         return f"this device gets no launches: {withheld}"
     return f"the server reports this device as {state}"

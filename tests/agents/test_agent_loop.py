@@ -278,10 +278,13 @@ def test_a_draining_device_waits_without_running_in_circles(config):
 def test_says_why_its_device_gets_no_launches(config, caplog):
     caplog.set_level(logging.INFO, "edgefront.agents")
     script = Script(state="draining", withheld="launch%20lau_1%20is%20implausible%3A%209%20%C2%B5s")
-    with ScriptedServer(script) as server, running(config(server.url)):
+    with ScriptedServer(script) as server, running(config(server.url, wait_s=0.5)):
         wait_for(lambda: script.requests.count("/v1/leases") > 1)
-        script.items.append(item(0))
         script.state = "active"
+        asked = script.requests.count("/v1/leases")
+        wait_for(lambda: script.requests.count("/v1/leases") > asked + 1)  # the same reason with another state
+        script.withheld = None
+        script.items.append(item(0))
         wait_for(lambda: reported(script) == ["lau_0"])
     assert caplog.text.count("this device gets no launches: launch lau_1 is implausible: 9 µs") == 1
     assert "the server reports this device as active" in caplog.text

@@ -4,6 +4,7 @@ import { byId, debounced, element, setText } from "../shared/dom.js";
 import { GROUPS, groupOf, isMeasured, parametersOf } from "./candidates.js";
 import * as flat from "./flat.js";
 import { generationOf, latency, megabytes, millions, times, whole } from "../shared/format.js";
+import { markText } from "../shared/mark.js";
 import { followSize, keepWheelFromUnfocused, plotly } from "../shared/plot.js";
 import * as solid from "./solid.js";
 
@@ -249,7 +250,7 @@ function hover(point) {
   const { versus_baseline: versus, predicted } = point;
   return [
     [`<b>#${whole(point.number)}</b>`, [point.operator, point.shape].filter(Boolean).map(plain).join(", ")].join(" "),
-    `${latency(point.latency_ms, point.latency_half_width_ms)}${point.marked ? " ⚠ marked" : ""}`,
+    `${latency(point.latency_ms, point.latency_half_width_ms)}${markText(point)}`,
     ...generationOf(point),
     megabytes(point.memory_bytes),
     `${millions(point.decoder_parameters)} ${parametersOf(point)}`,
